@@ -1,0 +1,1 @@
+"""lobench: pytest for learned optimizers."""

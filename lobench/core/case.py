@@ -1,0 +1,106 @@
+"""What a case is: task x budget x metrics, one pytest item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Case", "CaseInfo", "SeedBlock", "seed_blocks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One inner-training job, as gin binds it (`relu32/Case.task = @DigitsMLP()`).
+
+    Attributes:
+      task: Task or TaskFamily to train.
+      learned_optimizer: LearnedOptimizer; comes from the run unless the case insists.
+      optimizer: An optax transformation used as it is, without theta.
+      num_inner_steps: Updates of the inner parameters, >= 1.
+      num_seeds: Seeds 0 .. num_seeds-1, common to all checkpoints and optimizers.
+      seed_block: Seeds that one program evaluates together; None: all of them.
+      num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
+      eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
+      log_every: Inner steps between records of the training batch's own loss (`batch/loss`); 0: none.
+      eval_batches: Batches of each split that an evaluation averages.
+      primary_metric: The metric that headlines show, `<split>/<metric>`.
+      num_cpus: Threads of the inner program; part of what fixes the bits.
+      num_gpus: Devices, or a share of one.
+      timeout_seconds: Deadline of one seed block, compilation included.
+    """
+
+    task: Any = None
+    learned_optimizer: Any = None
+    optimizer: Any = None
+    num_inner_steps: int = 1000
+    num_seeds: int = 4
+    seed_block: int | None = None
+    num_tasks: int = 4
+    eval_every: int = 50
+    log_every: int = 0
+    eval_batches: int = 5
+    primary_metric: str = "train/loss"
+    num_cpus: int = 1
+    num_gpus: float = 0.0
+    timeout_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SeedBlock:
+    """Seeds `start .. start+size-1`, evaluated together: the unit of work and of storage."""
+
+    start: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.start}+{self.size}"
+
+    @property
+    def seeds(self) -> range:
+        return range(self.start, self.start + self.size)
+
+    def halves(self) -> tuple[SeedBlock, SeedBlock]:
+        """Splits a block of two or more seeds; the first half takes the odd one."""
+        if self.size < 2:
+            raise ValueError(f"a block of {self.size} seed cannot be halved")
+        first = (self.size + 1) // 2
+        return SeedBlock(start=self.start, size=first), SeedBlock(start=self.start + first, size=self.size - first)
+
+
+def seed_blocks(num_seeds: int, seed_block: int | None) -> Iterator[SeedBlock]:
+    """Yields the blocks of a case in order; the last one may be smaller."""
+    size = seed_block or num_seeds
+    for start in range(0, num_seeds, size):
+        yield SeedBlock(start=start, size=min(size, num_seeds - start))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseInfo:
+    """What the chief knows of a case without building it.
+
+    Attributes:
+      identity: sha256 (hex) over suite-relative path, scope, test name and every binding reached from the case,
+        the optimizer's excepted.
+      optimizer_hash: sha256 (hex) of the bindings reached from the optimizer.
+      suite: Name of the suite's folder (or of the file, for a bare one).
+      name: Scope of the case, with the file's stem where the suite has the name twice.
+      node_id: pytest's node id in the worker's session.
+      primary_metric: As `Case`.
+    """
+
+    identity: str
+    optimizer_hash: str
+    suite: str
+    name: str
+    node_id: str
+    num_inner_steps: int
+    num_seeds: int
+    seed_block: int | None
+    primary_metric: str = "train/loss"
+    num_cpus: int = 1
+    num_gpus: float = 0.0
+    timeout_seconds: float = 3600.0
+
+    def blocks(self) -> list[SeedBlock]:
+        return list(seed_blocks(self.num_seeds, self.seed_block))

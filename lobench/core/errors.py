@@ -1,0 +1,80 @@
+"""Exceptions of lobench: one root, and a message that says what, where, got, expected and the next step."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointGone",
+    "ConfigError",
+    "LobenchError",
+    "PickleRefused",
+    "PluginError",
+    "StoreBusy",
+    "StoreError",
+    "SuiteError",
+    "ThetaMismatch",
+    "UsageError",
+]
+
+
+class LobenchError(Exception):
+    """Root of every error that lobench raises on purpose.
+
+    Args:
+      what: What is wrong, one clause.
+      where: The file, case, plugin or path that it is about.
+      got: What was found.
+      expected: What would have been right.
+      next_step: What the reader can do now.
+    """
+
+    def __init__(self, what: str, *, where: str = "", got: str = "", expected: str = "", next_step: str = "") -> None:
+        self.what, self.where, self.got, self.expected, self.next_step = what, where, got, expected, next_step
+        message = f"{where}: {what}" if where else what
+        if got:
+            message += f"; got {got}"
+        if expected:
+            message += f"; expected {expected}"
+        if next_step:
+            message += f"; {next_step}"
+        super().__init__(message)
+
+
+class UsageError(LobenchError):
+    """The command line or an argument is wrong (exit code 2)."""
+
+
+class ConfigError(LobenchError):
+    """gin text is wrong: syntax, an unknown name, a value of the wrong kind."""
+
+
+class SuiteError(LobenchError):
+    """A suite holds no case, or its cases contradict each other."""
+
+
+class CheckpointError(LobenchError):
+    """A checkpoint cannot be read: truncated, not an array, an unknown format."""
+
+
+class CheckpointGone(CheckpointError):
+    """A checkpoint was deleted before it was copied."""
+
+
+class PickleRefused(CheckpointError):
+    """A checkpoint is a pickle, which can run code when it is loaded."""
+
+
+class ThetaMismatch(CheckpointError):
+    """Theta's leaves differ from the structure that the optimizer declares."""
+
+
+class StoreError(LobenchError):
+    """The result store cannot be read or written."""
+
+
+class StoreBusy(StoreError):
+    """Another chief writes this store."""
+
+
+class PluginError(LobenchError):
+    """A plugin failed; the message names plugin, hook and cause."""

@@ -1,0 +1,148 @@
+"""What an evaluation gives: outcome, curves, and the one bytes payload in which they cross processes."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lobench.core.case import SeedBlock
+
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance"]
+
+_MAGIC = b"LOB1"
+
+
+class Outcome(enum.StrEnum):
+    """How an evaluation ended. Divergence is data, not an outcome."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    POISONED = "poisoned"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class EvaluationKey:
+    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, version of the inner program."""
+
+    checkpoint_sha256: str
+    optimizer_hash: str
+    case_identity: str
+    seed_block: SeedBlock
+    program_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a result comes from; not part of its identity."""
+
+    host: str = ""
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    git_revision: str = ""
+    git_dirty: bool = False
+    bindings: str = ""
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Metrics of one seed block.
+
+    Attributes:
+      seeds: The seeds, one a row.
+      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview (`numpy.asarray` makes it an array
+        without a copy); `batch/loss` is [num_seeds, num_logs].
+      eval_steps: Inner steps of the evaluations; those of `batch/loss` are `log_steps`.
+      diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
+      compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
+      num_params: Inner parameters of the task.
+      num_compilations: Programs that XLA compiled for it (0 with a warm program).
+    """
+
+    seeds: tuple[int, ...]
+    metrics: Mapping[str, memoryview]
+    eval_steps: tuple[int, ...]
+    log_steps: tuple[int, ...] = ()
+    diverged_at: tuple[int, ...]
+    compile_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    num_params: int = 0
+    num_compilations: int = 0
+    provenance: Provenance = field(default_factory=Provenance)
+
+    @property
+    def num_diverged(self) -> int:
+        return sum(step >= 0 for step in self.diverged_at)
+
+    def final(self, metric: str) -> list[float]:
+        """Returns the last value of each seed."""
+        return [row[-1] for row in self.metrics[metric].tolist()]
+
+    def best(self, metric: str) -> list[float]:
+        """Returns the best finite value of each seed (NaN where there is none): lowest, or highest for an accuracy."""
+        pick = max if metric.endswith("/accuracy") else min
+        rows = ([value for value in row if math.isfinite(value)] for row in self.metrics[metric].tolist())
+        return [pick(row, default=math.nan) for row in rows]
+
+    def mean(self, metric: str) -> list[float]:
+        """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
+        return [math.fsum(row) / len(row) for row in self.metrics[metric].tolist()]
+
+    def to_payload(self) -> bytes:
+        """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian."""
+        names = sorted(self.metrics)
+        header = {
+            "version": 1,
+            "seeds": self.seeds,
+            "eval_steps": self.eval_steps,
+            "log_steps": self.log_steps,
+            "diverged_at": self.diverged_at,
+            "compile_seconds": self.compile_seconds,
+            "wall_seconds": self.wall_seconds,
+            "num_params": self.num_params,
+            "num_compilations": self.num_compilations,
+            "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
+            "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
+        }
+        text = json.dumps(header, sort_keys=True).encode()
+        body = b"".join(self.metrics[name].tobytes() for name in names)
+        return _MAGIC + struct.pack("<I", len(text)) + text + body
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Curves:
+        """Reads what `to_payload` wrote.
+
+        Raises:
+          ValueError: not such a payload, or a truncated one.
+        """
+        if payload[:4] != _MAGIC:
+            raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
+        (length,) = struct.unpack_from("<I", payload, 4)
+        header = json.loads(payload[8 : 8 + length])
+        body = memoryview(payload)[8 + length :]
+        metrics, offset = {}, 0
+        for name, shape in header["metrics"]:
+            size = 4 * math.prod(shape)
+            metrics[name] = body[offset : offset + size].cast("f", shape)
+            offset += size
+        return cls(
+            seeds=tuple(header["seeds"]),
+            metrics=metrics,
+            eval_steps=tuple(header["eval_steps"]),
+            log_steps=tuple(header["log_steps"]),
+            diverged_at=tuple(header["diverged_at"]),
+            compile_seconds=header["compile_seconds"],
+            wall_seconds=header["wall_seconds"],
+            num_params=header["num_params"],
+            num_compilations=header["num_compilations"],
+            provenance=Provenance(**header["provenance"]),
+        )

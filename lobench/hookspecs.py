@@ -1,0 +1,258 @@
+"""Every hook of lobench, typed, with its contract.
+
+Declaring hooks return `Declaration`s: a name and a "module:attribute" factory. They must be cheap and import neither jax
+nor the factory's module. Observing hooks get one frozen event; what they return is ignored, and an exception in one is
+reported with the plugin's name and silences nobody.
+
+Plugins register through entry points in the group "lobench", or by defining `lobench_*` functions in a suite's
+conftest.py (a plain `def lobench_...` counts; `@lobench.hookimpl` is needed only for options such as `trylast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pluggy
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+from lobench.core.result import Curves, Outcome
+
+if TYPE_CHECKING:
+    from etils import epath
+
+__all__ = [
+    "AdmissionPolicy",
+    "CheckpointFinished",
+    "CheckpointReader",
+    "CheckpointSeen",
+    "CheckpointSource",
+    "Declaration",
+    "Delivery",
+    "EvaluationFinished",
+    "ResultSink",
+    "SinkContext",
+    "SourceContext",
+    "hookimpl",
+    "hookspec",
+]
+
+hookspec = pluggy.HookspecMarker("lobench")
+hookimpl = pluggy.HookimplMarker("lobench")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """A thing that a plugin provides.
+
+    Attributes:
+      name: How the command line and gin name it; two plugins with one name are an error that names both.
+      factory: "module:attribute", imported when it is used and not before.
+      summary: One line for `lobench list`.
+    """
+
+    name: str
+    factory: str
+    summary: str = ""
+
+
+# Events, in the order in which a checkpoint meets them. All are immutable.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSeen:
+    """A checkpoint was copied and read."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFinished:
+    """One seed block of one case reached its outcome for one sighting of a checkpoint.
+
+    Attributes:
+      curves: None where the outcome gave none (error, timeout, poisoned, ...).
+      message: One line on what went wrong; empty where nothing did.
+    """
+
+    checkpoint: Checkpoint
+    case: CaseInfo
+    seed_block: SeedBlock
+    outcome: Outcome
+    curves: Curves | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFinished:
+    """Every evaluation of a checkpoint has an outcome; all of them, in a fixed order."""
+
+    checkpoint: Checkpoint
+    evaluations: tuple[EvaluationFinished, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What a sink gets: an event and its place in the ledger's order, 1, 2, ... without end."""
+
+    sequence: int
+    event: EvaluationFinished | CheckpointFinished
+
+
+# What the factories of the declaring hooks must return.
+
+
+class CheckpointReader(Protocol):
+    """Loads one checkpoint format. Factory: `factory(allow_pickle: bool) -> CheckpointReader`.
+
+    Attributes:
+      in_place: True where the format is written in place, so that a source must see size and mtime unchanged over two
+        polls, or a `.done` file beside it; False where a rename or a commit marker completes it.
+    """
+
+    in_place: bool
+
+    def recognises(self, path: epath.Path) -> bool:
+        """Says by name and kind (file or directory) alone whether this reader is for `path`."""
+
+    def is_complete(self, path: epath.Path) -> bool:
+        """Says whether the marks of completeness that this format writes are there; cheap, reads no arrays."""
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        """Returns theta's leaves and what the content says of outer step and generation.
+
+        Raises:
+          CheckpointError: truncated, not this format, a leaf that is no array; PickleRefused.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """What a source is made from: the watched location and the readers by name, in order of preference."""
+
+    location: str
+    readers: Mapping[str, CheckpointReader]
+
+
+class CheckpointSource(Protocol):
+    """Finds checkpoints. Factory: `factory(context: SourceContext) -> CheckpointSource`.
+
+    Attributes:
+      poll_seconds: How long the chief waits between two polls.
+    """
+
+    poll_seconds: float
+
+    def poll(self) -> Sequence[SeenCheckpoint]:
+        """Returns the checkpoints that became complete since the last poll, oldest first; never one twice.
+
+        Must not raise for a location that does not exist yet: that is an empty poll.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """What a sink is made from.
+
+    Attributes:
+      store: Folder of the store; a sink may keep files below it.
+      argument: What followed `NAME:` on the command line, or "".
+      name: Name of the watch.
+    """
+
+    store: Path
+    argument: str = ""
+    name: str = ""
+
+
+class ResultSink(Protocol):
+    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Takes deliveries in ledger order; durable when it returns.
+
+        At least once: after a crash the same deliveries come again, so taking one twice must equal taking it once.
+        An exception is reported, and the same deliveries are tried again later; other sinks go on.
+        """
+
+    def close(self) -> None:
+        """Releases what the sink holds."""
+
+
+class AdmissionPolicy(Protocol):
+    """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        """Splits the waiting checkpoints (positions in order of sighting) into those to run and those to skip.
+
+        Those in neither list go on waiting.
+
+        Args:
+          waiting: Positions, increasing; the position is the count of checkpoints of the run seen before it.
+          idle: Whether a worker would otherwise have nothing to do.
+          last: Whether the run has ended, so that the highest position is the last checkpoint of all.
+        """
+
+
+class HookSpecs:
+    """The specifications that plugins implement; registered with the manager."""
+
+    @hookspec
+    def lobench_gin_modules(self) -> Iterable[Declaration]:
+        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after)."""
+        return ()
+
+    @hookspec
+    def lobench_checkpoint_sources(self) -> Iterable[Declaration]:
+        """Declares checkpoint sources (`CheckpointSource`)."""
+        return ()
+
+    @hookspec
+    def lobench_checkpoint_readers(self) -> Iterable[Declaration]:
+        """Declares checkpoint readers (`CheckpointReader`)."""
+        return ()
+
+    @hookspec
+    def lobench_result_sinks(self) -> Iterable[Declaration]:
+        """Declares result sinks (`ResultSink`)."""
+        return ()
+
+    @hookspec
+    def lobench_selection_strategies(self) -> Iterable[Declaration]:
+        """Declares strategies that pick members of a population."""
+        return ()
+
+    @hookspec
+    def lobench_admission_policies(self) -> Iterable[Declaration]:
+        """Declares policies that pick which waiting checkpoints are evaluated (`AdmissionPolicy`)."""
+        return ()
+
+    @hookspec
+    def lobench_executors(self) -> Iterable[Declaration]:
+        """Declares executors, which run warm workers somewhere."""
+        return ()
+
+    @hookspec
+    def lobench_metrics(self) -> Iterable[Declaration]:
+        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed."""
+        return ()
+
+    @hookspec
+    def lobench_cli_commands(self) -> Iterable[Declaration]:
+        """Declares click commands of `lobench`."""
+        return ()
+
+    @hookspec
+    def lobench_checkpoint_seen(self, event: CheckpointSeen) -> None:
+        """Observes a checkpoint that was copied and read."""
+
+    @hookspec
+    def lobench_evaluation_finished(self, event: EvaluationFinished) -> None:
+        """Observes an outcome, after it is durable."""
+
+    @hookspec
+    def lobench_checkpoint_finished(self, event: CheckpointFinished) -> None:
+        """Observes that every evaluation of a checkpoint has an outcome."""

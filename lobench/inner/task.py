@@ -1,0 +1,141 @@
+"""Inner tasks, their families and their data, in the vocabulary of google/learned_optimization."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["SPLITS", "ArrayDataset", "Batch", "Dataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"]
+
+Batch: TypeAlias = PyTree
+SPLITS = ("train", "inner_valid", "outer_valid", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayDataset:
+    """Examples that live on the device and are drawn by key inside the compiled program.
+
+    Attributes:
+      arrays: Pytree of arrays, leading axis [num_examples].
+      batch_size: Examples of a batch, drawn uniformly with replacement.
+    """
+
+    arrays: PyTree
+    batch_size: int
+
+    @property
+    def num_examples(self) -> int:
+        return int(jax.tree.leaves(self.arrays)[0].shape[0])
+
+    def sample(self, key: jax.Array) -> Batch:
+        """Returns one batch, leaves [batch_size, ...]."""
+        index = jax.random.randint(key, (self.batch_size,), 0, self.num_examples)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledDataset:
+    """Batches computed from a key inside the compiled program (a generated grammar, synthetic regression).
+
+    Attributes:
+      sample: key -> batch.
+    """
+
+    sample: Callable[[jax.Array], Batch]
+
+
+@dataclass(frozen=True, eq=False)
+class IteratorDataset:
+    """Batches from any Python iterator, fed to the program chunk by chunk.
+
+    Attributes:
+      batches: seed (int) -> an iterator of batches (pytrees of numpy arrays of one shape). Called anew for each
+        evaluation, so the same seed must give the same batches.
+    """
+
+    batches: Callable[[int], Iterator[Batch]]
+
+
+Dataset: TypeAlias = ArrayDataset | SampledDataset | IteratorDataset
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Datasets:
+    """The splits of a task; `train` is trained on, each split that is there is evaluated."""
+
+    train: Dataset
+    inner_valid: Dataset | None = None
+    outer_valid: Dataset | None = None
+    test: Dataset | None = None
+
+
+class Task(abc.ABC):
+    """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
+
+    Attributes:
+      datasets: None for a task without data (then `batch` is None and only the `train` split exists).
+    """
+
+    datasets: Datasets | None = None
+
+    def init(self, key: jax.Array) -> PyTree:
+        """Returns initial parameters."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither init nor init_with_state")
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        """Returns initial parameters and model state (None where there is none)."""
+        return self.init(key), None
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        """Returns the loss, float32[]."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither loss nor loss_with_state")
+
+    def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
+        """Returns the loss and the model state after it."""
+        return self.loss(params, key, data), state
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Mapping[str, jax.Array]]:
+        """Returns the loss, the model state after it and named metrics (float32[])."""
+        loss, state = self.loss_with_state(params, state, key, data)
+        return loss, state, {}
+
+    def eval_loss_with_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, Mapping[str, jax.Array]]:
+        """Returns loss and metrics for an evaluation: batch norm in inference mode, no gradient noise.
+
+        The default is the training loss with its state dropped.
+        """
+        loss, _, aux = self.loss_with_state_and_aux(params, state, key, data)
+        return loss, aux
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Maps a loss to a scale on which tasks compare; the identity unless overridden."""
+        return loss
+
+
+class TaskFamily(abc.ABC):
+    """Tasks indexed by a configuration that is sampled inside the compiled program.
+
+    Attributes:
+      datasets: Common to all tasks of the family; None where a task has none.
+    """
+
+    datasets: Datasets | None = None
+
+    @abc.abstractmethod
+    def sample(self, key: jax.Array) -> PyTree:
+        """Returns the configuration of one task: a pytree of arrays."""
+
+    @abc.abstractmethod
+    def task_fn(self, cfg: PyTree) -> Task:
+        """Returns the task of a configuration, which may be traced."""
