@@ -1,6 +1,6 @@
 """Every hook of lobench, typed, with its contract.
 
-Declaring hooks return `Declaration`s: a name and a "module:attribute" factory. They must be cheap and import neither jax
+Declaring hooks return `Declaration`s: a name and a "module:attribute" factory. They are cheap, and import neither jax
 nor the factory's module. Observing hooks get one frozen event; what they return is ignored, and an exception in one is
 reported with the plugin's name and silences nobody.
 

@@ -12,7 +12,17 @@ import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["SPLITS", "ArrayDataset", "Batch", "Dataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"]
+__all__ = [
+    "SPLITS",
+    "ArrayDataset",
+    "Batch",
+    "Dataset",
+    "Datasets",
+    "IteratorDataset",
+    "SampledDataset",
+    "Task",
+    "TaskFamily",
+]
 
 Batch: TypeAlias = PyTree
 SPLITS = ("train", "inner_valid", "outer_valid", "test")
@@ -76,7 +86,7 @@ class Datasets:
     test: Dataset | None = None
 
 
-class Task(abc.ABC):
+class Task:
     """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
 
     Attributes:
