@@ -1,1 +1,108 @@
-"""lobench: pytest for learned optimizers."""
+"""lobench: pytest for learned optimizers.
+
+The public names are loaded when they are first used, so that `import lobench` imports neither jax nor pandas.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.core.case import Case, CaseInfo, SeedBlock
+    from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.errors import (
+        CheckpointError,
+        CheckpointGone,
+        ConfigError,
+        LobenchError,
+        PickleRefused,
+        PluginError,
+        StoreError,
+        SuiteError,
+        ThetaMismatch,
+    )
+    from lobench.core.result import Curves, Outcome
+    from lobench.hookspecs import hookimpl
+    from lobench.inner.configurable import configurable
+    from lobench.inner.optimizer import LearnedOptimizer
+    from lobench.inner.result import Result
+    from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.notebook import evaluate
+    from lobench.suite import cases
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "lobench.analysis.intervals": ("Interval", "stratified_t_mean"),
+    "lobench.core.case": ("Case", "CaseInfo", "SeedBlock"),
+    "lobench.core.checkpoint": ("Checkpoint", "CheckpointContent", "SeenCheckpoint"),
+    "lobench.core.errors": (
+        "CheckpointError",
+        "CheckpointGone",
+        "ConfigError",
+        "LobenchError",
+        "PickleRefused",
+        "PluginError",
+        "StoreError",
+        "SuiteError",
+        "ThetaMismatch",
+    ),
+    "lobench.core.result": ("Curves", "Outcome"),
+    "lobench.hookspecs": ("hookimpl",),
+    "lobench.inner.configurable": ("configurable",),
+    "lobench.inner.optimizer": ("LearnedOptimizer",),
+    "lobench.inner.result": ("Result",),
+    "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
+    "lobench.notebook": ("evaluate",),
+    "lobench.suite": ("cases",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArrayDataset",
+    "Case",
+    "CaseInfo",
+    "Checkpoint",
+    "CheckpointContent",
+    "CheckpointError",
+    "CheckpointGone",
+    "ConfigError",
+    "Curves",
+    "Datasets",
+    "Interval",
+    "IteratorDataset",
+    "LearnedOptimizer",
+    "LobenchError",
+    "Outcome",
+    "PickleRefused",
+    "PluginError",
+    "Result",
+    "SampledDataset",
+    "SeedBlock",
+    "SeenCheckpoint",
+    "StoreError",
+    "SuiteError",
+    "Task",
+    "TaskFamily",
+    "ThetaMismatch",
+    "cases",
+    "configurable",
+    "evaluate",
+    "hookimpl",
+    "stratified_t_mean",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'lobench' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
