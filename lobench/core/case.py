@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
-__all__ = ["Case", "CaseInfo", "SeedBlock", "seed_blocks"]
+__all__ = ["Case", "CaseInfo", "CaseSpec", "Expectations", "SeedBlock", "seed_blocks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +105,45 @@ class CaseInfo:
 
     def blocks(self) -> list[SeedBlock]:
         return list(seed_blocks(self.num_seeds, self.seed_block))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`).
+
+    Attributes:
+      max_final_loss: Upper bound of the seed mean of the final `train/loss`.
+      max_final_test_loss: The same of `test/loss`.
+      min_final_accuracy: Lower bound of the seed mean of the final `test/accuracy`.
+      no_divergence: No seed may meet a non-finite loss.
+    """
+
+    max_final_loss: float | None = None
+    max_final_test_loss: float | None = None
+    min_final_accuracy: float | None = None
+    no_divergence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseSpec:
+    """Where a case is written; enough to collect it, without importing what it names.
+
+    Attributes:
+      path: Absolute path of the `.gin` file.
+      scope: gin scope that binds `Case.task`.
+      root: Folder above the suite; what the identity's path is relative to.
+    """
+
+    path: str
+    scope: str
+    root: str
+
+    @property
+    def relative_path(self) -> str:
+        return PurePath(self.path).relative_to(self.root).as_posix()
+
+    @property
+    def suite(self) -> str:
+        """Name of the folder that the file is in, or of the file where it lies in the root itself."""
+        relative = PurePath(self.relative_path)
+        return relative.parent.name or relative.stem

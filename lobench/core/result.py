@@ -69,7 +69,7 @@ class Curves:
     """
 
     seeds: tuple[int, ...]
-    metrics: Mapping[str, memoryview]
+    metrics: Mapping[str, memoryview[float]]
     eval_steps: tuple[int, ...]
     log_steps: tuple[int, ...] = ()
     diverged_at: tuple[int, ...]
@@ -85,17 +85,21 @@ class Curves:
 
     def final(self, metric: str) -> list[float]:
         """Returns the last value of each seed."""
-        return [row[-1] for row in self.metrics[metric].tolist()]
+        return [row[-1] for row in self._rows(metric)]
 
     def best(self, metric: str) -> list[float]:
         """Returns the best finite value of each seed (NaN where there is none): lowest, or highest for an accuracy."""
         pick = max if metric.endswith("/accuracy") else min
-        rows = ([value for value in row if math.isfinite(value)] for row in self.metrics[metric].tolist())
+        rows = ([value for value in row if math.isfinite(value)] for row in self._rows(metric))
         return [pick(row, default=math.nan) for row in rows]
 
     def mean(self, metric: str) -> list[float]:
         """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
-        return [math.fsum(row) / len(row) for row in self.metrics[metric].tolist()]
+        return [math.fsum(row) / len(row) for row in self._rows(metric)]
+
+    def _rows(self, metric: str) -> list[list[float]]:
+        rows: list[list[float]] = self.metrics[metric].tolist()  # type: ignore[assignment]  # typeshed knows one axis
+        return rows
 
     def to_payload(self) -> bytes:
         """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian."""

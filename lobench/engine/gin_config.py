@@ -1,0 +1,399 @@
+"""Binds a case: layers of gin text become a `Case` and the hashes that identify it, gin's own state left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import gin
+import gin.config as gin_state
+
+from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
+
+__all__ = ["BoundCase", "Layers", "bind_case", "isolated_gin"]
+
+_CASE = gin.external_configurable(Case, name="Case", module="lobench")
+_EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
+_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """The gin text around the case's own file, in order of precedence.
+
+    Attributes:
+      trainer_config: Path of the `config.gin` beside the checkpoints; names that are not ours are skipped in it.
+      optimizer: Text of `--optimizer`, or "".
+      gin_files: Paths of `--gin-file`.
+      gin_params: Texts of `--gin-param`.
+      gin_modules: Modules to import before anything is bound.
+    """
+
+    trainer_config: str | None = None
+    optimizer: str = ""
+    gin_files: tuple[str, ...] = ()
+    gin_params: tuple[str, ...] = ()
+    gin_modules: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Layers:
+        values: dict[str, Any] = json.loads(text)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundCase:
+    """A case with its values.
+
+    Attributes:
+      case: Its tasks and optimizers are None unless it was built.
+      expectations: Of a bare `.gin` case.
+      identity, optimizer_hash: sha256 (hex), as in `CaseInfo`.
+      bindings: Every binding reached from the case, one a line.
+    """
+
+    spec: CaseSpec
+    case: Case
+    expectations: Expectations
+    identity: str
+    optimizer_hash: str
+    bindings: str
+
+    def info(self, *, node_id: str, name: str | None = None) -> CaseInfo:
+        case = self.case
+        return CaseInfo(
+            identity=self.identity,
+            optimizer_hash=self.optimizer_hash,
+            suite=self.spec.suite,
+            name=name or self.spec.scope,
+            node_id=node_id,
+            num_inner_steps=case.num_inner_steps,
+            num_seeds=case.num_seeds,
+            seed_block=case.seed_block,
+            primary_metric=case.primary_metric,
+            num_cpus=case.num_cpus,
+            num_gpus=case.num_gpus,
+            timeout_seconds=case.timeout_seconds,
+        )
+
+
+@contextlib.contextmanager
+def isolated_gin(*paths: str) -> Iterator[None]:
+    """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
+    saved = {name: copy.copy(getattr(gin_state, name)) for name in _GIN_GLOBALS}
+    saved_path = list(sys.path)
+    for name in _GIN_GLOBALS:
+        getattr(gin_state, name).clear()
+    was_locked, gin_state._CONFIG_IS_LOCKED = gin_state._CONFIG_IS_LOCKED, False
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            live = getattr(gin_state, name)
+            live.clear()
+            live.update(value)
+        gin_state._CONFIG_IS_LOCKED = was_locked
+        sys.path[:] = saved_path
+
+
+_GIN_GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
+
+
+def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:
+    """Binds one case.
+
+    Args:
+      spec: Where the case is written.
+      layers: What is bound before and after the case's own file.
+      test: Name of the test function, part of the identity.
+      build: Whether to construct task and optimizer; without, only plain values are set.
+    Raises:
+      ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
+        constructor.
+    """
+    with isolated_gin(str(Path(spec.path).parent), spec.root):
+        for module in layers.gin_modules:
+            _import(Import(module=module, where="gin modules of the plugins"))
+        if layers.trainer_config:
+            _bind_trainer_config(Path(layers.trainer_config))
+        _bind_strictly(parse_file(Path(spec.path)))
+        if layers.optimizer:
+            _bind_overrides(_optimizer_statements(layers.optimizer))
+        for path in layers.gin_files:
+            _bind_overrides(parse_file(Path(path)))
+        for text in layers.gin_params:
+            _bind_overrides(parse_text(text, f"--gin-param {text!r}"))
+        where = f"{spec.path}: case {spec.scope!r}"
+        reached_case, reached_optimizer = _reached(spec.scope, where)
+        identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
+        optimizer_hash = _sha256(*reached_optimizer)
+        case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
+        with gin.config_scope(spec.scope):
+            expectations = _EXPECT()
+    _check(case, where)
+    return BoundCase(
+        spec=spec,
+        case=case,
+        expectations=expectations,
+        identity=identity,
+        optimizer_hash=optimizer_hash,
+        bindings="\n".join((*reached_case, *reached_optimizer)),
+    )
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _optimizer_statements(text: str) -> list[Statement]:
+    """Parses `--optimizer`: a gin file, bindings, or a bare reference such as `@adam()`; `;` separates."""
+    if text.endswith(".gin"):
+        return parse_file(Path(text))
+    lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
+    lines = [f"Case.optimizer = {line}" if line.startswith("@") else line for line in lines]
+    return parse_text("\n".join(lines), f"--optimizer {text!r}")
+
+
+def _import(statement: Import) -> None:
+    try:
+        importlib.import_module(statement.module)
+    except LobenchError:
+        raise
+    except Exception as error:
+        line = traceback.format_exception_only(error)[-1].strip()
+        raise ConfigError(
+            f"cannot import {statement.module!r}",
+            where=statement.where,
+            got=line,
+            next_step="the suite's folder, its parent and the installed packages are searched",
+        ) from error
+
+
+def _known_names() -> list[str]:
+    return sorted({selector.rsplit(".", 1)[-1] for selector in gin_state._REGISTRY})
+
+
+def _complete_selector(selector: str, where: str) -> str:
+    try:
+        configurable = gin_state._REGISTRY.get_match(selector)
+    except KeyError as error:
+        raise ConfigError(f"{selector!r} is ambiguous", where=where, got=str(error.args[0])) from error
+    if configurable is None:
+        name = selector.rsplit(".", 1)[-1]
+        close = difflib.get_close_matches(name, _known_names(), n=1)
+        raise ConfigError(
+            f"unknown name {selector!r}",
+            where=where,
+            next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
+            + "`lobench list tasks` and `lobench list optimizers` show all",
+        )
+    return str(configurable.selector)
+
+
+def _has_parameter(selector: str, parameter: str) -> bool:
+    return bool(gin_state._might_have_parameter(gin_state._REGISTRY.get_match(selector).wrapper, parameter))
+
+
+def _to_gin(value: Any, where: str) -> Any:
+    """Replaces syntactic references by gin's own."""
+    if isinstance(value, Reference):
+        _complete_selector(value.selector, where)
+        return gin_state.ConfigurableReference(value.scoped_selector, value.evaluate)
+    if isinstance(value, Macro):
+        return gin_state.ParserDelegate().macro(value.name)
+    if isinstance(value, dict):
+        return {_to_gin(key, where): _to_gin(item, where) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_to_gin(item, where) for item in value)
+    return value
+
+
+def _bind(binding: Binding) -> None:
+    if not binding.parameter:
+        name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
+        gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
+        return
+    selector = _complete_selector(binding.selector, binding.where)
+    if not _has_parameter(selector, binding.parameter):
+        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapper).parameters)
+        close = difflib.get_close_matches(binding.parameter, names, n=1)
+        raise ConfigError(
+            f"{binding.selector!r} has no parameter {binding.parameter!r}",
+            where=binding.where,
+            expected=", ".join(names),
+            next_step=f"did you mean {close[0]!r}?" if close else "",
+        )
+    gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
+
+
+def _bind_strictly(statements: Sequence[Statement]) -> None:
+    for statement in statements:
+        if isinstance(statement, Import):
+            _import(statement)
+    for statement in statements:
+        if isinstance(statement, Binding):
+            _bind(statement)
+
+
+def _bind_overrides(statements: Sequence[Statement]) -> None:
+    """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
+    _bind_strictly([statement for statement in statements if isinstance(statement, Import)])
+    for statement in statements:
+        if not isinstance(statement, Binding):
+            continue
+        _bind(statement)
+        if statement.parameter and not statement.scope:
+            selector = _complete_selector(statement.selector, statement.where)
+            for (scope, other), parameters in gin_state._CONFIG.items():
+                if scope and other == selector:
+                    parameters.pop(statement.parameter, None)
+
+
+def _bind_trainer_config(path: Path) -> None:
+    """Binds what we know of a trainer's configuration; its optimizer for evaluations, if it names one, strictly."""
+    statements = parse_file(path)
+    optimizer: Binding | None = None
+    for statement in statements:
+        if isinstance(statement, Import):
+            with contextlib.suppress(ConfigError):
+                _import(statement)
+            continue
+        selector = statement.selector.rsplit(".", 1)[-1]
+        if (selector, statement.parameter) == ("eval_chief_config", "learned_opt"):
+            optimizer = optimizer or statement
+        elif (selector, statement.parameter) == ("Case", "learned_optimizer"):
+            optimizer = statement
+        else:
+            with contextlib.suppress(ConfigError):
+                _bind(statement)
+    if optimizer is not None:
+        _bind(
+            Binding(
+                scope="",
+                selector="lobench.Case",
+                parameter="learned_optimizer",
+                value=optimizer.value,
+                where=optimizer.where,
+            )
+        )
+
+
+def _bindings_in(scope: str, selector: str) -> dict[str, Any]:
+    """Returns what gin would supply to a configurable in a scope: outer scopes first, inner ones win."""
+    parts = scope.split("/") if scope else []
+    found: dict[str, Any] = {}
+    for depth in range(len(parts) + 1):
+        found.update(gin_state._CONFIG.get(("/".join(parts[:depth]), selector), {}))
+    return found
+
+
+def _references(value: Any) -> Iterator[Any]:
+    if isinstance(value, gin_state.ConfigurableReference):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _references(key)
+            yield from _references(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
+
+
+def _walk(scope: str, selector: str, bindings: dict[str, Any], lines: dict[str, None], seen: set[Any]) -> None:
+    """Adds a line for every binding reached; a reference with a scope of its own replaces the scope."""
+    for parameter, value in sorted(bindings.items()):
+        lines.setdefault(f"{scope + '/' if scope else ''}{selector}.{parameter} = {value!r}")
+        for reference in _references(value):
+            inner_scope = "/".join(reference.scopes) or scope
+            inner = reference.configurable.selector
+            if (inner_scope, inner) not in seen:
+                seen.add((inner_scope, inner))
+                _walk(inner_scope, inner, _bindings_in(inner_scope, inner), lines, seen)
+
+
+def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
+    """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
+    bindings = _bindings_in(scope, "lobench.Case")
+    if "task" not in bindings:
+        raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
+    groups: list[list[str]] = []
+    for keep in (False, True):
+        lines: dict[str, None] = {}
+        chosen = {name: value for name, value in bindings.items() if (name in _OPTIMIZER_FIELDS) == keep}
+        _walk(scope, "lobench.Case", chosen, lines, set())
+        groups.append(list(lines))
+    case_lines, optimizer_lines = groups
+    expected = _bindings_in(scope, "lobench.expect")
+    case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
+    # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
+    prefix = f"{scope}/"
+    return case_lines, sorted(line.removeprefix(prefix) for line in optimizer_lines)
+
+
+def _plain(value: Any) -> Any:
+    """Resolves macros; leaves any other reference out (None)."""
+    if isinstance(value, gin_state.ConfigurableReference):
+        if value.configurable.selector == "gin.macro":
+            return _plain(gin_state._CONFIG.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
+        return None
+    return value
+
+
+def _plain_case(scope: str, where: str) -> Case:
+    bindings = {name: _plain(value) for name, value in _bindings_in(scope, "lobench.Case").items()}
+    try:
+        return Case(**{name: value for name, value in bindings.items() if name not in ("task", *_OPTIMIZER_FIELDS)})
+    except TypeError as error:
+        raise ConfigError(str(error), where=where) from error
+
+
+def _build(scope: str, where: str) -> Case:
+    try:
+        with gin.config_scope(scope):
+            case = _CASE()
+    except LobenchError as error:
+        raise type(error)(f"{error}", where=where) from error
+    except Exception as error:
+        line = traceback.format_exception_only(error)[0].strip().splitlines()[0]
+        raise ConfigError("cannot build the case", where=where, got=line) from error
+    assert isinstance(case, Case)
+    return case
+
+
+def _check(case: Case, where: str) -> None:
+    """Refuses numbers that no program can be made from."""
+    rules: tuple[tuple[str, int, bool], ...] = (
+        ("num_inner_steps", 1, False),
+        ("num_seeds", 1, False),
+        ("seed_block", 1, True),
+        ("num_tasks", 1, False),
+        ("eval_every", 1, False),
+        ("log_every", 0, False),
+        ("eval_batches", 1, False),
+        ("num_cpus", 1, False),
+    )
+    for name, lowest, optional in rules:
+        value = getattr(case, name)
+        if optional and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
+        raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

@@ -1,0 +1,128 @@
+"""gin files as statements: parsed without importing what they name, so that collection needs no jax."""
+
+from __future__ import annotations
+
+import importlib.util  # noqa: F401  (gin's parser uses it without importing it)
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gin import config_parser
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["Binding", "Import", "Macro", "Reference", "Statement", "case_scopes", "parse_file", "parse_text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """`@scope/selector` or, evaluated, `@scope/selector()`."""
+
+    scoped_selector: str
+    evaluate: bool
+
+    @property
+    def selector(self) -> str:
+        return self.scoped_selector.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Macro:
+    """`%name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """`scope/selector.parameter = value`; a macro's definition has no parameter. `where` is file and line."""
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """`import module`."""
+
+    module: str
+    where: str
+
+
+Statement = Binding | Import
+
+
+class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
+    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Reference:
+        return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
+
+    def macro(self, name: str) -> Macro:
+        return Macro(name=name)
+
+
+def parse_file(path: Path, *, _includers: tuple[Path, ...] = ()) -> list[Statement]:
+    """Parses a gin file and the files that it includes (relative to the file that includes them).
+
+    Raises:
+      ConfigError: no such file, not text, a syntax error (with file and line), files that include each other.
+    """
+    path = path.resolve()
+    if path in _includers:
+        raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in _includers))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
+    return list(_statements(text, str(path), path, _includers))
+
+
+def parse_text(text: str, where: str) -> list[Statement]:
+    """Parses gin text that is not from a file; `where` names it in errors."""
+    return list(_statements(text, where, None, ()))
+
+
+def _statements(text: str, where: str, path: Path | None, includers: tuple[Path, ...]) -> Iterator[Statement]:
+    try:
+        for statement in config_parser.ConfigParser(text, _Delegate()):
+            line = f"{where}:{statement.location.line_num}" if path else where
+            if isinstance(statement, config_parser.BindingStatement):
+                yield Binding(
+                    scope=statement.scope,
+                    selector=statement.selector,
+                    parameter=statement.arg_name,
+                    value=statement.value,
+                    where=line,
+                )
+            elif isinstance(statement, config_parser.ImportStatement):
+                yield Import(module=statement.module, where=line)
+            elif isinstance(statement, config_parser.IncludeStatement):
+                included = Path(statement.filename)
+                base = path.parent if path else Path.cwd()
+                yield from parse_file(base / included, _includers=(*includers, path) if path else includers)
+    except SyntaxError as error:
+        line_number = error.lineno
+        message, content = error.msg, (error.text or "").strip()
+        raise ConfigError(
+            f"gin syntax error: {message}",
+            where=f"{where}:{line_number}" if path and line_number else where,
+            got=repr(content) if content else "",
+        ) from error
+    except tokenize.TokenError as error:
+        message, (line_number, _) = error.args
+        raise ConfigError(f"gin syntax error: {message}", where=f"{where}:{line_number}" if path else where) from error
+
+
+def case_scopes(statements: Sequence[Statement]) -> list[str]:
+    """Returns the scopes that bind `Case.task`, in order of first appearance; a root binding is no case."""
+    scopes: dict[str, None] = {}
+    for statement in statements:
+        if isinstance(statement, Binding) and statement.scope and statement.parameter == "task":
+            name = statement.selector.rsplit(".", 1)[-1]
+            scopes.update({statement.scope: None} if name == "Case" else {})
+    return list(scopes)
