@@ -53,8 +53,14 @@ class Layers:
 
     @classmethod
     def from_json(cls, text: str) -> Layers:
-        values: dict[str, Any] = json.loads(text)
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        values = json.loads(text)
+        return cls(
+            trainer_config=values["trainer_config"],
+            optimizer=values["optimizer"],
+            gin_files=tuple(values["gin_files"]),
+            gin_params=tuple(values["gin_params"]),
+            gin_modules=tuple(values["gin_modules"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

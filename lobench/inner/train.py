@@ -1,0 +1,414 @@
+"""The inner-training program: a seed block of one case, compiled once, theta an argument.
+
+One program does everything: its first call makes initial parameters, then it runs inner steps and the evaluations between
+them, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
+deadline can end it, and the calls' lengths change no bit: the loop body is compiled once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.core.result import Curves
+from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+
+__all__ = ["Program", "eval_steps"]
+
+# Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
+_INIT, _DATA, _LOSS, _EVAL, _OPTIMIZER = range(5)
+_FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
+_FIRST_CHUNK = 25
+_CHUNK_SECONDS = 0.5
+_ITERATOR_CHUNK = 50
+
+
+def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
+    """Returns 0, every `eval_every`, and the last step always."""
+    return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
+
+
+class _Lane(NamedTuple):
+    """What identifies one training: a seed, and the task's index in its family."""
+
+    seed: jax.Array  # uint32[]
+    task: jax.Array  # uint32[]
+
+
+class _Carry(NamedTuple):
+    """State of a block between steps; every leaf of the first five has the lanes as leading axis."""
+
+    opt_state: PyTree
+    params: PyTree
+    model_state: PyTree
+    diverged_at: jax.Array  # int32[num_lanes], -1 where not
+    step: jax.Array  # int32[]
+    num_evals: jax.Array  # int32[]
+    metrics: dict[str, jax.Array]  # float32[num_evals, num_lanes]
+    log: jax.Array  # float32[num_logs, num_lanes]
+
+
+class Program:
+    """Trains one seed block of a case, again and again, for any theta.
+
+    Args:
+      case: With task (or family) built.
+      task: `case.task` as a Task or TaskFamily.
+      make_stepper: theta -> Stepper; theta may be traced.
+      num_seeds: Seeds of the block; the width is part of what fixes the bits.
+    """
+
+    def __init__(
+        self, case: Case, task: Task | TaskFamily, make_stepper: Callable[[Theta], Stepper], num_seeds: int
+    ) -> None:
+        self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
+        self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
+        self._eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
+        self._log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
+        self._datasets = _datasets(task)
+        self._arrays = {
+            split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
+        }
+        self._compiled: Any = None
+        self._carry_shape: Any = None
+        self.compile_seconds = 0.0
+
+    def run(
+        self,
+        theta: Theta,
+        block: SeedBlock,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> Curves | None:
+        """Trains the block.
+
+        Args:
+          theta: In the optimizer's own structure and dtypes.
+          block: As many seeds as the program is wide.
+          on_progress: Told the inner steps done, after each chunk.
+          should_stop: Asked after each chunk; True ends the run.
+        Returns:
+          Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
+        """
+        assert block.size == self._num_seeds, (block, self._num_seeds)
+        lanes = self._lanes(block)
+        theta = jax.tree.map(jnp.asarray, theta)
+        feed = _Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        compile_seconds = self._compile(theta, lanes, feed)
+        carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._carry_shape)
+        started = time.perf_counter()
+        step, chunk = 0, _FIRST_CHUNK
+        while step < self._case.num_inner_steps:
+            chunk_started = time.perf_counter()
+            stop = min(step + (_ITERATOR_CHUNK if feed.feeds_training else chunk), self._case.num_inner_steps)
+            carry = self._compiled(theta, lanes, self._arrays, feed.eval_batches, feed.next_chunk(), carry, step, stop)
+            carry.step.block_until_ready()
+            step = stop
+            if time.perf_counter() - chunk_started < _CHUNK_SECONDS / 2:
+                chunk *= 2
+            if on_progress is not None:
+                on_progress(step)
+            if should_stop is not None and step < self._case.num_inner_steps and should_stop():
+                return None
+        wall_seconds = time.perf_counter() - started
+        return self._curves(carry, block, compile_seconds, wall_seconds)
+
+    def _lanes(self, block: SeedBlock) -> _Lane:
+        seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
+        tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
+        return _Lane(jnp.asarray(seeds), jnp.asarray(tasks))
+
+    def _compile(self, theta: Theta, lanes: _Lane, feed: _Feed) -> float:
+        """Compiles at the first call; returns the seconds that it took (0 afterwards)."""
+        if self._compiled is not None:
+            return 0.0
+        started = time.perf_counter()
+        arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
+        self._carry_shape = jax.eval_shape(self._initial, *arguments[:4])
+        program = jax.jit(self._advance, donate_argnums=5)
+        self._compiled = program.lower(*arguments, self._carry_shape, 0, 1).compile()
+        self.compile_seconds = time.perf_counter() - started
+        return self.compile_seconds
+
+    # What follows is traced.
+
+    def _task_of(self, lane: _Lane) -> Task:
+        if isinstance(self._task, TaskFamily):
+            key = jax.random.fold_in(_key(_FAMILY_SEED), lane.task)
+            return self._task.task_fn(self._task.sample(key))
+        return self._task
+
+    def _initial(self, theta: Theta, lanes: _Lane, arrays: PyTree, eval_batches: PyTree) -> _Carry:
+        stepper = self._make_stepper(theta)
+
+        def one(lane: _Lane) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(lane).init_with_state(_stream(lane, _INIT))
+            return stepper.init(params, model_state, _stream(lane, _OPTIMIZER)), params, model_state
+
+        opt_state, params, model_state = jax.vmap(one)(lanes)
+        num_lanes = lanes.seed.shape[0]
+        names = jax.eval_shape(
+            lambda: self._evaluate(stepper, lanes, arrays, eval_batches, opt_state, params, model_state)
+        )
+        return _Carry(
+            opt_state=opt_state,
+            params=params,
+            model_state=model_state,
+            diverged_at=jnp.full((num_lanes,), -1, jnp.int32),
+            step=jnp.int32(0),
+            num_evals=jnp.int32(0),
+            metrics={name: jnp.zeros((len(self._eval_steps), num_lanes), jnp.float32) for name in names},
+            log=jnp.zeros((len(self._log_steps), num_lanes), jnp.float32),
+        )
+
+    def _evaluate(
+        self,
+        stepper: Stepper,
+        lanes: _Lane,
+        arrays: PyTree,
+        eval_batches: PyTree,
+        opt_state: PyTree,
+        params: PyTree,
+        model_state: PyTree,
+    ) -> dict[str, jax.Array]:
+        """Returns each metric, float32[num_lanes]: the mean over the evaluation's batches."""
+
+        def one(lane: _Lane, fed: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree) -> dict[str, Any]:
+            task = self._task_of(lane)
+            at = stepper.eval_params(opt_state, params)
+            has_normalizer = type(task).normalizer is not Task.normalizer
+            metrics: dict[str, jax.Array] = {}
+            for index, (split, dataset) in enumerate(self._datasets.items()):
+                key = jax.random.fold_in(_stream(lane, _EVAL), index)
+
+                def batch_metrics(
+                    batch_key: jax.Array,
+                    batch: PyTree,
+                    dataset: Any = dataset,
+                    split: str = split,
+                ) -> dict[str, jax.Array]:
+                    data_key, loss_key = jax.random.split(batch_key)
+                    data = batch if batch is not None else _sample(dataset, arrays.get(split), data_key)
+                    loss, aux = task.eval_loss_with_aux(at, model_state, loss_key, data)
+                    named = {"loss": loss, **aux}
+                    if has_normalizer:
+                        named["normalized_loss"] = task.normalizer(loss)
+                    return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
+
+                num_batches = 1 if dataset is None else self._case.eval_batches
+                batch_keys = jax.random.split(key, num_batches)
+                per_batch = jax.vmap(batch_metrics)(batch_keys, fed.get(split))
+                metrics.update({f"{split}/{name}": value.mean() for name, value in per_batch.items()})
+            return metrics
+
+        return jax.vmap(one)(lanes, eval_batches, opt_state, params, model_state)
+
+    def _advance(
+        self,
+        theta: Theta,
+        lanes: _Lane,
+        arrays: PyTree,
+        eval_batches: PyTree,
+        chunk: PyTree,
+        carry: _Carry,
+        start: jax.Array,
+        stop: jax.Array,
+    ) -> _Carry:
+        """Runs inner steps `start` .. `stop-1` and the evaluations that are due, the one at the very end included."""
+        case, stepper = self._case, self._make_stepper(theta)
+        carry = jax.lax.cond(start == 0, lambda: self._initial(theta, lanes, arrays, eval_batches), lambda: carry)
+
+        def evaluate(carry: _Carry) -> _Carry:
+            values = self._evaluate(
+                stepper, lanes, arrays, eval_batches, carry.opt_state, carry.params, carry.model_state
+            )
+            diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
+            diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
+            metrics = {
+                name: carry.metrics[name].at[carry.num_evals].set(jnp.where(diverged_at >= 0, jnp.nan, value))
+                for name, value in values.items()
+            }
+            return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
+
+        def step(index: jax.Array, carry: _Carry) -> _Carry:
+            batch = jax.tree.map(lambda leaf: leaf[index - start], chunk)
+            opt_state, params, model_state, loss = self._step(stepper, lanes, arrays, batch, index, carry)
+            newly = (carry.diverged_at < 0) & ~jnp.isfinite(loss)
+            diverged_at = jnp.where(newly, index, carry.diverged_at)
+            log = carry.log
+            if case.log_every:
+                at = index // case.log_every
+                shown = jnp.where(diverged_at >= 0, jnp.nan, loss)
+                log = log.at[at].set(jnp.where(index % case.log_every == 0, shown, log[at]))
+            return carry._replace(
+                opt_state=opt_state, params=params, model_state=model_state, diverged_at=diverged_at, log=log
+            )
+
+        def segment(carry: _Carry) -> _Carry:
+            due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
+            carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
+            until = jnp.minimum(stop, (carry.step // case.eval_every + 1) * case.eval_every)
+            carry = jax.lax.fori_loop(carry.step, until, step, carry)
+            return carry._replace(step=until)
+
+        def more(carry: _Carry) -> jax.Array:
+            last_eval_due = (carry.step == case.num_inner_steps) & (carry.num_evals < len(self._eval_steps))
+            return (carry.step < stop) | last_eval_due
+
+        return jax.lax.while_loop(more, segment, carry)
+
+    def _step(
+        self, stepper: Stepper, lanes: _Lane, arrays: PyTree, batch: PyTree, index: jax.Array, carry: _Carry
+    ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
+        """One inner step of every lane; the loss is the batch's before the update, float32[num_lanes]."""
+        dataset = self._datasets["train"]
+
+        def one(
+            lane: _Lane, data: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+        ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
+            task = self._task_of(lane)
+            if data is None:
+                data = _sample(dataset, arrays.get("train"), jax.random.fold_in(_stream(lane, _DATA), index))
+
+            def loss_fn(params: PyTree) -> tuple[jax.Array, PyTree]:
+                key = jax.random.fold_in(_stream(lane, _LOSS), index)
+                loss, state, _ = task.loss_with_state_and_aux(params, model_state, key, data)
+                return loss, state
+
+            (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+            key = jax.random.fold_in(_stream(lane, _OPTIMIZER), index + 1)
+            opt_state, params, new_state = stepper.step(opt_state, params, new_state, grads, loss, key)
+            return opt_state, params, new_state, jnp.asarray(loss, jnp.float32)
+
+        return jax.vmap(one)(lanes, batch, carry.opt_state, carry.params, carry.model_state)
+
+    def _curves(self, carry: _Carry, block: SeedBlock, compile_seconds: float, wall_seconds: float) -> Curves:
+        shape = (self._num_seeds, self._tasks_per_seed)
+        diverged = np.asarray(carry.diverged_at).reshape(shape)
+        # A seed of a family diverges when the first of its tasks does.
+        first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
+        diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
+        metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
+        if self._log_steps:
+            metrics["batch/loss"] = _rows(np.asarray(carry.log), shape)
+        leaves = jax.tree.leaves(carry.params)
+        return Curves(
+            seeds=tuple(block.seeds),
+            metrics=metrics,
+            eval_steps=tuple(self._eval_steps),
+            log_steps=tuple(self._log_steps),
+            diverged_at=tuple(diverged_at.tolist()),
+            compile_seconds=compile_seconds,
+            wall_seconds=wall_seconds,
+            num_params=sum(int(np.prod(leaf.shape[1:])) for leaf in leaves),
+        )
+
+
+def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
+    """[num_evals, lanes] -> float32[num_seeds, num_evals], the mean over a seed's tasks."""
+    by_seed = values.reshape(values.shape[0], *shape)
+    rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
+    return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)
+
+
+def _key(seed: jax.Array | int) -> jax.Array:
+    # The implementation is named so that a user's jax configuration cannot change the bits.
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def _stream(lane: _Lane, stream: int) -> jax.Array:
+    return jax.random.fold_in(_key(lane.seed), stream)
+
+
+def _sample(dataset: Any, arrays: PyTree, key: jax.Array) -> PyTree:
+    if isinstance(dataset, ArrayDataset):
+        return dataclasses.replace(dataset, arrays=arrays).sample(key)
+    if isinstance(dataset, SampledDataset):
+        return dataset.sample(key)
+    return None
+
+
+def _datasets(task: Task | TaskFamily) -> dict[str, Any]:
+    """Returns the splits that are there; a task without data has one, `train`, of None."""
+    datasets: Datasets | None = task.datasets
+    if datasets is None:
+        return {"train": None}
+    present = {split: getattr(datasets, split) for split in SPLITS}
+    for split, dataset in present.items():
+        if dataset is not None and not isinstance(dataset, ArrayDataset | SampledDataset | IteratorDataset):
+            raise ConfigError(
+                f"split {split!r} of {type(task).__name__}",
+                got=type(dataset).__name__,
+                expected="ArrayDataset, SampledDataset or IteratorDataset",
+            )
+    return {split: dataset for split, dataset in present.items() if dataset is not None}
+
+
+class _Feed:
+    """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
+
+    Attributes:
+      eval_batches: By split, leaves [num_lanes, eval_batches, ...]; only splits that an iterator feeds.
+      example_chunk: Shapes of a training chunk, leaves [chunk, num_lanes, ...]; None where none is fed.
+    """
+
+    def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
+        self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
+        self.eval_batches: dict[str, PyTree] = {}
+        for split, dataset in datasets.items():
+            if isinstance(dataset, IteratorDataset):
+                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
+                self.eval_batches[split] = self._by_lane(rows, axis=0)
+        train = datasets["train"]
+        self.feeds_training = isinstance(train, IteratorDataset)
+        self._iterators: list[Iterator[PyTree]] = []
+        self._first: PyTree = None
+        if isinstance(train, IteratorDataset):
+            self._iterators = [iter(train.batches(seed)) for seed in block.seeds]
+            self._first = self._read()
+
+    @property
+    def example_chunk(self) -> PyTree:
+        return self._first
+
+    def next_chunk(self) -> PyTree:
+        """Returns the next batches, leaves [chunk, num_lanes, ...]; a short last chunk repeats its last batch."""
+        if not self.feeds_training:
+            return None
+        chunk, self._first = (self._first, None) if self._first is not None else (self._read(), None)
+        return chunk
+
+    def _read(self) -> PyTree:
+        wanted = min(_ITERATOR_CHUNK, self._remaining)
+        self._remaining -= wanted
+        rows = [_take(iterator, wanted, "train", pad_to=_ITERATOR_CHUNK) for iterator in self._iterators]
+        return self._by_lane(rows, axis=1)
+
+    def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
+        return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
+
+
+def _take(iterator: Iterator[PyTree], count: int, split: str, *, pad_to: int = 0) -> PyTree:
+    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused."""
+    batches = list(itertools.islice(iterator, count))
+    if len(batches) < count:
+        raise ConfigError(
+            f"the iterator of split {split!r} ended early",
+            got=f"{len(batches)} batches",
+            expected=f"{count} more",
+            next_step="yield at least num_inner_steps batches, for ever is best",
+        )
+    batches += [batches[-1]] * (pad_to - count)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)

@@ -1,0 +1,159 @@
+"""The plugin manager: built-ins, entry points in the group "lobench", modules of conftest files."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from lobench import hookspecs
+from lobench.core.errors import PluginError, UsageError
+from lobench.hookspecs import Declaration
+
+__all__ = ["BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+
+# Modules by name, not imports: built-ins live in rooms above this one.
+_BUILT_IN = (
+    "lobench.engine.builtin_checkpoints",
+    "lobench.engine.builtin_hooks",
+    "lobench.engine.builtin_executors",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenPlugin:
+    """An entry point that could not be imported; the rest goes on without it."""
+
+    name: str
+    distribution: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A declaration with the plugin that made it."""
+
+    declaration: Declaration
+    plugin: str
+
+    def load(self) -> Any:
+        """Imports the factory.
+
+        Raises:
+          PluginError: names plugin, declaration and cause.
+        """
+        module, _, attribute = self.declaration.factory.partition(":")
+        try:
+            loaded = importlib.import_module(module)
+            return getattr(loaded, attribute) if attribute else loaded
+        except Exception as error:
+            raise PluginError(
+                f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}",
+                where=f"plugin {self.plugin!r}",
+                got=_one_line(error),
+            ) from error
+
+
+class PluginManager(pluggy.PluginManager):
+    """pluggy's manager for "lobench"; a plain `def lobench_...` counts as an implementation, as pytest's do."""
+
+    def __init__(self) -> None:
+        super().__init__("lobench")
+        self.add_hookspecs(hookspecs.HookSpecs)
+        self.broken: list[BrokenPlugin] = []
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        options = super().parse_hookimpl_opts(plugin, name)
+        if options is None and name.startswith("lobench_") and inspect.isroutine(getattr(plugin, name, None)):
+            options = {}
+        return options
+
+    def declarations(self, hook: str) -> dict[str, Registered]:
+        """Returns what plugins declare through a hook, by name.
+
+        Raises:
+          PluginError: two plugins declare one name (both are named), or an implementation raises.
+        """
+        found: dict[str, Registered] = {}
+        for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
+            plugin = implementation.plugin_name
+            for declaration in self._declared(hook, implementation.function, plugin):
+                other = found.get(declaration.name)
+                if other is not None:
+                    raise PluginError(
+                        f"{hook}: two plugins declare {declaration.name!r}: {other.plugin!r} "
+                        f"({other.declaration.factory}) and {plugin!r} ({declaration.factory})",
+                        next_step="remove or rename one",
+                    )
+                found[declaration.name] = Registered(declaration=declaration, plugin=plugin)
+        return dict(sorted(found.items()))
+
+    def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
+        try:
+            declared = list(function() or ())
+        except Exception as error:
+            raise PluginError(f"hook {hook} failed", where=f"plugin {plugin!r}", got=_one_line(error)) from error
+        for declaration in declared:
+            if not isinstance(declaration, Declaration):
+                raise PluginError(
+                    f"hook {hook} returned something else than declarations",
+                    where=f"plugin {plugin!r}",
+                    got=type(declaration).__name__,
+                    expected="lobench.hookspecs.Declaration",
+                )
+        return declared
+
+    def find(self, hook: str, name: str, *, kind: str) -> Registered:
+        """Returns one declaration; `kind` names the thing in the error where there is none of that name."""
+        known = self.declarations(hook)
+        if name in known:
+            return known[name]
+        close = difflib.get_close_matches(name, list(known), n=1)
+        broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
+        raise UsageError(
+            f"unknown {kind} {name!r}",
+            expected="one of " + ", ".join(known) if known else "",
+            next_step=(f"did you mean {close[0]!r}?" if close else "is its plugin installed? see `lobench plugins`")
+            + broken,
+        )
+
+    def register_conftest(self, module: ModuleType) -> None:
+        """Registers a conftest module that defines `lobench_*` hooks, once, under its file's path."""
+        name = getattr(module, "__file__", None) or module.__name__
+        has_hooks = any(attribute.startswith("lobench_") for attribute in vars(module))
+        if has_hooks and not self.has_plugin(name):
+            self.register(module, name=name)
+            self.check_pending()
+
+    def plugins(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields each plugin's name and the hooks that it implements."""
+        for name, plugin in self.list_name_plugin():
+            if plugin is not None:
+                yield name, sorted(caller.name for caller in self.get_hookcallers(plugin) or ())
+
+
+def load_plugins() -> PluginManager:
+    """Returns a manager with the built-ins and every entry point that imports."""
+    manager = PluginManager()
+    for name in _BUILT_IN:
+        manager.register(importlib.import_module(name), name=name)
+    for entry_point in sorted(metadata.entry_points(group="lobench"), key=lambda point: point.name):
+        distribution = entry_point.dist.name if entry_point.dist else "unknown"
+        try:
+            manager.register(entry_point.load(), name=entry_point.name)
+        except Exception as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
+            broken = BrokenPlugin(name=entry_point.name, distribution=distribution, cause=_one_line(error))
+            manager.broken.append(broken)
+    return manager
+
+
+def _one_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
