@@ -73,7 +73,9 @@ class PluginManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         options = super().parse_hookimpl_opts(plugin, name)
         if options is None and name.startswith("lobench_") and inspect.isroutine(getattr(plugin, name, None)):
-            options = {}
+            options = pluggy.HookimplOpts(
+                wrapper=False, hookwrapper=False, optionalhook=False, tryfirst=False, trylast=False, specname=None
+            )
         return options
 
     def declarations(self, hook: str) -> dict[str, Registered]:

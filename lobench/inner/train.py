@@ -1,7 +1,7 @@
 """The inner-training program: a seed block of one case, compiled once, theta an argument.
 
-One program does everything: its first call makes initial parameters, then it runs inner steps and the evaluations between
-them, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
+One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
+between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
 deadline can end it, and the calls' lengths change no bit: the loop body is compiled once.
 """
 

@@ -1,0 +1,86 @@
+"""One way to step any optimizer: optax transformations, averaging ones, google/learned_optimization's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["Stepper", "as_stepper"]
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """What the inner program calls.
+
+    Attributes:
+      init: (params, model_state, key) -> opt_state.
+      step: (opt_state, params, model_state, grads, loss, key) -> (opt_state, params, model_state); `model_state` is the
+        one after the loss.
+      eval_params: (opt_state, params) -> the parameters to evaluate.
+    """
+
+    init: Callable[[PyTree, PyTree, jax.Array], PyTree]
+    step: Callable[..., tuple[PyTree, PyTree, PyTree]]
+    eval_params: Callable[[PyTree, PyTree], PyTree]
+
+
+def as_stepper(optimizer: Any, num_steps: int) -> Stepper:
+    """Wraps an optimizer.
+
+    Args:
+      optimizer: optax transformation (with or without extra arguments, with an optional `eval_params`), or an object
+        with google/learned_optimization's `init`, `update`, `get_params` and `get_state`.
+      num_steps: Length of the inner training.
+    Raises:
+      ConfigError: it is neither.
+    """
+    if callable(getattr(optimizer, "get_params", None)) and callable(getattr(optimizer, "update", None)):
+        return _google_stepper(optimizer, num_steps)
+    if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
+        return _optax_stepper(optimizer)
+    raise ConfigError(
+        "this is no optimizer",
+        got=type(optimizer).__name__,
+        expected="an optax transformation, or an object with init, update, get_params and get_state",
+        next_step="does gin bind `@name` where `@name()` is meant?",
+    )
+
+
+def _optax_stepper(optimizer: Any) -> Stepper:
+    eval_params = getattr(optimizer, "eval_params", None)
+    if type(optimizer) is optax.GradientTransformation:
+        optimizer = optax.with_extra_args_support(optimizer)
+
+    def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
+        return optimizer.init(params)
+
+    def step(
+        opt_state: PyTree, params: PyTree, model_state: PyTree, grads: PyTree, loss: jax.Array, key: jax.Array
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        updates, opt_state = optimizer.update(grads, opt_state, params, value=loss, key=key)
+        return opt_state, optax.apply_updates(params, updates), model_state
+
+    return Stepper(init=init, step=step, eval_params=eval_params or (lambda opt_state, params: params))
+
+
+def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
+    def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
+        return optimizer.init(params, model_state, num_steps=num_steps, key=key)
+
+    def step(
+        opt_state: PyTree, params: PyTree, model_state: PyTree, grads: PyTree, loss: jax.Array, key: jax.Array
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        opt_state = optimizer.update(
+            opt_state, grads, loss, model_state=model_state, is_valid=jnp.asarray(True), key=key
+        )
+        return opt_state, optimizer.get_params(opt_state), optimizer.get_state(opt_state)
+
+    return Stepper(init=init, step=step, eval_params=lambda opt_state, params: params)
