@@ -1,1 +1,8 @@
+"""Foreign objects by shape: whatever a task or an optimizer comes from, the inner program sees one kind."""
 
+from __future__ import annotations
+
+from lobench.inner.adapters.objects import as_learned_optimizer, as_task
+from lobench.inner.adapters.stepper import Stepper, as_stepper
+
+__all__ = ["Stepper", "as_learned_optimizer", "as_stepper", "as_task"]

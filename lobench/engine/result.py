@@ -1,0 +1,68 @@
+"""What `evaluate(case)` returns: numpy arrays over the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lobench.core.case import Case
+from lobench.core.result import Curves
+
+__all__ = ["Result"]
+
+
+class Result:
+    """Curves of one case over its seeds.
+
+    Attributes:
+      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/loss` is [num_seeds, num_logs].
+      eval_steps: int[num_evals]: 0, every `eval_every`, the last step.
+      log_steps: int[num_logs]: the steps of `batch/loss`.
+      diverged_at: int[num_seeds]: first inner step with a non-finite loss, -1 where there was none.
+      diverged: bool[num_seeds].
+      seeds: The seeds, in the order of the rows.
+      compile_seconds, wall_seconds: Summed over the seed blocks.
+      num_params: Inner parameters of the task.
+      case: The case as bound; None where it was evaluated in another process.
+    """
+
+    def __init__(self, blocks: Sequence[Curves], case: Case | None = None) -> None:
+        names = blocks[0].metrics
+        self.case = case
+        self.blocks = tuple(blocks)
+        self.metrics = {name: np.concatenate([np.asarray(block.metrics[name]) for block in blocks]) for name in names}
+        self.eval_steps = np.asarray(blocks[0].eval_steps)
+        self.log_steps = np.asarray(blocks[0].log_steps)
+        self.diverged_at = np.concatenate([np.asarray(block.diverged_at) for block in blocks])
+        self.seeds = tuple(seed for block in blocks for seed in block.seeds)
+        self.compile_seconds = sum(block.compile_seconds for block in blocks)
+        self.wall_seconds = sum(block.wall_seconds for block in blocks)
+        self.num_params = blocks[0].num_params
+
+    @property
+    def diverged(self) -> np.ndarray:
+        return self.diverged_at >= 0
+
+    def final(self, metric: str) -> np.ndarray:
+        """Returns float32[num_seeds]: the value after the last step; NaN for a seed that diverged."""
+        return self._metric(metric)[:, -1]
+
+    def best(self, metric: str) -> np.ndarray:
+        """Returns float64[num_seeds]: the best finite value (highest for an accuracy, else lowest); NaN for none."""
+        self._metric(metric)
+        return np.asarray([value for block in self.blocks for value in block.best(metric)])
+
+    def mean(self, metric: str) -> np.ndarray:
+        """Returns float64[num_seeds]: the mean over the evaluations; NaN for a seed that diverged."""
+        self._metric(metric)
+        return np.asarray([value for block in self.blocks for value in block.mean(metric)])
+
+    def _metric(self, metric: str) -> np.ndarray:
+        if metric not in self.metrics:
+            raise KeyError(f"no metric {metric!r}; there are {', '.join(sorted(self.metrics))}")
+        return self.metrics[metric]
+
+    def __repr__(self) -> str:
+        finals = ", ".join(f"{name}={np.mean(self.final(name)):.4g}" for name in sorted(self.metrics))
+        return f"Result(seeds={list(self.seeds)}, diverged={int(self.diverged.sum())}, {finals})"

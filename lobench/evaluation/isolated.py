@@ -1,0 +1,117 @@
+"""Evaluates in a child process, for callers whose own jax backend is, or may become, something else.
+
+The child is warm: it lives as long as the caller, keeps compiled programs, and ends when its pipe does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves
+from lobench.engine.gin_config import Layers
+from lobench.engine.job import decode, encode
+from lobench.evaluation.runner import BlockRunner, ThetaLeaves
+
+__all__ = ["IsolatedRunner"]
+
+
+class IsolatedRunner:
+    """The same `run` as `BlockRunner`, in a child process."""
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+        self._child: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def run(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+        """Trains one seed block in the child.
+
+        Raises:
+          LobenchError: what the child raised, as one line; or the child died.
+        """
+        connection = self._connect()
+        with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
+            path = ""
+            if theta.leaves is not None:
+                path = str(Path(folder) / "theta.npz")
+                names = sorted(theta.leaves)
+                np.savez(path, names=np.asarray(names), **{f"leaf{i}": theta.leaves[n] for i, n in enumerate(names)})
+            request = encode(
+                "run", spec=asdict(spec), test=test, theta=path, where=theta.where, seeds=[block.start, block.size]
+            )
+            try:
+                connection.send_bytes(request)
+                values, payload = decode(connection.recv_bytes())
+            except (EOFError, OSError) as error:
+                code = self._child.wait() if self._child else None
+                self.close()
+                raise LobenchError(
+                    "the evaluating process died", where=f"{spec.path}: case {spec.scope!r}", got=f"exit status {code}"
+                ) from error
+        if values["kind"] == "error":
+            raise LobenchError(values["message"])
+        return Curves.from_payload(payload)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        self._child = self._connection = None
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            self._connection = Connection(ours.detach())
+        return self._connection
+
+
+def _load(path: str) -> dict[str, np.ndarray] | None:
+    if not path:
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        return {str(name): file[f"leaf{i}"] for i, name in enumerate(file["names"])}
+
+
+def main(descriptor: int, layers: str) -> None:
+    """Serves requests until the pipe ends."""
+    connection = Connection(descriptor)
+    runner = BlockRunner(Layers.from_json(layers))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            values, _ = decode(connection.recv_bytes())
+            start, size = values["seeds"]
+            try:
+                curves = runner.run(
+                    CaseSpec(**values["spec"]),
+                    values["test"],
+                    ThetaLeaves(leaves=_load(values["theta"]), where=values["where"]),
+                    SeedBlock(start=start, size=size),
+                )
+            except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
+                text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
+                connection.send_bytes(encode("error", message=text.splitlines()[0] if text else repr(error)))
+            else:
+                connection.send_bytes(encode("curves", curves.to_payload()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,62 @@
+"""jax's backend in this process: how many threads it has, what it compiled, what it runs on.
+
+On a CPU the bits of a result hang on the number of threads, and only NPROC in the environment before jax's backend
+exists fixes it. A process whose backend exists otherwise must evaluate in another one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+from jax._src import monitoring, xla_bridge
+
+__all__ = ["CompilationCounter", "claim_backend", "device_description"]
+
+_claimed_threads: int | None = None
+
+
+def claim_backend(num_cpus: int) -> bool:
+    """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet."""
+    global _claimed_threads
+    if xla_bridge.backends_are_initialized():
+        return _claimed_threads == num_cpus
+    before = os.environ.get("NPROC")
+    os.environ["NPROC"] = str(num_cpus)
+    try:
+        jax.devices()
+    finally:
+        if before is None:
+            del os.environ["NPROC"]
+        else:
+            os.environ["NPROC"] = before
+    _claimed_threads = num_cpus
+    return True
+
+
+def device_description() -> str:
+    """Returns platform and kind of the first device, with the number of threads on a CPU."""
+    device = jax.devices()[0]
+    threads = f" x {_claimed_threads}" if device.platform == "cpu" and _claimed_threads else ""
+    return f"{device.platform}: {device.device_kind}{threads}"
+
+
+class CompilationCounter:
+    """Counts programs that XLA really compiled in this process: compilations minus hits of the persistent cache."""
+
+    def __init__(self) -> None:
+        self._compiled = 0
+        self._cache_hits = 0
+        monitoring.register_event_duration_secs_listener(self._on_duration)
+        monitoring.register_event_listener(self._on_event)
+
+    @property
+    def count(self) -> int:
+        return self._compiled - self._cache_hits
+
+    def _on_duration(self, event: str, duration: float, **_: Any) -> None:
+        self._compiled += event == "/jax/core/compile/backend_compile_duration"
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        self._cache_hits += event == "/jax/compilation_cache/cache_hits"

@@ -1,0 +1,61 @@
+"""The pytest plugin: `--lobench-*` options, gin files as tests, the `evaluate` fixture, results on reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.engine.result import Result
+
+__all__: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    from lobench.pytest_plugin.options import add_options
+
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from lobench.pytest_plugin.recording import Recorder
+
+    config.pluginmanager.register(Recorder(config), "lobench-recorder")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collects gin files that hold a case which no `test_*.py` beside them claims."""
+    if file_path.suffix != ".gin":
+        return None
+    from lobench.pytest_plugin.gin_items import collect_gin_file
+
+    return collect_gin_file(file_path, parent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if case_of(item) is not None:
+        from lobench.pytest_plugin.evaluate import attach_evaluations
+
+        attach_evaluations(item, call, report)
+    return report
+
+
+@pytest.fixture
+def evaluate(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
+    """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`."""
+    from lobench.pytest_plugin.evaluate import evaluator
+
+    return evaluator(request.node)
+
+
+def case_of(item: pytest.Item) -> CaseSpec | None:
+    """Returns the case that an item evaluates; None for an ordinary test."""
+    spec = getattr(item, "case_spec", None)
+    if spec is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
+    return spec

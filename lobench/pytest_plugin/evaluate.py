@@ -1,0 +1,125 @@
+"""`evaluate(case)` inside a pytest item, and how what it did travels on the item's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.result import Curves, Outcome
+from lobench.engine.gin_config import bind_case
+from lobench.engine.job import CURRENT_JOB, ON_PROGRESS, Finished
+from lobench.engine.result import Result
+from lobench.engine.spool import load_theta
+from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.options import layers_of, subject_of
+
+__all__ = ["attach_evaluations", "case_info", "evaluator"]
+
+_RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
+_ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
+_DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+
+
+def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
+    """Returns `evaluate` for one item."""
+    config, test = item.config, _test_name(item)
+
+    def evaluate(case: CaseSpec) -> Result:
+        job = config.stash.get(CURRENT_JOB, None)
+        runner = _runner(config)
+        bound = runner.bind(case, test)
+        if job is None:
+            theta = subject_of(config).theta
+            blocks = bound.info(node_id=item.nodeid).blocks()
+        else:
+            theta = ThetaLeaves(leaves=load_theta(job.theta_path), where=job.checkpoint_uri)
+            blocks = [job.seed_block]
+        done = item.stash.setdefault(_DONE, [])
+        for block in blocks:
+            try:
+                on_progress = config.stash.get(ON_PROGRESS, None)
+                curves = runner.run(case, test, theta, block, on_progress=on_progress)
+            except WrongThreads:
+                curves = _isolated(config).run(case, test, theta, block)
+            done.append((block, curves))
+        return Result([curves for _, curves in done], bound.case)
+
+    return evaluate
+
+
+def _runner(config: pytest.Config) -> BlockRunner:
+    if _RUNNER not in config.stash:
+        config.stash[_RUNNER] = BlockRunner(layers_of(config))
+    return config.stash[_RUNNER]
+
+
+def _isolated(config: pytest.Config) -> IsolatedRunner:
+    if _ISOLATED not in config.stash:
+        runner = IsolatedRunner(layers_of(config))
+        config.add_cleanup(runner.close)
+        config.stash[_ISOLATED] = runner
+    return config.stash[_ISOLATED]
+
+
+def _test_name(item: pytest.Item) -> str:
+    return item.function.__name__ if isinstance(item, pytest.Function) else ""
+
+
+def case_info(item: pytest.Item) -> CaseInfo:
+    """Returns what a chief must know of the item's case."""
+    spec = case_of(item)
+    assert spec is not None
+    info = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
+    return info.info(node_id=item.nodeid)
+
+
+def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Puts the item's evaluations on its report, as plain values: pytest-xdist carries the attribute."""
+    ended = report.when == "call" or (report.when == "setup" and not report.passed)
+    if not ended:
+        return
+    job = item.config.stash.get(CURRENT_JOB, None)
+    error = call.excinfo.value if call.excinfo is not None else None
+    outcome, message = verdict(report, error)
+    done = {block: curves for block, curves in item.stash.get(_DONE, [])}
+    item.stash[_DONE] = []
+    try:
+        info = case_info(item)
+    except ConfigError:
+        return  # the report itself says what is wrong; without its bindings the case has no identity
+    blocks = info.blocks() if job is None else [job.seed_block]
+    records = []
+    for block in blocks:
+        curves = done.get(block)
+        finished = Finished(
+            case=info,
+            seed_block=block,
+            outcome=outcome,
+            message=message,
+            payload=curves.to_payload() if curves is not None else b"",
+        )
+        records.append(finished.to_record())
+    report.lobench = records  # type: ignore[attr-defined]
+
+
+def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:
+    """Returns the outcome of an item, and one line on what went wrong."""
+    if report.passed:
+        return Outcome.PASSED, ""
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        return Outcome.SKIPPED, reason.splitlines()[0] if reason else ""
+    message = f"{type(error).__name__}: {error}" if not isinstance(error, LobenchError) else str(error)
+    message = message.strip().splitlines()[0] if message.strip() else type(error).__name__
+    if isinstance(error, DeadlinePassed):
+        return Outcome.TIMEOUT, message
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:
+        return Outcome.OOM, message
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        return Outcome.FAILED, message
+    return Outcome.ERROR, message

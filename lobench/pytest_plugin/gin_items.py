@@ -1,0 +1,95 @@
+"""Bare gin files as tests: each scope that binds `Case.task` is an item, its expectations are bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseSpec, Expectations
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.engine.gin_config import bind_case
+from lobench.engine.result import Result
+from lobench.engine.suite import claimed_gin_files, specs_in
+from lobench.pytest_plugin.evaluate import evaluator
+from lobench.pytest_plugin.options import layers_of
+
+__all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]
+
+
+def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Returns a collector for a gin file that was named on the command line, or holds a case that no test claims."""
+    named = parent.session.isinitpath(path)
+    if not named:
+        if path.resolve() in claimed_gin_files(path.parent):
+            return None
+        try:
+            if not specs_in(path):
+                return None
+        except ConfigError:
+            # A broken file that nobody named may be anybody's; one that mentions a case is ours to report.
+            if "Case.task" not in path.read_text(encoding="utf-8", errors="replace"):
+                return None
+    collector: GinFile = GinFile.from_parent(parent, path=path)
+    return collector
+
+
+class GinFile(pytest.File):
+    """A gin file with cases."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        try:
+            specs = specs_in(self.path)
+        except LobenchError as error:
+            raise self.CollectError(str(error)) from error
+        if not specs:
+            raise self.CollectError(
+                f"{self.path}: the file holds no case; expected a scope that binds Case.task, "
+                "such as `x/Case.task = @MyTask()`"
+            )
+        for spec in specs:
+            yield GinItem.from_parent(self, name=spec.scope, case_spec=spec)
+
+
+class GinItem(pytest.Item):
+    """One case of a bare gin file."""
+
+    def __init__(self, *, case_spec: CaseSpec, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.case_spec = case_spec
+
+    def runtest(self) -> None:
+        result = evaluator(self)(self.case_spec)
+        expectations = bind_case(self.case_spec, layers_of(self.config), build=False).expectations
+        problems = unmet(expectations, result)
+        if problems:
+            raise AssertionError("; ".join(problems))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, AssertionError | LobenchError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.path.name}: {self.name}"
+
+
+def unmet(expectations: Expectations, result: Result) -> list[str]:
+    """Returns a line for each expectation that the result does not meet; NaN meets none."""
+    problems = []
+    if expectations.no_divergence and result.diverged.any():
+        problems.append(f"expect.no_divergence: {int(result.diverged.sum())} of {len(result.seeds)} seeds diverged")
+    bounds = (
+        ("max_final_loss", expectations.max_final_loss, "train/loss", 1.0),
+        ("max_final_test_loss", expectations.max_final_test_loss, "test/loss", 1.0),
+        ("min_final_accuracy", expectations.min_final_accuracy, "test/accuracy", -1.0),
+    )
+    for name, bound, metric, sign in bounds:
+        if bound is None:
+            continue
+        value = float(result.final(metric).mean())
+        if not sign * value <= sign * bound:
+            problems.append(f"expect.{name} = {bound:g}: final {metric} is {value:.6g}")
+    return problems

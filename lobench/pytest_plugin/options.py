@@ -1,0 +1,108 @@
+"""The `--lobench-*` options and what they mean for this session."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import UsageError
+from lobench.engine.gin_config import Layers
+from lobench.engine.job import LAYERS
+from lobench.engine.readers import load_checkpoint
+from lobench.evaluation.runner import ThetaLeaves
+from lobench.plugins import PluginManager, load_plugins
+
+__all__ = ["MANAGER", "Subject", "add_options", "layers_of", "subject_of"]
+
+MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
+_SUBJECT: pytest.StashKey[Subject] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the session evaluates: a checkpoint, or an optimizer without theta."""
+
+    checkpoint: Checkpoint
+    theta: ThetaLeaves
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Adds the options, each with an ini equivalent of the same name."""
+    group = parser.getgroup("lobench", "learned optimizers")
+    single = {
+        "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
+        "optimizer": "Optimizer to evaluate instead: `@adam(); adam.learning_rate = 1e-3`, or a .gin file.",
+        "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
+    }
+    several = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
+    for name, text in single.items():
+        group.addoption(f"--lobench-{name}", default=None, help=text)
+        parser.addini(f"lobench_{name.replace('-', '_')}", text, default="")
+    for name, text in several.items():
+        group.addoption(f"--lobench-{name}", action="append", default=[], help=text + " May be given again.")
+        parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
+    group.addoption(
+        "--lobench-allow-pickle", action="store_true", help="Load checkpoints that are pickles; they can run code."
+    )
+
+
+def option(config: pytest.Config, name: str) -> str:
+    return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
+
+
+def _several(config: pytest.Config, name: str) -> tuple[str, ...]:
+    return (*config.getini(f"lobench_{name}"), *config.getoption(f"lobench_{name}"))
+
+
+def manager_of(config: pytest.Config) -> PluginManager:
+    if MANAGER not in config.stash:
+        config.stash[MANAGER] = load_plugins()
+    return config.stash[MANAGER]
+
+
+def layers_of(config: pytest.Config) -> Layers:
+    """Returns the gin text around the cases; a watch's worker has its chief's."""
+    if LAYERS not in config.stash:
+        checkpoint = option(config, "checkpoint")
+        trainer_config = Path(checkpoint).parent / "config.gin" if checkpoint else None
+        config.stash[LAYERS] = Layers(
+            trainer_config=str(trainer_config) if trainer_config and trainer_config.is_file() else None,
+            optimizer=option(config, "optimizer"),
+            gin_files=tuple(str(Path(path).absolute()) for path in _several(config, "gin_file")),
+            gin_params=_several(config, "gin_param"),
+            gin_modules=tuple(manager_of(config).declarations("lobench_gin_modules")),
+        )
+    return config.stash[LAYERS]
+
+
+def subject_of(config: pytest.Config) -> Subject:
+    """Reads the checkpoint that the session evaluates, once a process.
+
+    Raises:
+      UsageError: neither a checkpoint nor an optimizer was given, or both.
+      CheckpointError: it cannot be read.
+    """
+    if _SUBJECT not in config.stash:
+        config.stash[_SUBJECT] = _subject(config)
+    return config.stash[_SUBJECT]
+
+
+def _subject(config: pytest.Config) -> Subject:
+    path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
+    if path and optimizer:
+        raise UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other", next_step="give one")
+    if optimizer:
+        digest = hashlib.sha256("\n".join(part.strip() for part in optimizer.split(";")).encode()).hexdigest()
+        checkpoint = Checkpoint(uri=f"optimizer: {optimizer}", sha256=digest, outer_step=0)
+        return Subject(checkpoint=checkpoint, theta=ThetaLeaves(leaves=None, where="--lobench-optimizer"))
+    if not path:
+        raise UsageError(
+            "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer '@adam()'"
+        )
+    allow_pickle = bool(config.getoption("lobench_allow_pickle"))
+    checkpoint, leaves = load_checkpoint(path, manager_of(config), allow_pickle=allow_pickle)
+    return Subject(checkpoint=checkpoint, theta=ThetaLeaves(leaves=leaves, where=path))

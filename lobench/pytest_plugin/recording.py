@@ -1,0 +1,135 @@
+"""The controller's side: results from reports into one ledger, and the table at the end of the session."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves, EvaluationKey
+from lobench.engine.job import CURRENT_JOB, Finished
+
+if TYPE_CHECKING:
+    from lobench.engine.ledger import Ledger
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Collects the evaluations of a session; the only writer of its ledger, under xdist too."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._finished: list[Finished] = []
+        self._ledger: Ledger | None = None
+        self._position = 0
+        self._problem = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        from lobench.pytest_plugin.options import MANAGER
+
+        manager = self._config.stash.get(MANAGER, None)
+        if manager is not None:
+            for plugin in self._config.pluginmanager.get_plugins():
+                if getattr(plugin, "__file__", None) and Path(plugin.__file__).name == "conftest.py":
+                    manager.register_conftest(plugin)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        records: list[dict[str, Any]] = getattr(report, "lobench", [])
+        if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
+            return  # an xdist worker's report comes to the controller; a watch's worker sends its own
+        for record in records:
+            finished = Finished.from_record(record)
+            self._finished.append(finished)
+            try:
+                self._record(finished)
+            except LobenchError as error:
+                self._problem = str(error)
+
+    def _record(self, finished: Finished) -> None:
+        from lobench.core.program import PROGRAM_VERSION
+        from lobench.pytest_plugin.options import subject_of
+
+        if self._problem:
+            return
+        checkpoint = subject_of(self._config).checkpoint
+        if self._ledger is None:
+            self._ledger = self._open(finished.case.suite)
+            self._position = self._ledger.record_sighting(checkpoint)
+            self._ledger.set_admission(self._position, "admitted")
+        key = EvaluationKey(
+            checkpoint_sha256=checkpoint.sha256,
+            optimizer_hash=finished.case.optimizer_hash,
+            case_identity=finished.case.identity,
+            seed_block=finished.seed_block,
+            program_version=PROGRAM_VERSION,
+        )
+        curves = Curves.from_payload(finished.payload) if finished.payload else None
+        self._ledger.record_evaluation(
+            key, finished.case, finished.outcome, curves=curves, message=finished.message, replace=True
+        )
+
+    def _open(self, suite: str) -> Ledger:
+        from lobench.engine.ledger import Ledger
+        from lobench.pytest_plugin.options import option
+
+        store = option(self._config, "store")
+        path = Path(store) if store else self._config.rootpath / ".lobench" / suite
+        return Ledger.open(path, name=path.name)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._ledger is not None:
+            try:
+                self._ledger.finish_checkpoint(self._position)
+                self._ledger.close()
+            except LobenchError as error:
+                self._problem = str(error)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self._finished:
+            return
+        terminalreporter.section("lobench")
+        rows = [_HEADER] + [_row(finished) for finished in self._finished]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+        for row in rows:
+            cells = [
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            terminalreporter.write_line("  ".join(cells))
+        if self._problem:
+            terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
+        elif self._ledger is not None:
+            terminalreporter.write_line(f"results: lobench results --store {self._ledger.store}")
+
+
+_HEADER = ("case", "seeds", "outcome", "train final", "test final", "best", "diverged", "steps/s", "compile s")
+
+
+def _row(finished: Finished) -> tuple[str, ...]:
+    name = f"{finished.case.suite}/{finished.case.name}"
+    seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
+    if not finished.payload:
+        return (name, seeds, str(finished.outcome), *("",) * 6)
+    curves = Curves.from_payload(finished.payload)
+
+    def mean(values: list[float]) -> str:
+        return f"{math.fsum(values) / len(values):.4g}"
+
+    test = mean(curves.final("test/loss")) if "test/loss" in curves.metrics else "-"
+    steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
+    return (
+        name,
+        seeds,
+        str(finished.outcome),
+        mean(curves.final("train/loss")),
+        test,
+        mean(curves.best(finished.case.primary_metric)),
+        str(curves.num_diverged),
+        f"{steps:,.0f}",
+        f"{curves.compile_seconds:.2f}",
+    )
