@@ -1,0 +1,141 @@
+"""AdafacMLPLOpt ("small_fc_lopt"): a 39-4-4-2 network on each parameter's features, Adafactor's among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.features import (
+    decayed,
+    dense,
+    init_factored,
+    step_embedding,
+    update_factored,
+    weighted_sum,
+)
+
+__all__ = ["AdafacMLPLOpt"]
+
+_MOMENTUM = np.asarray([0.9, 0.99, 0.999], np.float32)
+_RMS = np.asarray([0.999], np.float32)
+_FACTORED = np.asarray([0.9, 0.99, 0.999], np.float32)
+_NUM_FEATURES = 39
+
+
+def shifted_decays(decays: np.ndarray, shift: jax.Array) -> jax.Array:
+    """Returns the decays that theta shifts: 1 - exp(10 (log(1 - d)/10 + theta))."""
+    return 1 - jnp.exp(10 * (jnp.log(1 - jnp.asarray(decays)) / 10 + shift))
+
+
+@configurable
+class AdafacMLPLOpt(LearnedOptimizer):
+    """The small per-parameter MLP optimizer.
+
+    Args:
+      step_mult, exp_mult: Scale of the step, and of the log magnitude.
+      hidden_size: Width of both hidden layers.
+    Source: Metz et al. 2022 (arXiv 2203.11860).
+    """
+
+    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 4) -> None:
+        self._step_mult, self._exp_mult, self._hidden_size = step_mult, exp_mult, hidden_size
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns zero decay shifts and a network with scaled normal weights and zero biases."""
+        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, 2]
+        network: dict[str, jax.Array] = {}
+        for layer, layer_key in enumerate(jax.random.split(key, 3)):
+            shape = (sizes[layer], sizes[layer + 1])
+            network[f"w{layer}"] = jax.random.truncated_normal(layer_key, -2, 2, shape) / np.sqrt(sizes[layer])
+            network[f"b{layer}"] = jnp.zeros(shape[1:])
+        return {
+            "momentum_decays": jnp.zeros(3),
+            "rms_decays": jnp.zeros(1),
+            "adafactor_decays": jnp.zeros(3),
+            "nn": {"~": network},
+        }
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        momentum_decays = shifted_decays(_MOMENTUM, theta["momentum_decays"])
+        rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
+        factored_decays = jnp.clip(shifted_decays(_FACTORED, theta["adafactor_decays"]), 0.0, 1.0)
+        network = theta["nn"]["~"]
+
+        def init(params: PyTree) -> dict[str, Any]:
+            leaves = [_at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
+            return {
+                "step": jnp.int32(0),
+                "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
+                "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
+                "factored": [init_factored(leaf.shape, 3) for leaf in leaves],
+            }
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            embedding = step_embedding(state["step"])
+            updates, momenta, squares, factors = [], [], [], []
+            for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
+                grad, param = _at_least_1d(g), _at_least_1d(p)
+                m = decayed(state["momentum"][index], grad, momentum_decays)
+                r = decayed(state["rms"][index], grad * grad, rms_decays)
+                factored_state, factored = update_factored(state["factored"][index], grad, factored_decays)
+                step = self._step(network, grad, param, m, r, factored, embedding)
+                updates.append(-step.reshape(jnp.shape(p)))
+                momenta.append(m)
+                squares.append(r)
+                factors.append(factored_state)
+            new_state = {"step": state["step"] + 1, "momentum": momenta, "rms": squares, "factored": factors}
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def _step(
+        self,
+        network: dict[str, jax.Array],
+        grad: jax.Array,
+        param: jax.Array,
+        m: jax.Array,
+        r: jax.Array,
+        factored: Any,
+        embedding: jax.Array,
+    ) -> jax.Array:
+        """Returns what is subtracted from one tensor."""
+        rsqrt = jax.lax.rsqrt
+        row_factor, col_factor = factored.scale
+        r_scale = rsqrt(r + 1e-6)
+        if factored.full is None:
+            scaled_m = m * row_factor * col_factor
+        else:
+            scaled_m = m * rsqrt(factored.full + 1e-6)
+        features = [
+            grad[None],
+            param[None],
+            m,
+            r,
+            m * r_scale,
+            r_scale,
+            grad[None] * row_factor * col_factor,
+            factored.row,
+            factored.col,
+            rsqrt(factored.row + 1e-8),
+            rsqrt(factored.col + 1e-8),
+            scaled_m,
+        ]
+        num_embedded = embedding.shape[0]
+        first = weighted_sum(features, network["w0"][:-num_embedded])
+        bias = embedding @ network["w0"][-num_embedded:] + network["b0"]
+        hidden = [jax.nn.relu(value + bias[unit]) for unit, value in enumerate(first)]
+        hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
+        direction, magnitude = dense(hidden, network["w2"], network["b2"])
+        return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+
+
+def _at_least_1d(leaf: jax.Array) -> jax.Array:
+    return jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)

@@ -1,0 +1,107 @@
+"""Baselines: optax's optimizers under the names that suites use. A learning rate may be a traced scalar."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import optax
+import optax.contrib
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import TransformationWithEvalParams
+
+__all__ = [
+    "adafactor",
+    "adam",
+    "adamw",
+    "lion",
+    "momentum",
+    "nadamw",
+    "nesterov",
+    "rmsprop",
+    "schedule_free_adamw",
+    "sgd",
+]
+
+Rate: TypeAlias = Any  # float, or float32[] when traced
+
+
+@configurable
+def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
+    """Stochastic gradient descent."""
+    return optax.with_extra_args_support(optax.sgd(learning_rate))
+
+
+@configurable
+def momentum(learning_rate: Rate = 0.01, decay: float = 0.9) -> optax.GradientTransformationExtraArgs:
+    """SGD with heavy-ball momentum."""
+    return optax.with_extra_args_support(optax.sgd(learning_rate, momentum=decay))
+
+
+@configurable
+def nesterov(learning_rate: Rate = 0.01, decay: float = 0.9) -> optax.GradientTransformationExtraArgs:
+    """SGD with Nesterov momentum."""
+    return optax.with_extra_args_support(optax.sgd(learning_rate, momentum=decay, nesterov=True))
+
+
+@configurable
+def rmsprop(learning_rate: Rate = 1e-3, decay: float = 0.9) -> optax.GradientTransformationExtraArgs:
+    """RMSProp."""
+    return optax.with_extra_args_support(optax.rmsprop(learning_rate, decay=decay))
+
+
+@configurable
+def adam(
+    learning_rate: Rate = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformationExtraArgs:
+    """Adam."""
+    return optax.with_extra_args_support(optax.adam(learning_rate, b1=b1, b2=b2, eps=eps))
+
+
+@configurable
+def adamw(
+    learning_rate: Rate = 1e-3, b1: float = 0.9, b2: float = 0.999, weight_decay: float = 1e-4
+) -> optax.GradientTransformationExtraArgs:
+    """Adam with decoupled weight decay."""
+    return optax.with_extra_args_support(optax.adamw(learning_rate, b1=b1, b2=b2, weight_decay=weight_decay))
+
+
+@configurable
+def nadamw(
+    learning_rate: Rate = 1e-3, b1: float = 0.9, b2: float = 0.999, weight_decay: float = 1e-4
+) -> optax.GradientTransformationExtraArgs:
+    """AdamW with Nesterov momentum."""
+    return optax.with_extra_args_support(
+        optax.adamw(learning_rate, b1=b1, b2=b2, weight_decay=weight_decay, nesterov=True)
+    )
+
+
+@configurable
+def lion(
+    learning_rate: Rate = 1e-4, b1: float = 0.9, b2: float = 0.99, weight_decay: float = 0.0
+) -> optax.GradientTransformationExtraArgs:
+    """Lion."""
+    return optax.with_extra_args_support(optax.lion(learning_rate, b1=b1, b2=b2, weight_decay=weight_decay))
+
+
+@configurable
+def adafactor(learning_rate: Rate = 1e-2, momentum: float | None = None) -> optax.GradientTransformationExtraArgs:
+    """Adafactor."""
+    return optax.with_extra_args_support(optax.adafactor(learning_rate, momentum=momentum))
+
+
+@configurable
+def schedule_free_adamw(
+    learning_rate: Rate = 2.5e-3, warmup_steps: int = 0, b1: float = 0.9, weight_decay: float = 0.0
+) -> TransformationWithEvalParams:
+    """Schedule-free AdamW, evaluated at its average and not at the point where it takes gradients."""
+    transformation = optax.with_extra_args_support(
+        optax.contrib.schedule_free_adamw(
+            learning_rate, warmup_steps=warmup_steps, b1=b1, weight_decay=weight_decay
+        )
+    )
+    return TransformationWithEvalParams(
+        init=transformation.init,
+        update=transformation.update,
+        eval_params=optax.contrib.schedule_free_eval_params,
+    )

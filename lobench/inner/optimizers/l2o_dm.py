@@ -1,0 +1,54 @@
+"""L2O-DM: a coordinate-wise LSTM on the gradient's logarithm and sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.lstm import init_lstm, initial_state, two_layers
+
+__all__ = ["L2ODM"]
+
+_K = 5.0
+_EPSILON = np.finfo(np.float32).eps
+
+
+@configurable
+class L2ODM(LearnedOptimizer):
+    """The optimizer of "Learning to learn by gradient descent by gradient descent".
+
+    Args:
+      step_mult: What multiplies the network's output.
+    Source: Andrychowicz et al. 2016 (arXiv 1606.04474).
+    """
+
+    def __init__(self, step_mult: float = 0.01) -> None:
+        self._step_mult = step_mult
+
+    def init(self, key: jax.Array) -> Theta:
+        return init_lstm(key, 2)
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        def init(params: PyTree) -> list[Any]:
+            return [initial_state(jnp.size(leaf)) for leaf in jax.tree.leaves(params)]
+
+        def update(
+            grads: PyTree, state: list[Any], params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, list[Any]]:
+            updates, states = [], []
+            for g, old in zip(jax.tree.leaves(grads), state, strict=True):
+                grad = jnp.ravel(g)
+                log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
+                sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
+                output, new = two_layers(theta, jnp.stack([log, sign], axis=1), old)
+                updates.append((self._step_mult * output).reshape(jnp.shape(g)))
+                states.append(new)
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), states
+
+        return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,79 @@
+"""Hand-made rules whose hyper-parameters are theta: the simplest learned optimizers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, Theta
+
+__all__ = ["LearnableAdam", "LearnableSGD", "LearnableSGDM"]
+
+
+@configurable
+class LearnableSGD(LearnedOptimizer):
+    """SGD; theta: `log_lr`, float32[], the natural logarithm of the learning rate."""
+
+    def __init__(self, initial_lr: float = 0.01) -> None:
+        self._initial_lr = initial_lr
+
+    def init(self, key: jax.Array) -> Theta:
+        return {"log_lr": jnp.log(jnp.float32(self._initial_lr))}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        return optax.with_extra_args_support(optax.sgd(jnp.exp(theta["log_lr"])))
+
+
+@configurable
+class LearnableSGDM(LearnedOptimizer):
+    """SGD with momentum; theta: `log_lr` and `one_minus_momentum` (log of 1 - decay), float32[]."""
+
+    def __init__(self, initial_lr: float = 0.01, initial_momentum: float = 0.9) -> None:
+        self._initial_lr, self._initial_momentum = initial_lr, initial_momentum
+
+    def init(self, key: jax.Array) -> Theta:
+        return {
+            "log_lr": jnp.log(jnp.float32(self._initial_lr)),
+            "one_minus_momentum": jnp.log(jnp.float32(1 - self._initial_momentum)),
+        }
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        decay = 1 - jnp.exp(theta["one_minus_momentum"])
+        return optax.with_extra_args_support(
+            optax.chain(optax.trace(decay=decay), optax.scale(-jnp.exp(theta["log_lr"])))
+        )
+
+
+@configurable
+class LearnableAdam(LearnedOptimizer):
+    """Adam; theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2`, `log_epsilon`, logarithms, float32[]."""
+
+    def __init__(
+        self,
+        initial_lr: float = 1e-3,
+        initial_beta1: float = 0.9,
+        initial_beta2: float = 0.999,
+        initial_epsilon: float = 1e-8,
+    ) -> None:
+        self._initial = {
+            "log_lr": initial_lr,
+            "one_minus_beta1": 1 - initial_beta1,
+            "one_minus_beta2": 1 - initial_beta2,
+            "log_epsilon": initial_epsilon,
+        }
+
+    def init(self, key: jax.Array) -> Theta:
+        return {name: jnp.log(jnp.float32(value)) for name, value in self._initial.items()}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        values = jax.tree.map(jnp.exp, theta)
+        return optax.with_extra_args_support(
+            optax.adam(
+                values["log_lr"],
+                b1=1 - values["one_minus_beta1"],
+                b2=1 - values["one_minus_beta2"],
+                eps=values["log_epsilon"],
+            )
+        )

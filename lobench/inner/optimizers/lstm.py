@@ -1,0 +1,58 @@
+"""The coordinate-wise two-layer LSTM that L2O-DM and RNNProp share."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["LSTMState", "init_lstm", "initial_state", "two_layers"]
+
+LSTMState: TypeAlias = tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+HIDDEN = 20
+
+
+def init_lstm(key: jax.Array, num_inputs: int) -> dict[str, dict[str, jax.Array]]:
+    """Returns weights of two layers of 20 and of a linear read-out, scaled normal, biases zero."""
+    keys = jax.random.split(key, 3)
+
+    def layer(layer_key: jax.Array, inputs: int) -> dict[str, jax.Array]:
+        weights = jax.random.normal(layer_key, (inputs + HIDDEN, 4 * HIDDEN)) / np.sqrt(inputs + HIDDEN)
+        return {"w_gates": weights, "b_gates": jnp.zeros(4 * HIDDEN)}
+
+    return {
+        "lstm_1": layer(keys[0], num_inputs),
+        "lstm_2": layer(keys[1], HIDDEN),
+        "linear": {"w": jax.random.normal(keys[2], (HIDDEN, 1)) / np.sqrt(HIDDEN), "b": jnp.zeros(1)},
+    }
+
+
+def initial_state(size: int) -> LSTMState:
+    """Returns ((h, c), (h, c)) of zeros, each float32[size, 20]."""
+    zero = jnp.zeros((size, HIDDEN))
+    return (zero, zero), (zero, zero)
+
+
+def _cell(
+    theta: dict[str, jax.Array], inputs: jax.Array, state: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    h, c = state
+    gates = jnp.concatenate([inputs, h], axis=1) @ theta["w_gates"] + theta["b_gates"]
+    i, j, f, o = jnp.split(gates, 4, axis=1)
+    c = c * jax.nn.sigmoid(f + 1) + jax.nn.sigmoid(i) * jnp.tanh(j)
+    return jnp.tanh(c) * jax.nn.sigmoid(o), c
+
+
+def two_layers(
+    theta: dict[str, dict[str, jax.Array]], inputs: jax.Array, state: LSTMState
+) -> tuple[jax.Array, LSTMState]:
+    """Returns the read-out, float32[size], and the new state.
+
+    Source: Andrychowicz et al. 2016 (arXiv 1606.04474), whose gates come in the order i, j, f, o.
+    """
+    first = _cell(theta["lstm_1"], inputs, state[0])
+    second = _cell(theta["lstm_2"], first[0], state[1])
+    output = second[0] @ theta["linear"]["w"] + theta["linear"]["b"]
+    return output[:, 0], (first, second)

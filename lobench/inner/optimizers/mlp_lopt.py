@@ -1,0 +1,74 @@
+"""MLPLOpt: a 19-32-32-2 network on gradient, parameter, six momenta and the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.features import decayed, rms_norm, step_embedding
+
+__all__ = ["MLPLOpt"]
+
+_DECAYS = np.asarray([0.1, 0.5, 0.9, 0.99, 0.999, 0.9999], np.float32)
+_NUM_FEATURES = 19
+
+
+@configurable
+class MLPLOpt(LearnedOptimizer):
+    """The per-parameter MLP optimizer.
+
+    Args:
+      step_mult, exp_mult: Scale of the step, and of the log magnitude.
+      hidden_size: Width of both hidden layers.
+    Source: Metz et al. 2019 (arXiv 1810.10180).
+    """
+
+    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 32) -> None:
+        self._step_mult, self._exp_mult, self._hidden_size = step_mult, exp_mult, hidden_size
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns scaled normal weights and zero biases."""
+        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, 2]
+        layers = {}
+        for layer, layer_key in enumerate(jax.random.split(key, 3)):
+            shape = (sizes[layer], sizes[layer + 1])
+            weights = jax.random.truncated_normal(layer_key, -2, 2, shape) / np.sqrt(sizes[layer])
+            layers[f"linear_{layer}"] = {"w": weights, "b": jnp.zeros(shape[1:])}
+        return {"mlp": {"~": layers}}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        layers = [theta["mlp"]["~"][f"linear_{index}"] for index in range(3)]
+
+        def init(params: PyTree) -> dict[str, Any]:
+            momenta = [jnp.zeros((len(_DECAYS), jnp.size(leaf))) for leaf in jax.tree.leaves(params)]
+            return {"step": jnp.int32(0), "momentum": momenta}
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            embedding = step_embedding(state["step"])
+            first = layers[0]
+            bias = embedding @ first["w"][8:] + first["b"]
+            updates, momenta = [], []
+            for old, g, p in zip(
+                state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True
+            ):
+                grad = jnp.ravel(g)
+                m = decayed(old, grad, jnp.asarray(_DECAYS))
+                features = jnp.concatenate([grad[None], jnp.ravel(p)[None], m])  # float32[8, size]
+                hidden = jax.nn.relu(rms_norm(features, axes=(1,)).T @ first["w"][:8] + bias)
+                hidden = jax.nn.relu(hidden @ layers[1]["w"] + layers[1]["b"])
+                output = hidden @ layers[2]["w"] + layers[2]["b"]
+                step = output[:, 0] * jnp.exp(output[:, 1] * self._exp_mult) * self._step_mult
+                updates.append(-step.reshape(jnp.shape(p)))
+                momenta.append(m)
+            new_state = {"step": state["step"] + 1, "momentum": momenta}
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+
+        return optax.GradientTransformationExtraArgs(init, update)
