@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.lstm import init_lstm, initial_state, two_layers
+from lobench.inner.optimizers.lstm import LSTMState, init_lstm, initial_state, two_layers
 
 __all__ = ["L2ODM"]
 
@@ -35,20 +36,16 @@ class L2ODM(LearnedOptimizer):
         return init_lstm(key, 2)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        def init(params: PyTree) -> list[Any]:
-            return [initial_state(jnp.size(leaf)) for leaf in jax.tree.leaves(params)]
+        # All coordinates are one vector: one matrix product a layer, and the rounding of the authors' own form, which
+        # matters because this optimizer trains at the edge of chaos.
+        def init(params: PyTree) -> LSTMState:
+            return initial_state(sum(jnp.size(leaf) for leaf in jax.tree.leaves(params)))
 
-        def update(
-            grads: PyTree, state: list[Any], params: PyTree = None, **extra: Any
-        ) -> tuple[PyTree, list[Any]]:
-            updates, states = [], []
-            for g, old in zip(jax.tree.leaves(grads), state, strict=True):
-                grad = jnp.ravel(g)
-                log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
-                sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
-                output, new = two_layers(theta, jnp.stack([log, sign], axis=1), old)
-                updates.append((self._step_mult * output).reshape(jnp.shape(g)))
-                states.append(new)
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), states
+        def update(grads: PyTree, state: LSTMState, params: PyTree = None, **extra: Any) -> tuple[PyTree, LSTMState]:
+            grad, unravel = ravel_pytree(grads)
+            log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
+            sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
+            output, state = two_layers(theta, jnp.stack([log, sign], axis=1), state)
+            return unravel(self._step_mult * output), state
 
         return optax.GradientTransformationExtraArgs(init, update)

@@ -56,9 +56,7 @@ class MLPLOpt(LearnedOptimizer):
             first = layers[0]
             bias = embedding @ first["w"][8:] + first["b"]
             updates, momenta = [], []
-            for old, g, p in zip(
-                state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True
-            ):
+            for old, g, p in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
                 grad = jnp.ravel(g)
                 m = decayed(old, grad, jnp.asarray(_DECAYS))
                 features = jnp.concatenate([grad[None], jnp.ravel(p)[None], m])  # float32[8, size]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
@@ -39,28 +40,20 @@ class RNNProp(LearnedOptimizer):
         projection = theta["input_projection"]
 
         def init(params: PyTree) -> dict[str, Any]:
-            sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]
-            zeros = [jnp.zeros(size) for size in sizes]
-            return {"step": jnp.int32(0), "m": zeros, "v": zeros, "lstm": [initial_state(size) for size in sizes]}
+            size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
+            return {"step": jnp.int32(0), "m": jnp.zeros(size), "v": jnp.zeros(size), "lstm": initial_state(size)}
 
         def update(
             grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
+            grad, unravel = ravel_pytree(grads)
             step = state["step"] + 1
             correction = 1 - _BETA ** step.astype(jnp.float32)
-            updates, first, second, states = [], [], [], []
-            for g, m, v, old in zip(jax.tree.leaves(grads), state["m"], state["v"], state["lstm"], strict=True):
-                grad = jnp.ravel(g)
-                m = _BETA * m + (1 - _BETA) * grad
-                v = _BETA * v + (1 - _BETA) * grad * grad
-                denominator = jnp.sqrt(v / correction) + 1e-8
-                inputs = jnp.stack([m / correction / denominator, grad / denominator], axis=1)
-                output, new = two_layers(theta, jax.nn.elu(inputs @ projection["w"] + projection["b"]), old)
-                updates.append((self._step_mult * jnp.tanh(output)).reshape(jnp.shape(g)))
-                first.append(m)
-                second.append(v)
-                states.append(new)
-            new_state = {"step": step, "m": first, "v": second, "lstm": states}
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+            m = _BETA * state["m"] + (1 - _BETA) * grad
+            v = _BETA * state["v"] + (1 - _BETA) * grad * grad
+            denominator = jnp.sqrt(v / correction) + 1e-8
+            inputs = jnp.stack([m / correction / denominator, grad / denominator], axis=1)
+            output, lstm = two_layers(theta, jax.nn.elu(inputs @ projection["w"] + projection["b"]), state["lstm"])
+            return unravel(self._step_mult * jnp.tanh(output)), {"step": step, "m": m, "v": v, "lstm": lstm}
 
         return optax.GradientTransformationExtraArgs(init, update)

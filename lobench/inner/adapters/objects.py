@@ -1,0 +1,115 @@
+"""Tasks and learned optimizers of google/learned_optimization, by shape; that package need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+
+__all__ = ["as_learned_optimizer", "as_task"]
+
+
+class _ForeignLearnedOptimizer(LearnedOptimizer):
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def init(self, key: jax.Array) -> Theta:
+        return self._wrapped.init(key)
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        optimizer: InnerOptimizer = self._wrapped.opt_fn(theta)
+        return optimizer
+
+
+def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
+    """Returns the object itself if it is ours, else a wrapper around one with `init(key)` and `opt_fn(theta)`.
+
+    Raises:
+      ConfigError: it has neither.
+    """
+    if isinstance(candidate, LearnedOptimizer):
+        return candidate
+    if callable(getattr(candidate, "init", None)) and callable(getattr(candidate, "opt_fn", None)):
+        return _ForeignLearnedOptimizer(candidate)
+    raise ConfigError(
+        "Case.learned_optimizer is no learned optimizer",
+        got=type(candidate).__name__,
+        expected="an object with init(key) -> theta and opt_fn(theta)",
+        next_step="an optax transformation goes into Case.optimizer; does gin bind `@Name` where `@Name()` is meant?",
+    )
+
+
+class _ForeignTask(Task):
+    """A task whose methods follow google/learned_optimization's signatures."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        self.datasets = _datasets(getattr(wrapped, "datasets", None))
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self._wrapped.init_with_state(key)
+        return params, state
+
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Any) -> Any:
+        return self._wrapped.loss_with_state_and_aux(params, state, key, data)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        normalizer = getattr(self._wrapped, "normalizer", None)
+        return normalizer(loss) if normalizer is not None else loss
+
+
+class _ForeignFamily(TaskFamily):
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        self.datasets = _datasets(getattr(wrapped, "datasets", None))
+
+    def sample(self, key: jax.Array) -> PyTree:
+        return self._wrapped.sample(key)
+
+    def task_fn(self, cfg: PyTree) -> Task:
+        return _ForeignTask(self._wrapped.task_fn(cfg))
+
+
+def as_task(candidate: Any) -> Task | TaskFamily:
+    """Returns the object itself if it is ours, else a wrapper around a foreign task or family.
+
+    A foreign dataset that is an iterator is shared by all seeds and cannot be rewound: evaluations then see different
+    batches each time. A callable that makes an iterator is called anew for each seed, and repeats.
+
+    Raises:
+      ConfigError: it is neither.
+    """
+    if isinstance(candidate, Task | TaskFamily):
+        return candidate
+    if callable(getattr(candidate, "sample", None)) and callable(getattr(candidate, "task_fn", None)):
+        return _ForeignFamily(candidate)
+    if callable(getattr(candidate, "loss_with_state_and_aux", None)):
+        return _ForeignTask(candidate)
+    raise ConfigError(
+        "Case.task is no task",
+        got=type(candidate).__name__,
+        expected="a Task or TaskFamily",
+        next_step="does gin bind `@Name` where `@Name()` is meant?",
+    )
+
+
+def _datasets(foreign: Any) -> Datasets | None:
+    if foreign is None:
+        return None
+    found = {split: getattr(foreign, split, None) for split in SPLITS}
+    return Datasets(**{split: _dataset(value) for split, value in found.items() if value is not None})
+
+
+def _dataset(foreign: Any) -> ArrayDataset | SampledDataset | IteratorDataset:
+    if isinstance(foreign, ArrayDataset | SampledDataset | IteratorDataset):
+        return foreign
+
+    def batches(seed: int) -> Iterator[Any]:
+        return iter(foreign() if callable(foreign) else foreign)
+
+    return IteratorDataset(batches=batches)
