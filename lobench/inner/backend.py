@@ -55,7 +55,7 @@ class CompilationCounter:
     def count(self) -> int:
         return self._compiled - self._cache_hits
 
-    def _on_duration(self, event: str, duration: float, **_: Any) -> None:
+    def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
         self._compiled += event == "/jax/core/compile/backend_compile_duration"
 
     def _on_event(self, event: str, **_: Any) -> None:

@@ -110,10 +110,8 @@ class AdafacMLPLOpt(LearnedOptimizer):
         rsqrt = jax.lax.rsqrt
         row_factor, col_factor = factored.scale
         r_scale = rsqrt(r + 1e-6)
-        if factored.full is None:
-            scaled_m = m * row_factor * col_factor
-        else:
-            scaled_m = m * rsqrt(factored.full + 1e-6)
+        full = factored.full
+        scaled_m = m * row_factor * col_factor if full is None else m * rsqrt(full + 1e-6)
         features = [
             grad[None],
             param[None],

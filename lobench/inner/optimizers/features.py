@@ -1,7 +1,7 @@
 """Pieces that per-parameter optimizers share: accumulators, normalised features, the step embedding.
 
 A network on the features of each parameter is cheap in arithmetic and dear in memory traffic. So features stay separate
-arrays [feature, ...] or [...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into few passes.
+arrays [feature, ...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into few passes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def update_factored(
     d0, d1 = axes
     row = decayed(state[0], squares.mean(axis=d0), decays)
     col = decayed(state[1], squares.mean(axis=d1), decays)
-    # In `row`, which lost the axis d0 (and gained the axis of decays in front), d1 is one further to the left behind it.
+    # In `row`, which lost the axis d0 (and gained the axis of decays in front), d1 is one to the left behind it.
     d1_in_row = (d1 - 1 if d1 > d0 else d1) + 1
     row_scale = _safe_rsqrt(row / (row.mean(axis=d1_in_row, keepdims=True) + 1e-9))
     wide_row, wide_col = jnp.expand_dims(row, d0 + 1), jnp.expand_dims(col, d1 + 1)
@@ -97,8 +97,7 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array) -> list[jax.
     """First layer of the network: sum over features of `rms_norm`ed feature times weight, output by output.
 
     Args:
-      features: Each [channels, ...], broadcastable over the tensor; a factor that is constant along an axis stays narrow
-        until the end.
+      features: Each [channels, ...], broadcastable over the tensor; what is constant along an axis stays narrow.
       weights: float32[total channels, width].
     Returns:
       `width` arrays [...].
