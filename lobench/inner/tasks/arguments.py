@@ -1,0 +1,50 @@
+"""Checks of the arguments that gin files give to tasks: a wrong one is a ConfigError, not a trace from inside jax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Real
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["choice", "integer", "number", "sizes"]
+
+
+def integer(task: str, name: str, value: object, *, at_least: int = 1) -> int:
+    """Returns `value` when it is an integer >= `at_least`; raises ConfigError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"an integer >= {at_least}")
+    return value
+
+
+def number(task: str, name: str, value: object, *, at_least: float = 0.0) -> float:
+    """Returns `value` as a float when it is finite and >= `at_least`; raises ConfigError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not at_least <= float(value) < math.inf:
+        raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"a finite number >= {at_least:g}")
+    return float(value)
+
+
+def sizes(task: str, name: str, value: object, *, length: int | None = None) -> tuple[int, ...]:
+    """Returns `value` as a tuple of integers >= 1.
+
+    Args:
+      length: How many there must be; None: any number, none included.
+    Raises:
+      ConfigError: not such a sequence.
+    """
+    expected = "a tuple of integers >= 1, such as (32,)" if length is None else f"a tuple of {length} integers >= 1"
+    well_formed = isinstance(value, Sequence) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in value
+    )
+    if not well_formed or (length is not None and isinstance(value, Sequence) and len(value) != length):
+        raise ConfigError(f"{task}.{name}", got=repr(value), expected=expected)
+    assert isinstance(value, Sequence)
+    return tuple(value)
+
+
+def choice(task: str, name: str, value: object, choices: Iterable[object]) -> None:
+    """Raises ConfigError when `value` is none of the choices."""
+    known = list(choices)
+    if value not in known:
+        raise ConfigError(f"{task}.{name}", got=repr(value), expected="one of " + ", ".join(map(repr, known)))

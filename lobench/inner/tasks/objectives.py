@@ -1,0 +1,73 @@
+"""What the tasks' losses are made of: cross entropy, accuracy, gradient noise, scales on which tasks compare."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.optimizer import PyTree
+
+__all__ = [
+    "accuracy",
+    "gradient_noise",
+    "log10_loss",
+    "relative_loss",
+    "sigmoid_cross_entropy",
+    "softmax_cross_entropy",
+]
+
+# A relative loss ends here, so that one diverging task cannot own the mean over many.
+_WORST_RELATIVE_LOSS = 2.0
+_SMALLEST_LOSS = 1e-12
+
+
+def softmax_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Returns the mean cross entropy in nats, float32[].
+
+    Args:
+      logits: float32[..., num_classes].
+      labels: int[...].
+    """
+    # A product with a one-hot, not a gather: the gradient of a gather is a scatter, which is slow on a CPU.
+    one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    return -jnp.mean(jnp.sum(one_hot * jax.nn.log_softmax(logits), axis=-1))
+
+
+def sigmoid_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Returns the mean cross entropy in nats of Bernoulli variables, float32[]; targets [...] lie in [0, 1]."""
+    return jnp.mean(jax.nn.softplus(logits) - targets * logits)
+
+
+def accuracy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Returns the share of examples whose highest logit is the label's, float32[]."""
+    return jnp.mean((jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32))
+
+
+def gradient_noise(params: PyTree, key: jax.Array, std: float | jax.Array) -> jax.Array:
+    """Returns a term for a loss: its value is zero, its gradient is normal with standard deviation `std`.
+
+    Args:
+      params: Where the gradient is taken; each leaf gets noise of its own.
+      key: PRNG key; consumed.
+      std: Of each component of the gradient.
+    """
+    leaves = jax.tree.leaves(params)
+    keys = jax.random.split(key, len(leaves))
+    term = jnp.zeros((), jnp.float32)
+    for leaf, leaf_key in zip(leaves, keys, strict=True):
+        noise = std * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
+        term = term + jnp.sum(noise * (leaf - jax.lax.stop_gradient(leaf)))
+    return term
+
+
+def relative_loss(loss: jax.Array, reference: float) -> jax.Array:
+    """Returns `loss / reference`, at most 2; a loss that is not finite counts as the worst."""
+    relative = jnp.nan_to_num(loss / reference, nan=_WORST_RELATIVE_LOSS, posinf=_WORST_RELATIVE_LOSS)
+    return jnp.minimum(relative, _WORST_RELATIVE_LOSS)
+
+
+def log10_loss(loss: jax.Array) -> jax.Array:
+    """Returns log10 of a loss whose minimum is zero; losses below 1e-12 count as 1e-12, NaN stays NaN."""
+    return jnp.log(jnp.maximum(loss, _SMALLEST_LOSS)) / math.log(10.0)

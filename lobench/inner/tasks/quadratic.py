@@ -1,0 +1,146 @@
+"""Quadratic bowls: one of known condition, and a family of random ones."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.networks import Params
+from lobench.inner.tasks.objectives import gradient_noise, log10_loss
+
+__all__ = ["Quadratic", "QuadraticFamily"]
+
+
+@configurable
+class Quadratic(Task):
+    """Minimizes `0.5 (x - c)' H (x - c)`, whose minimum is 0 at c.
+
+    H has eigenvalues spaced evenly in their logarithm from `1 / condition` to 1, in the axes of x or in a rotated
+    basis. c is normal and, like the basis, fixed by `problem_seed`; the initial x is standard normal by the key.
+
+    Args:
+      dim: Length of x.
+      condition: Ratio of the largest eigenvalue of H to its smallest, >= 1.
+      rotated: Whether the eigenvectors are a random basis and not the axes.
+      noise_std: Standard deviation of normal noise on each component of the training gradient; losses stay exact.
+      problem_seed: Of c and the basis.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int = 10,
+        condition: float = 10.0,
+        rotated: bool = True,
+        noise_std: float = 0.0,
+        problem_seed: int = 0,
+    ) -> None:
+        name = type(self).__name__
+        self._dim = arguments.integer(name, "dim", dim)
+        condition = arguments.number(name, "condition", condition, at_least=1.0)
+        self._noise_std = arguments.number(name, "noise_std", noise_std)
+        rng = np.random.default_rng(arguments.integer(name, "problem_seed", problem_seed, at_least=0))
+        optimum = rng.standard_normal(dim)
+        basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0] if rotated else np.eye(dim)
+        eigenvalues = np.logspace(-math.log10(condition), 0.0, dim)
+        self.optimum = optimum.astype(np.float32)  # float32[dim]
+        self.hessian = ((basis * eigenvalues) @ basis.T).astype(np.float32)  # float32[dim, dim]
+
+    def init(self, key: jax.Array) -> Params:
+        return {"x": jax.random.normal(key, (self._dim,), jnp.float32)}
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        loss = self._value(params)
+        return loss + gradient_noise(params, key, self._noise_std) if self._noise_std else loss
+
+    def eval_loss_with_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return self._value(params), {}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss, in which problems of different condition compare."""
+        return log10_loss(loss)
+
+    def _value(self, params: PyTree) -> jax.Array:
+        offset = params["x"] - self.optimum
+        return 0.5 * jnp.vdot(offset, self.hessian @ offset)
+
+
+@configurable
+class QuadraticFamily(TaskFamily):
+    """Quadratic bowls with random eigenvalues, basis, minimum and, where asked for, gradient noise.
+
+    Eigenvalues are log-uniform in `[1 / max_condition, 1]`. The basis is a random one out of those that sign flips
+    and the orthonormal cosine transform, applied twice, can reach: dense, exactly orthogonal, and no factorization
+    inside the compiled program. The minimum is standard normal, as is the initial x.
+
+    Args:
+      dim: Length of x.
+      max_condition: Bound on the ratio of the eigenvalues, >= 1.
+      max_noise_std: A task's gradient noise has a standard deviation uniform in [0, max_noise_std].
+    """
+
+    def __init__(self, *, dim: int = 10, max_condition: float = 100.0, max_noise_std: float = 0.0) -> None:
+        name = type(self).__name__
+        self._dim = arguments.integer(name, "dim", dim)
+        self._log_range = math.log(arguments.number(name, "max_condition", max_condition, at_least=1.0))
+        self._max_noise_std = arguments.number(name, "max_noise_std", max_noise_std)
+        self._cosines = _cosine_transform(dim)
+
+    def sample(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Returns `eigenvalues` [dim], `signs` [2, dim], `optimum` [dim] and `noise_std` [], all float32."""
+        eigenvalue_key, sign_key, optimum_key, noise_key = jax.random.split(key, 4)
+        log_eigenvalues = -self._log_range * jax.random.uniform(eigenvalue_key, (self._dim,), jnp.float32)
+        return {
+            "eigenvalues": jnp.exp(log_eigenvalues),
+            "signs": jax.random.rademacher(sign_key, (2, self._dim), jnp.float32),
+            "optimum": jax.random.normal(optimum_key, (self._dim,), jnp.float32),
+            "noise_std": self._max_noise_std * jax.random.uniform(noise_key, (), jnp.float32),
+        }
+
+    def task_fn(self, cfg: PyTree) -> Task:
+        return _SampledQuadratic(cfg, self._cosines, noisy=self._max_noise_std > 0)
+
+
+class _SampledQuadratic(Task):
+    def __init__(self, cfg: PyTree, cosines: np.ndarray, *, noisy: bool) -> None:
+        self._cfg, self._cosines, self._noisy = cfg, cosines, noisy
+
+    def init(self, key: jax.Array) -> Params:
+        return {"x": jax.random.normal(key, (self._cosines.shape[0],), jnp.float32)}
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        loss = self._value(params)
+        return loss + gradient_noise(params, key, self._cfg["noise_std"]) if self._noisy else loss
+
+    def eval_loss_with_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return self._value(params), {}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss, in which problems of different condition compare."""
+        return log10_loss(loss)
+
+    def _value(self, params: PyTree) -> jax.Array:
+        first, second = self._cfg["signs"]
+        coordinates = self._cosines @ (second * (self._cosines @ (first * (params["x"] - self._cfg["optimum"]))))
+        return 0.5 * jnp.sum(self._cfg["eigenvalues"] * coordinates**2)
+
+
+@functools.cache
+def _cosine_transform(dim: int) -> np.ndarray:
+    """Returns the orthonormal discrete cosine transform of type II, float32[dim, dim]."""
+    frequencies, positions = np.arange(dim)[:, None], np.arange(dim)[None, :]
+    matrix = math.sqrt(2.0 / dim) * np.cos(np.pi * frequencies * (2 * positions + 1) / (2 * dim))
+    matrix[0] /= math.sqrt(2.0)
+    return matrix.astype(np.float32)
