@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.job import CURRENT_JOB, Finished
+from lobench.pytest_plugin import case_of
 
 if TYPE_CHECKING:
     from lobench.engine.ledger import Ledger
@@ -27,6 +29,13 @@ class Recorder:
         self._ledger: Ledger | None = None
         self._position = 0
         self._problem = ""
+
+    @staticmethod
+    def case_info(item: pytest.Item) -> CaseInfo | None:
+        """Returns what a chief must know of an item's case; None for an ordinary test."""
+        from lobench.pytest_plugin.evaluate import case_info
+
+        return case_info(item) if case_of(item) is not None else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

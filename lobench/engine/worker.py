@@ -1,0 +1,225 @@
+"""A warm worker: a pytest session of its own whose run loop takes jobs from the chief.
+
+Started as `python -m lobench.engine.worker FD` with one end of a socket pair. It collects the suites once, tells the
+chief its cases, and then runs items again and again: compiled programs, imports and session fixtures stay.
+It dies with its chief: a thread reads the pipe, and the pipe's end ends the process, in the middle of a job too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.errors import LobenchError
+from lobench.core.result import Outcome
+from lobench.engine.gin_config import Layers
+from lobench.engine.job import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
+
+__all__ = ["main", "serve"]
+
+_PR_SET_PDEATHSIG = 1
+# A test session of the user's must not run inside a worker: no parallel workers of its own, no reruns, no cache.
+_LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
+
+
+class _Idle(pytest.Item):
+    """A `nextitem` at the level of the session: pytest tears down everything but session fixtures between jobs."""
+
+    def runtest(self) -> None:
+        raise AssertionError("the idle item is never run")
+
+
+class _Stop(BaseException):
+    """Ends the loop."""
+
+
+class Loop:
+    """The pytest plugin that replaces the run loop."""
+
+    def __init__(self, connection: Connection, layers: Layers, *, exit_at_eof: bool) -> None:
+        self._connection = connection
+        self._layers = layers
+        self._jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._exit_at_eof = exit_at_eof
+        self._errors: list[str] = []
+        self._reports: list[pytest.TestReport] = []
+        self._lease = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[LAYERS] = self._layers
+        config.stash[ON_PROGRESS] = self._progress
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            text = report.longreprtext.strip().splitlines()
+            self._errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        # CaseInfo comes from the pytest plugin, which knows how items and cases belong together.
+        case_info = session.config.pluginmanager.get_plugin("lobench-recorder").case_info
+        items: dict[str, pytest.Item] = {}
+        infos: list[CaseInfo] = []
+        for item in session.items:
+            try:
+                info = case_info(item)
+            except LobenchError as error:
+                self._errors.append(str(error))
+                continue
+            if info is not None and info.identity not in items:
+                items[info.identity] = item
+                infos.append(info)
+        if self._errors or not infos:
+            self._send("failed", messages=self._errors or ["the suite holds no case; `lobench list suites` shows some"])
+            return True
+        self._send("ready", cases=[record_of(info) for info in _unique_names(infos)])
+        threading.Thread(target=self._read, daemon=True).start()
+        idle = _Idle.from_parent(session, name="idle")
+        while (request := self._jobs.get()) is not None:
+            self._run(items, request, idle)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._reports.append(report)
+
+    def _run(self, items: dict[str, pytest.Item], request: dict[str, Any], idle: pytest.Item) -> None:
+        start, size = request["seeds"]
+        job = Job(
+            lease=request["lease"],
+            identity=request["identity"],
+            seed_block=SeedBlock(start=start, size=size),
+            checkpoint_uri=request["checkpoint_uri"],
+            theta_path=request["theta_path"],
+        )
+        item = items[job.identity]
+        item.user_properties.clear()
+        item._report_sections.clear()
+        item.config.stash[CURRENT_JOB] = job
+        self._lease, self._reports = job.lease, []
+        try:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
+        except BaseException as error:
+            # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
+            line = traceback.format_exception_only(error)[-1].strip()
+            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
+            raise
+        finished = self._finished()
+        self._send(
+            "result",
+            finished.payload,
+            lease=job.lease,
+            outcome=str(finished.outcome),
+            message=finished.message,
+            replace=False,
+        )
+
+    def _finished(self) -> Finished:
+        """Returns what the item's reports say; a failing teardown makes a passed item an error."""
+        found = [Finished.from_record(record) for report in self._reports for record in getattr(report, "lobench", [])]
+        if not found:
+            raise RuntimeError("the item ended without a report")
+        finished = found[0]
+        broken = [report for report in self._reports if report.when == "teardown" and report.failed]
+        if broken and finished.outcome is Outcome.PASSED:
+            lines = broken[0].longreprtext.strip().splitlines()
+            return Finished(
+                case=finished.case,
+                seed_block=finished.seed_block,
+                outcome=Outcome.ERROR,
+                message=f"teardown: {lines[-1] if lines else 'failed'}",
+                payload=finished.payload,
+            )
+        return finished
+
+    def _progress(self, step: int) -> None:
+        self._send("progress", lease=self._lease, step=step)
+
+    def _send(self, kind: str, payload: bytes = b"", **values: Any) -> None:
+        try:
+            self._connection.send_bytes(encode(kind, payload, **values))
+        except OSError:
+            self._gone()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                values, _ = decode(self._connection.recv_bytes())
+                self._jobs.put(values if values["kind"] == "job" else None)
+                if values["kind"] == "exit":
+                    return
+        except (EOFError, OSError):
+            self._gone()
+
+    def _gone(self) -> None:
+        """The chief is gone: nothing that this process could still do is wanted."""
+        if self._exit_at_eof:
+            os._exit(1)
+        self._jobs.put(None)
+
+
+def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
+    """Adds the file's stem to names that a suite has twice."""
+    counts: dict[tuple[str, str], int] = {}
+    for info in infos:
+        counts[info.suite, info.name] = counts.get((info.suite, info.name), 0) + 1
+
+    def named(info: CaseInfo) -> CaseInfo:
+        if counts[info.suite, info.name] == 1:
+            return info
+        stem = Path(info.node_id.split("::")[0]).stem
+        return dataclasses.replace(info, name=f"{stem}.{info.name}")
+
+    return [named(info) for info in infos]
+
+
+def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+    """Runs one worker on a connection until it is told to exit."""
+    loop = Loop(connection, layers, exit_at_eof=exit_at_eof)
+    code = pytest.main([*arguments, *_LAST_ARGUMENTS], plugins=[loop])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED):
+        messages = loop._errors or [f"the worker's pytest session ended with {pytest.ExitCode(code).name}"]
+        with contextlib.suppress(OSError):
+            connection.send_bytes(encode("failed", messages=messages))
+
+
+def _die_with_parent() -> None:
+    """On Linux the kernel kills this process when the chief is gone, even if it hangs outside Python."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+def main(descriptor: int) -> None:
+    """Entry of the process: takes its configuration as the first message, its output goes to the log it is given."""
+    _die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the terminal's Ctrl-C goes to the whole group; the chief decides
+    connection = Connection(descriptor)
+    values, _ = decode(connection.recv_bytes())
+    os.environ["NPROC"] = str(values["num_cpus"])
+    log = os.open(values["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", values["compilation_cache"])
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    serve(connection, values["arguments"], Layers.from_json(values["layers"]), exit_at_eof=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
