@@ -1,0 +1,68 @@
+"""Admission policies: which waiting checkpoints are evaluated when there is more to do than time.
+
+Each `admit(waiting, idle, last)` splits the waiting positions into those to run and those to skip; the rest waits on.
+The last checkpoint of a run is run under every policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lobench.core.errors import UsageError
+
+__all__ = ["EveryCheckpoint", "EveryNth", "Latest", "every_checkpoint", "every_nth", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class EveryCheckpoint:
+    """Runs all, in order."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        return tuple(waiting), ()
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Runs the newest once a worker is free, and skips what is older."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        if not idle or not waiting:
+            return (), ()
+        return waiting[-1:], waiting[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class EveryNth:
+    """Runs positions 0, N, 2N, ...; the newest of the others waits, since it may be the last of all."""
+
+    n: int
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        run = [position for position in waiting if position % self.n == 0]
+        others = [position for position in waiting if position % self.n != 0]
+        newest = waiting[-1] if waiting else -1
+        if last and others and others[-1] == newest:
+            return (*run, newest), others[:-1]
+        return run, [position for position in others if position != newest]
+
+
+def _no_argument(argument: str, name: str) -> None:
+    if argument:
+        raise UsageError(f"--checkpoints {name} takes no argument", got=repr(argument))
+
+
+def latest(argument: str) -> Latest:
+    _no_argument(argument, "latest")
+    return Latest()
+
+
+def every_checkpoint(argument: str) -> EveryCheckpoint:
+    _no_argument(argument, "all")
+    return EveryCheckpoint()
+
+
+def every_nth(argument: str) -> EveryNth:
+    if not argument.isdecimal() or int(argument) < 1:
+        raise UsageError("--checkpoints every", got=repr(argument), expected="every:N with N >= 1, such as every:10")
+    return EveryNth(int(argument))
