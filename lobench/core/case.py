@@ -103,6 +103,11 @@ class CaseInfo:
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
 
+    @property
+    def key(self) -> str:
+        """Identity of the case together with its optimizer's bindings."""
+        return f"{self.identity}:{self.optimizer_hash}"
+
     def blocks(self) -> list[SeedBlock]:
         return list(seed_blocks(self.num_seeds, self.seed_block))
 

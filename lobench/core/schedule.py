@@ -52,10 +52,10 @@ _AFFINITY_WINDOW = 16  # how far down the queue a case is looked for that the wo
 
 @dataclass(frozen=True, slots=True, order=True)
 class EvaluationId:
-    """(theta, case, seed block)."""
+    """(theta, `CaseInfo.key`, seed block)."""
 
     sha256: str
-    identity: str
+    case_key: str
     block: SeedBlock
 
 
@@ -69,7 +69,7 @@ class History:
       deaths: Workers lost, by evaluation.
       admissions: Decisions by position; a position that waits is not in it.
       finished: Positions whose evaluations all have an outcome.
-      durations: Seconds that a seed block took, by case identity.
+      durations: Seconds that a seed block took, by case key.
     """
 
     recorded: Set[EvaluationId] = frozenset()
@@ -335,7 +335,7 @@ class Schedule:
             position = min(self._open[sha256])
             for case in self._cases:
                 for block in case.blocks():
-                    self._queue_block(outstanding, position, EvaluationId(sha256, case.identity, block), case)
+                    self._queue_block(outstanding, position, EvaluationId(sha256, case.key, block), case)
         self._finish_if_complete(sha256)
 
     def _queue_block(
@@ -343,7 +343,7 @@ class Schedule:
     ) -> None:
         if evaluation in self._splits:
             for half in evaluation.block.halves():
-                self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.identity, half), case)
+                self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.key, half), case)
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
             priority = (1.0, float(position), -self._estimate(evaluation, case))
@@ -352,7 +352,7 @@ class Schedule:
     def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
         """Seconds, from recorded durations; without one, a guess in which only the order matters."""
         guess = 1e-3 * case.num_inner_steps * evaluation.block.size
-        return self._durations.get(case.identity, guess)
+        return self._durations.get(case.key, guess)
 
     def _finish_if_complete(self, sha256: str) -> None:
         if self._outstanding.get(sha256):
@@ -419,7 +419,7 @@ class Schedule:
         if worker is None or leased is None or leased.lease != event.lease:
             return  # a lease that was taken back: its result is not wanted any more
         worker.lease = None
-        worker.compiled.add(leased.case.identity)
+        worker.compiled.add(leased.case.key)
         if event.replace_worker:
             self._kill(event.worker, "its pytest session broke")
         if event.outcome is Outcome.OOM and self._may_split(leased):
@@ -509,7 +509,7 @@ class Schedule:
             if -entry[0][2] < 0.5 * longest:
                 break
             for number in fitting:
-                if entry[2].identity in self._workers[number].compiled:
+                if entry[2].key in self._workers[number].compiled:
                     return number, entry
         return min(fitting, key=lambda number: len(self._workers[number].compiled)), entries[0]
 

@@ -35,7 +35,7 @@ class Job:
     """One seed block of one case on one checkpoint."""
 
     lease: int
-    identity: str
+    case_key: str
     seed_block: SeedBlock
     checkpoint_uri: str
     theta_path: str

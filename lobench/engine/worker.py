@@ -80,8 +80,8 @@ class Loop:
             except LobenchError as error:
                 self._errors.append(str(error))
                 continue
-            if info is not None and info.identity not in items:
-                items[info.identity] = item
+            if info is not None and info.key not in items:
+                items[info.key] = item
                 infos.append(info)
         if self._errors or not infos:
             self._send("failed", messages=self._errors or ["the suite holds no case; `lobench list suites` shows some"])
@@ -100,12 +100,12 @@ class Loop:
         start, size = request["seeds"]
         job = Job(
             lease=request["lease"],
-            identity=request["identity"],
+            case_key=request["case_key"],
             seed_block=SeedBlock(start=start, size=size),
             checkpoint_uri=request["checkpoint_uri"],
             theta_path=request["theta_path"],
         )
-        item = items[job.identity]
+        item = items[job.case_key]
         item.user_properties.clear()
         item._report_sections.clear()
         item.config.stash[CURRENT_JOB] = job

@@ -1,0 +1,132 @@
+"""Tables of the ledger, its lock, and what SQLite's errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lobench.core.errors import StoreBusy, StoreError
+
+__all__ = ["SCHEMA_VERSION", "StoreLock", "connect", "store_errors"]
+
+SCHEMA_VERSION = 1
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS checkpoints (
+  position INTEGER PRIMARY KEY, uri TEXT NOT NULL, sha256 TEXT NOT NULL, outer_step INTEGER NOT NULL,
+  generation INTEGER NOT NULL, run TEXT NOT NULL, admission TEXT NOT NULL DEFAULT 'waiting',
+  finished INTEGER NOT NULL DEFAULT 0, seen_at REAL NOT NULL, UNIQUE (uri, sha256, generation, outer_step));
+CREATE TABLE IF NOT EXISTS evaluations (
+  id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
+  seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, program_version TEXT NOT NULL, case_json TEXT NOT NULL,
+  outcome TEXT NOT NULL, message TEXT NOT NULL, payload BLOB, seconds REAL NOT NULL, experiment TEXT NOT NULL,
+  trial TEXT NOT NULL, session TEXT NOT NULL, recorded_at REAL NOT NULL,
+  UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version));
+CREATE TABLE IF NOT EXISTS incidents (
+  kind TEXT NOT NULL, checkpoint_sha256 TEXT NOT NULL, case_key TEXT NOT NULL, seed_start INTEGER NOT NULL,
+  seed_count INTEGER NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS deliveries (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, position INTEGER NOT NULL, evaluation INTEGER,
+  UNIQUE (position, evaluation));
+CREATE TABLE IF NOT EXISTS cursors (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
+"""
+
+
+@contextlib.contextmanager
+def store_errors(store: Path) -> Iterator[None]:
+    """Turns SQLite's and the system's errors into one clear line."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "full" in text:
+            step = "free some space and start again: nothing acknowledged is lost"
+        elif "readonly" in text or "unable to open" in text:
+            step = "choose another folder with --store"
+        elif "malformed" in text or "not a database" in text:
+            step = "move the file away, or restore a copy"
+        else:
+            step = ""
+        raise StoreError("cannot use the result store", where=str(store), got=text, next_step=step) from error
+    except OSError as error:
+        raise StoreError(
+            "cannot use the result store",
+            where=str(store),
+            got=error.strerror or str(error),
+            next_step="choose another folder with --store",
+        ) from error
+
+
+def connect(store: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Opens the ledger of a store, making its tables where there are none.
+
+    Raises:
+      StoreError: not readable, not writable, not a ledger, or one of a newer lobench.
+    """
+    path = store / "ledger.sqlite"
+    if read_only and not path.is_file():
+        raise StoreError("there is no result store here", where=str(store), next_step="is --store right?")
+    with store_errors(store):
+        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(_TABLES)
+            connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+        (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    if int(version) > SCHEMA_VERSION:
+        connection.close()
+        raise StoreError(
+            "the store was written by a newer lobench",
+            where=str(store),
+            got=f"schema version {version}",
+            expected=f"{SCHEMA_VERSION} or older",
+            next_step="upgrade lobench",
+        )
+    return connection
+
+
+class StoreLock:
+    """One writer a store: an advisory lock that the system drops when its holder dies, however it dies."""
+
+    def __init__(self, store: Path, name: str) -> None:
+        with store_errors(store):
+            store.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(store / "chief.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = _describe(os.pread(self._file, 4096, 0))
+            os.close(self._file)
+            raise StoreBusy(
+                "another chief writes this store",
+                where=str(store),
+                got=holder,
+                next_step="stop it, or give this one another --name or --store",
+            ) from error
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "name": name, "since": since})
+        with store_errors(store):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, holder.encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+def _describe(content: bytes) -> str:
+    try:
+        holder = json.loads(content)
+        return f"{holder['name']!r}, process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "an unknown holder"
