@@ -116,7 +116,7 @@ class LocalPool:
     def wait(self, timeout: float) -> list[Message]:
         workers = {connection: worker for worker, connection in self._connections.items()}
         watched: list[Any] = [*workers, *([self._wakeup] if self._wakeup else [])]
-        messages = []
+        messages: list[Message] = []
         for ready in multiprocessing.connection.wait(watched, timeout):
             worker = workers.get(ready)  # type: ignore[call-overload]
             if worker is None:
@@ -128,7 +128,7 @@ class LocalPool:
 
     def _read(self, worker: int, workers_connection: Any) -> list[Message]:
         """Reads all that a worker has said; results that came together are taken together."""
-        messages = []
+        messages: list[Message] = []
         try:
             while not messages or workers_connection.poll():
                 values, payload = decode(workers_connection.recv_bytes())
@@ -180,7 +180,7 @@ class InlineExecutor:
 
     def wait(self, timeout: float) -> list[Message]:
         watched: list[Any] = [end for end in (self._connection, self._wakeup) if end is not None]
-        messages = []
+        messages: list[Message] = []
         for ready in multiprocessing.connection.wait(watched, timeout):
             if ready is self._connection:
                 values, payload = decode(self._connection.recv_bytes())

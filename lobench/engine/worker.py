@@ -71,7 +71,8 @@ class Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         # CaseInfo comes from the pytest plugin, which knows how items and cases belong together.
-        case_info = session.config.pluginmanager.get_plugin("lobench-recorder").case_info
+        recorder: Any = session.config.pluginmanager.get_plugin("lobench-recorder")
+        case_info = recorder.case_info
         items: dict[str, pytest.Item] = {}
         infos: list[CaseInfo] = []
         for item in session.items:

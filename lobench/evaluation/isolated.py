@@ -14,13 +14,12 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
-
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
 from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
+from lobench.engine.spool import dump_theta, load_theta
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 
 __all__ = ["IsolatedRunner"]
@@ -45,8 +44,7 @@ class IsolatedRunner:
             path = ""
             if theta.leaves is not None:
                 path = str(Path(folder) / "theta.npz")
-                names = sorted(theta.leaves)
-                np.savez(path, names=np.asarray(names), **{f"leaf{i}": theta.leaves[n] for i, n in enumerate(names)})
+                Path(path).write_bytes(dump_theta(theta.leaves))
             request = encode(
                 "run", spec=asdict(spec), test=test, theta=path, where=theta.where, seeds=[block.start, block.size]
             )
@@ -84,13 +82,6 @@ class IsolatedRunner:
         return self._connection
 
 
-def _load(path: str) -> dict[str, np.ndarray] | None:
-    if not path:
-        return None
-    with np.load(path, allow_pickle=False) as file:
-        return {str(name): file[f"leaf{i}"] for i, name in enumerate(file["names"])}
-
-
 def main(descriptor: int, layers: str) -> None:
     """Serves requests until the pipe ends."""
     connection = Connection(descriptor)
@@ -103,7 +94,7 @@ def main(descriptor: int, layers: str) -> None:
                 curves = runner.run(
                     CaseSpec(**values["spec"]),
                     values["test"],
-                    ThetaLeaves(leaves=_load(values["theta"]), where=values["where"]),
+                    ThetaLeaves(leaves=load_theta(values["theta"]) if values["theta"] else None, where=values["where"]),
                     SeedBlock(start=start, size=size),
                 )
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)

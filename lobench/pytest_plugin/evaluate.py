@@ -86,7 +86,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     job = item.config.stash.get(CURRENT_JOB, None)
     error = call.excinfo.value if call.excinfo is not None else None
     outcome, message = verdict(report, error)
-    done = dict(item.stash.get(_DONE, []))
+    done = dict(item.stash.setdefault(_DONE, []))
     item.stash[_DONE] = []
     try:
         info = case_info(item)

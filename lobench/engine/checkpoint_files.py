@@ -1,0 +1,112 @@
+"""What every reader needs: leaves checked, theta unwrapped, failures turned into one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lobench.core.checkpoint import CheckpointContent
+from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
+
+__all__ = ["content_of", "flatten", "index_in_name", "reading"]
+
+_STEP_NAMES = ("outer_step", "step", "iteration")
+_GENERATION_NAMES = ("generation", "gen_id")
+_WRAPPERS = ("theta", "params")
+_LFS = b"version https://git-lfs"
+
+
+def index_in_name(name: str) -> int | None:
+    """Returns the last number in a name; an index, not an outer step."""
+    numbers = re.findall(r"\d+", name)
+    return int(numbers[-1]) if numbers else None
+
+
+@contextlib.contextmanager
+def reading(path: Any, kind: str) -> Iterator[None]:
+    """Turns what a parser raises on a broken file into `CheckpointError`, and a missing file into `CheckpointGone`."""
+    try:
+        yield
+    except LobenchError:
+        raise
+    except FileNotFoundError as error:
+        raise CheckpointGone("the checkpoint is gone", where=str(path)) from error
+    except Exception as error:
+        head = b""
+        with contextlib.suppress(Exception), open(path, "rb") as file:
+            head = file.read(64)
+        if head.startswith(_LFS):
+            raise CheckpointError(
+                "this is a Git LFS pointer, not the file", where=str(path), next_step="run `git lfs pull`"
+            ) from error
+        line = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise CheckpointError(f"cannot read it as {kind}", where=str(path), got=line) from error
+
+
+def flatten(tree: Any, path: str = "") -> dict[str, Any]:
+    """Returns leaves by path: keys and indices joined by "/"; None and empty containers are no leaves."""
+    if isinstance(tree, Mapping):
+        items: Any = tree.items()
+    elif isinstance(tree, list | tuple):
+        items = enumerate(tree)
+    else:
+        return {} if tree is None else {path: tree}
+    leaves: dict[str, Any] = {}
+    for key, value in items:
+        leaves.update(flatten(value, f"{path}/{key}" if path else str(key)))
+    return leaves
+
+
+def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
+    """Checks leaves and unwraps theta.
+
+    Where everything but scalar counters lies below one top-level name `theta` or `params`, that is theta, and counters
+    named step, outer_step, iteration, generation or gen_id say where the checkpoint stands.
+
+    Raises:
+      CheckpointError: no leaf, or a leaf that is no array of numbers.
+    """
+    counters = {name: leaves[name] for name in (*_STEP_NAMES, *_GENERATION_NAMES) if name in leaves}
+    rest = {path: leaf for path, leaf in leaves.items() if path not in counters}
+    tops = {path.split("/")[0] for path in rest}
+    wrapped = len(tops) == 1 and next(iter(tops)) in _WRAPPERS and all("/" in path for path in rest)
+    if wrapped:
+        top = next(iter(tops))
+        rest = {path.removeprefix(f"{top}/"): leaf for path, leaf in rest.items()}
+    else:
+        rest, counters = dict(leaves), {}
+    if not rest:
+        raise CheckpointError("theta is empty", where=where, expected="at least one array")
+    return CheckpointContent(
+        leaves={path: _array(path, leaf, where) for path, leaf in rest.items()},
+        outer_step=_counter(counters, _STEP_NAMES),
+        generation=_counter(counters, _GENERATION_NAMES),
+    )
+
+
+def _array(path: str, leaf: Any, where: str) -> np.ndarray:
+    if isinstance(leaf, str | bytes) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OUS"):
+        raise CheckpointError(
+            f"leaf {path!r} is no array of numbers", where=where, got=type(leaf).__name__, expected="an array"
+        )
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        raise CheckpointError(f"leaf {path!r} is no array of numbers", where=where, got=str(array.dtype))
+    return array
+
+
+def _counter(counters: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        value = counters.get(name)
+        if value is None:
+            continue
+        text = value.decode() if isinstance(value, bytes) else value
+        if isinstance(text, str):
+            return int(text) if text.isdecimal() else None
+        if np.size(text) == 1:
+            return int(np.asarray(text).reshape(()))
+    return None

@@ -1,0 +1,89 @@
+"""The directory source: finds complete checkpoints in a folder by polling names, or is a single checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from etils import epath
+
+from lobench.core.checkpoint import SeenCheckpoint
+from lobench.engine.checkpoint_files import index_in_name
+from lobench.engine.readers import reader_for
+from lobench.hookspecs import SourceContext
+
+__all__ = ["DirectorySource"]
+
+_IGNORED = (".", "_", "lobench")
+_TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What changes when a file is written again: (size, mtime)."""
+
+    size: int
+    mtime: float
+
+
+class DirectorySource:
+    """Checkpoints of one folder, or one checkpoint by path.
+
+    Attributes:
+      poll_seconds: 1 on this machine, 10 on a remote store.
+    """
+
+    def __init__(self, context: SourceContext) -> None:
+        self._path = epath.Path(context.location)
+        self._readers = context.readers
+        self.poll_seconds = 10.0 if "://" in context.location else 1.0
+        self._yielded: dict[str, _Mark] = {}
+        self._previous: dict[str, _Mark] = {}
+        self._pending: dict[str, str] = {}
+
+    def pending(self) -> dict[str, str]:
+        """Returns what looks like a checkpoint and is not complete, with the reason."""
+        return dict(self._pending)
+
+    def poll(self) -> Sequence[SeenCheckpoint]:
+        self._pending = {}
+        single = reader_for(self._path, self._readers)
+        if single is not None and self._path.exists():
+            candidates = [self._path]
+        elif self._path.is_dir():
+            candidates = [path for path in self._path.iterdir() if _is_candidate(path.name)]
+        else:
+            return []
+        seen: list[tuple[float, SeenCheckpoint]] = []
+        for path in candidates:
+            found = self._examine(path)
+            if found is not None:
+                seen.append(found)
+        seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
+        return [checkpoint for _, checkpoint in seen]
+
+    def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+        reader_name = reader_for(path, self._readers)
+        if reader_name is None:
+            return None
+        reader, name = self._readers[reader_name], str(path)
+        try:
+            stat = path.stat()
+        except OSError:
+            return None  # gone between listing and looking
+        mark = _Mark(stat.length, float(stat.mtime))
+        if self._yielded.get(name) == mark:
+            return None
+        before, self._previous[name] = self._previous.get(name), mark
+        if reader.in_place and before != mark and not epath.Path(f"{name}.done").exists():
+            self._pending[name] = "it may still be written: its size or time changed since the last look"
+            return None
+        if not reader.is_complete(path):
+            self._pending[name] = "half-written: the marks of completeness are missing"
+            return None
+        self._yielded[name] = mark
+        return mark.mtime, SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+
+
+def _is_candidate(name: str) -> bool:
+    return not name.startswith(_IGNORED) and not any(part in name for part in _TEMPORARY)
