@@ -25,21 +25,28 @@ def number(task: str, name: str, value: object, *, at_least: float = 0.0) -> flo
     return float(value)
 
 
-def sizes(task: str, name: str, value: object, *, length: int | None = None) -> tuple[int, ...]:
+def sizes(task: str, name: str, value: object, *, min_count: int = 0, max_count: int | None = None) -> tuple[int, ...]:
     """Returns `value` as a tuple of integers >= 1.
 
     Args:
-      length: How many there must be; None: any number, none included.
+      min_count, max_count: Bounds on how many there are; None: no upper one.
     Raises:
       ConfigError: not such a sequence.
     """
-    expected = "a tuple of integers >= 1, such as (32,)" if length is None else f"a tuple of {length} integers >= 1"
-    well_formed = isinstance(value, Sequence) and all(
+    is_sequence = isinstance(value, Sequence) and all(
         isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in value
     )
-    if not well_formed or (length is not None and isinstance(value, Sequence) and len(value) != length):
+    most = math.inf if max_count is None else max_count
+    if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= most:
+        count = (
+            f"{min_count} to {max_count}"
+            if max_count is not None
+            else f"{min_count} or more"
+            if min_count
+            else "any number"
+        )
+        expected = f"a tuple of integers >= 1, {count} of them, such as (32,)"
         raise ConfigError(f"{task}.{name}", got=repr(value), expected=expected)
-    assert isinstance(value, Sequence)
     return tuple(value)
 
 

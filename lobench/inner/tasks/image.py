@@ -130,19 +130,18 @@ class DigitsMLP(_DigitsClassifier):
 
 @configurable
 class DigitsConv(_DigitsClassifier):
-    """A convolutional net on the digits: 3x3 layers, the second and later of stride 2, a mean over pixels, logits.
+    """A convolutional net on the digits: 3x3 layers, from the second on of stride 2, then logits.
 
     Args:
-      channels: Output channels of the layers, one to four of them (8x8 pixels halve three times).
+      channels: Output channels of the layers, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Of training and evaluation.
     """
 
     def __init__(self, *, channels: tuple[int, ...] = (8, 16), activation: str = "relu", batch_size: int = 32) -> None:
         super().__init__(batch_size, activation)
-        name = type(self).__name__
-        self._channels = arguments.sizes(name, "channels", channels)
-        arguments.choice(name, "number of channels", len(self._channels), (1, 2, 3, 4))
+        # From the second layer on each halves the eight pixels of a side.
+        self._channels = arguments.sizes(type(self).__name__, "channels", channels, min_count=1, max_count=4)
 
     def init(self, key: jax.Array) -> Params:
         key, head_key = jax.random.split(key)
@@ -152,7 +151,8 @@ class DigitsConv(_DigitsClassifier):
             layer_key = jax.random.fold_in(key, layer)
             params[f"kernel{layer}"] = dense_init(layer_key, 9 * fan_in, width, gain=self._gain)
             params[f"bias{layer}"] = jnp.zeros(width, jnp.float32)
-        params["w"] = dense_init(head_key, widths[-1], NUM_CLASSES)
+        side = SIDE >> (len(self._channels) - 1)
+        params["w"] = dense_init(head_key, side * side * widths[-1], NUM_CLASSES)
         params["b"] = jnp.zeros(NUM_CLASSES, jnp.float32)
         return params
 
@@ -161,7 +161,7 @@ class DigitsConv(_DigitsClassifier):
         for layer in range(len(self._channels)):
             x = convolution3x3(x, params[f"kernel{layer}"], stride=1 if layer == 0 else 2)
             x = self._activation(x + params[f"bias{layer}"])
-        return jnp.mean(x, axis=(1, 2)) @ params["w"] + params["b"], state
+        return x.reshape(image.shape[0], -1) @ params["w"] + params["b"], state
 
 
 @configurable

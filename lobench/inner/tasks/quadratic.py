@@ -52,7 +52,8 @@ class Quadratic(Task):
         basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0] if rotated else np.eye(dim)
         eigenvalues = np.logspace(-math.log10(condition), 0.0, dim)
         self.optimum = optimum.astype(np.float32)  # float32[dim]
-        self.hessian = ((basis * eigenvalues) @ basis.T).astype(np.float32)  # float32[dim, dim]
+        # H = factor' factor: as a sum of squares the loss cannot fall below zero by rounding.
+        self.factor = (np.sqrt(eigenvalues)[:, None] * basis.T).astype(np.float32)  # float32[dim, dim]
 
     def init(self, key: jax.Array) -> Params:
         return {"x": jax.random.normal(key, (self._dim,), jnp.float32)}
@@ -71,8 +72,7 @@ class Quadratic(Task):
         return log10_loss(loss)
 
     def _value(self, params: PyTree) -> jax.Array:
-        offset = params["x"] - self.optimum
-        return 0.5 * jnp.vdot(offset, self.hessian @ offset)
+        return 0.5 * jnp.sum((self.factor @ (params["x"] - self.optimum)) ** 2)
 
 
 @configurable

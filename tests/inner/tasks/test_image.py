@@ -1,0 +1,158 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.inner.tasks.digits import digits_splits
+from lobench.inner.tasks.image import DigitsAutoencoder, DigitsConv, DigitsMLP, PermutedDigits
+
+KEY = jax.random.key(5)
+BATCH = jax.tree.map(lambda leaf: jnp.asarray(leaf[:48]), digits_splits().train)
+
+
+def test_mlp_is_the_documented_function():
+    task = DigitsMLP(hidden_sizes=(32,), activation="relu")
+    params, state = task.init_with_state(KEY)
+    assert state is None
+    assert {name: leaf.shape for name, leaf in params.items()} == {
+        "w0": (64, 32),
+        "b0": (32,),
+        "w1": (32, 10),
+        "b1": (10,),
+    }
+    assert all(leaf.dtype == jnp.float32 for leaf in params.values())
+    loss, _, aux = task.loss_with_state_and_aux(params, None, KEY, BATCH)
+
+    p = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
+    logits = np.maximum(np.asarray(BATCH["image"]) @ p["w0"] + p["b0"], 0) @ p["w1"] + p["b1"]
+    log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    labels = np.asarray(BATCH["label"])
+    assert float(loss) == pytest.approx(-log_probabilities[np.arange(48), labels].mean(), rel=1e-5)
+    assert float(aux["accuracy"]) == pytest.approx((logits.argmax(1) == labels).mean())
+
+
+@pytest.mark.parametrize(("activation", "variance"), [("relu", 2 / 64), ("tanh", 1 / 64)])
+def test_first_weights_have_the_variance_of_the_activation(activation, variance):
+    params, _ = DigitsMLP(hidden_sizes=(400,), activation=activation).init_with_state(KEY)
+    assert float(jnp.var(params["w0"])) == pytest.approx(variance, rel=0.05)
+    assert float(jnp.var(params["w1"])) == pytest.approx(1 / 400, rel=0.1)
+
+
+def test_batch_norm_state_moves_in_training_and_rules_evaluations():
+    task = DigitsMLP(hidden_sizes=(16, 8), norm="batch")
+    params, state = task.init_with_state(KEY)
+    assert set(state) == {"mean0", "variance0", "mean1", "variance1"}
+    kept = jax.tree.map(np.asarray, state)
+    _, new_state, _ = task.loss_with_state_and_aux(params, state, KEY, BATCH)
+    for name, leaf in new_state.items():
+        assert leaf.shape == state[name].shape
+        assert not np.allclose(leaf, kept[name]), f"{name} did not move"
+        np.testing.assert_array_equal(state[name], kept[name])  # the given state is left alone
+
+    # Inference: an example's loss does not hang on the rest of its batch, but on the running statistics.
+    one = jax.tree.map(lambda leaf: leaf[:1], BATCH)
+    singles = [
+        task.eval_loss_with_aux(params, new_state, KEY, jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], BATCH))[0]
+        for i in range(4)
+    ]
+    four, _ = task.eval_loss_with_aux(params, new_state, KEY, jax.tree.map(lambda leaf: leaf[:4], BATCH))
+    assert float(four) == pytest.approx(float(np.mean(singles)), rel=1e-5)
+    before, _ = task.eval_loss_with_aux(params, state, KEY, one)
+    assert abs(float(singles[0]) - float(before)) > 1e-4
+
+    # Many training passes bring the running statistics, and with them the loss, to the batch's own.
+    training_pass = jax.jit(task.loss_with_state_and_aux)
+    for _ in range(150):
+        training, new_state, _ = training_pass(params, new_state, KEY, BATCH)
+    inference, _ = task.eval_loss_with_aux(params, new_state, KEY, BATCH)
+    assert float(inference) == pytest.approx(float(training), rel=1e-3)
+
+
+def test_layer_norm_ignores_the_scale_of_its_input_and_has_no_state():
+    task = DigitsMLP(hidden_sizes=(16,), norm="layer")
+    params, state = task.init_with_state(KEY)
+    assert state is None
+    loss = task.eval_loss_with_aux(params, None, KEY, BATCH)[0]
+    scaled = task.eval_loss_with_aux({**params, "w0": 50 * params["w0"]}, None, KEY, BATCH)[0]
+    assert float(scaled) == pytest.approx(float(loss), rel=1e-3)
+
+
+TASKS = {
+    "relu": DigitsMLP(hidden_sizes=(16,)),
+    "tanh2": DigitsMLP(hidden_sizes=(16, 16), activation="tanh"),
+    "logistic": DigitsMLP(hidden_sizes=()),
+    "layer": DigitsMLP(hidden_sizes=(16,), norm="layer"),
+    "batch": DigitsMLP(hidden_sizes=(16,), norm="batch"),
+    "conv": DigitsConv(channels=(4, 8), batch_size=16),
+    "mse": DigitsAutoencoder(hidden_sizes=(16,)),
+    "bernoulli": DigitsAutoencoder(hidden_sizes=(16,), loss="bernoulli"),
+    "permuted": PermutedDigits().task_fn(PermutedDigits().sample(KEY)),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_adam_lowers_the_loss(name, train):
+    (before, after), finite, aux = train(TASKS[name], steps=80, learning_rate=0.02)
+    assert finite
+    assert after < 0.85 * before
+    assert 0 < float(aux["normalized"]) < 1
+    assert ("accuracy" in aux) == (name not in ("mse", "bernoulli"))
+
+
+def test_the_same_key_gives_the_same_bits(train):
+    first, _, _ = train(TASKS["relu"], steps=80, learning_rate=0.02)
+    again, _, _ = train(TASKS["relu"], steps=80, learning_rate=0.02)
+    other, _, _ = train(TASKS["relu"], steps=80, learning_rate=0.02, seed=1)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_autoencoder_normalizer_is_one_for_an_output_of_zeros():
+    for loss in ("mse", "bernoulli"):
+        task = DigitsAutoencoder(hidden_sizes=(4,), loss=loss)
+        zeros = jax.tree.map(jnp.zeros_like, task.init(KEY))
+        whole = jax.tree.map(jnp.asarray, digits_splits().train)
+        assert float(task.normalizer(task.loss(zeros, KEY, whole))) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_permuted_digits_permute_the_batch():
+    family = PermutedDigits(hidden_sizes=(16,))
+    cfg = family.sample(KEY)
+    assert sorted(cfg["pixel_perm"].tolist()) == list(range(64))
+    assert sorted(cfg["label_perm"].tolist()) == list(range(10))
+    task, plain = family.task_fn(cfg), DigitsMLP(hidden_sizes=(16,))
+    params, _ = plain.init_with_state(KEY)
+    image, label = np.asarray(BATCH["image"]), np.asarray(BATCH["label"])
+    by_hand = {"image": image[:, np.asarray(cfg["pixel_perm"])], "label": np.asarray(cfg["label_perm"])[label]}
+    expected, _ = plain.eval_loss_with_aux(params, None, KEY, by_hand)
+    found, _ = task.eval_loss_with_aux(params, None, KEY, BATCH)
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+    assert abs(float(found) - float(plain.eval_loss_with_aux(params, None, KEY, BATCH)[0])) > 1e-3
+    assert family.datasets.train.arrays["image"] is plain.datasets.train.arrays["image"]
+
+
+def test_permuted_digits_task_is_the_same_however_many_there_are():
+    family = PermutedDigits(hidden_sizes=(8,))
+    sample = jax.vmap(lambda index: family.sample(jax.random.fold_in(KEY, index)))
+    few, many = sample(jnp.arange(2)), sample(jnp.arange(6))
+    for name in ("pixel_perm", "label_perm"):
+        np.testing.assert_array_equal(few[name], many[name][:2])
+        assert len({tuple(row) for row in np.asarray(many[name]).tolist()}) == 6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DigitsMLP(activation="rleu"), r"DigitsMLP\.activation; got 'rleu'; expected one of 'relu', 'tanh'"),
+        (lambda: DigitsMLP(hidden_sizes=32), r"DigitsMLP\.hidden_sizes; got 32"),
+        (lambda: DigitsMLP(norm="group"), r"DigitsMLP\.norm; got 'group'; expected one of None, 'layer', 'batch'"),
+        (lambda: DigitsMLP(batch_size=0), r"DigitsMLP\.batch_size"),
+        (lambda: DigitsConv(channels=()), r"DigitsConv\.channels"),
+        (lambda: DigitsConv(channels=(1, 1, 1, 1, 1)), r"DigitsConv\.channels"),
+        (lambda: DigitsAutoencoder(loss="l1"), r"DigitsAutoencoder\.loss"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
