@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lobench.hookspecs import hookimpl
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
-    from lobench.inner.result import Result
+    from lobench.engine.result import Result
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
-    from lobench.notebook import evaluate
-    from lobench.suite import cases
+    from lobench.evaluation.notebook import evaluate
+    from lobench.engine.suite import cases
 
 __version__ = "0.1.0"
 
@@ -53,10 +53,10 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
-    "lobench.inner.result": ("Result",),
+    "lobench.engine.result": ("Result",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
-    "lobench.notebook": ("evaluate",),
-    "lobench.suite": ("cases",),
+    "lobench.evaluation.notebook": ("evaluate",),
+    "lobench.engine.suite": ("cases",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

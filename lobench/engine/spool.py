@@ -137,7 +137,7 @@ def _plain(content: CheckpointContent) -> CheckpointContent:
 
 
 def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
-    """Returns an npz of leaves by path. Paths go into an array of their own: an archive's member names could not hold every path."""
+    """Returns an npz of leaves by path; the paths are an array, since not every path can name an archive member."""
     buffer = io.BytesIO()
     paths = sorted(leaves)
     arrays: dict[str, np.ndarray] = {"paths": np.asarray(paths)}

@@ -86,7 +86,8 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     job = item.config.stash.get(CURRENT_JOB, None)
     error = call.excinfo.value if call.excinfo is not None else None
     outcome, message = verdict(report, error)
-    done = dict(item.stash.setdefault(_DONE, []))
+    pairs: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(_DONE, [])
+    done = dict(pairs)
     item.stash[_DONE] = []
     try:
         info = case_info(item)
