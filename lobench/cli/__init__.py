@@ -1,1 +1,79 @@
+"""The command line: parse, call, print, exit code. Commands are imported when they are used."""
 
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from lobench.core.errors import LobenchError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
+    "results": ("lobench.cli.results:results", "Show or export what a store holds."),
+    "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
+    "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
+    "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
+}
+
+_EPILOG = """\b
+Examples:
+  lobench watch runs/today --suite suites/quick --sink tensorboard
+  lobench watch runs/today/theta.npz --suite suites/quick --once
+  lobench results --store runs/today/lobench/quick --format json
+  pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
+"""
+
+
+class _Group(click.Group):
+    """Knows the commands' names and summaries without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *_plugin_commands()] if "--help" not in sys.argv[1:2] else list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        found = _plugin_commands().get(cmd_name)
+        return found.load() if found is not None else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+def _plugin_commands() -> dict[str, Any]:
+    from lobench.plugins import load_plugins
+
+    return load_plugins().declarations("lobench_cli_commands")
+
+
+@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lobench")
+def cli() -> None:
+    """pytest for learned optimizers: evaluate every checkpoint of a meta-training run."""
+
+
+def main() -> None:
+    """Entry of the console script; exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 130 interrupted."""
+    try:
+        sys.exit(cli(standalone_mode=False))
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except LobenchError as error:
+        click.echo(f"lobench: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

@@ -284,6 +284,12 @@ class Ledger:
             ).fetchall()
             return [Delivery(sequence=row[0], event=self._event(row[1], _checkpoint(row[2:]))) for row in rows]
 
+    def checkpoint_finished(self, position: int) -> CheckpointFinished:
+        """Returns the event of a finished position, as the sinks get it."""
+        event = self._event(None, self.sightings()[position])
+        assert isinstance(event, CheckpointFinished)
+        return event
+
     def _event(self, evaluation: int | None, checkpoint: Checkpoint) -> EvaluationFinished | CheckpointFinished:
         columns = "case_json, seed_start, seed_count, outcome, message, payload"
         if evaluation is not None:

@@ -1,0 +1,82 @@
+"""`lobench doctor`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from lobench.core.errors import LobenchError
+
+__all__ = ["doctor"]
+
+_DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
+
+
+@click.command()
+@click.option("--store", type=click.Path(path_type=Path), help="Check that this store can be used.")
+@click.option("--config", type=click.Path(path_type=Path), help="Check that this gin file parses.")
+def doctor(store: Path | None, config: Path | None) -> None:
+    """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
+    wrong = False
+    for name, check in _checks(store, config):
+        try:
+            click.echo(f"ok     {name}: {check()}")
+        except LobenchError as error:
+            wrong = True
+            click.echo(f"wrong  {name}: {error}")
+    sys.exit(3 if wrong else 0)
+
+
+def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "jax", _check_jax
+    yield "plugins", _check_plugins
+    if store is not None:
+        yield "store", lambda: _check_store(store)
+    if config is not None:
+        yield "config", lambda: _check_config(config)
+
+
+def _check_jax() -> str:
+    # In a process of its own: a broken driver may take its process down.
+    done = subprocess.run([sys.executable, "-c", _DEVICES], capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise LobenchError("jax finds no device", got=lines[-1] if lines else f"exit status {done.returncode}")
+    return done.stdout.strip()
+
+
+def _check_plugins() -> str:
+    from lobench.hookspecs import HookSpecs
+    from lobench.plugins import load_plugins
+
+    manager = load_plugins()
+    if manager.broken:
+        causes = "; ".join(f"{plugin.name} ({plugin.distribution}): {plugin.cause}" for plugin in manager.broken)
+        raise LobenchError("plugins that do not import", got=causes, next_step="reinstall or uninstall them")
+    declaring = [name for name in vars(HookSpecs) if name.startswith("lobench_") and name.endswith("s")]
+    for hook in declaring:
+        for found in manager.declarations(hook).values():
+            found.load()
+    return ", ".join(name for name, _ in manager.plugins())
+
+
+def _check_store(store: Path) -> str:
+    from lobench.engine.ledger import Ledger
+
+    exists = (store / "ledger.sqlite").is_file()
+    ledger = Ledger.open(store, name="doctor", read_only=exists)
+    try:
+        return f"{len(ledger.sightings())} checkpoints, {sum(1 for _ in ledger.evaluations())} evaluations"
+    finally:
+        ledger.close()
+
+
+def _check_config(config: Path) -> str:
+    from lobench.engine.gin_syntax import case_scopes, parse_file
+
+    statements = parse_file(config)
+    return f"{len(statements)} statements, cases: {', '.join(case_scopes(statements)) or 'none'}"

@@ -1,0 +1,72 @@
+"""`lobench list` and `lobench plugins`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+__all__ = ["list_things", "plugins"]
+
+_HOOKS = {
+    "sources": "lobench_checkpoint_sources",
+    "readers": "lobench_checkpoint_readers",
+    "sinks": "lobench_result_sinks",
+    "executors": "lobench_executors",
+    "policies": "lobench_admission_policies",
+    "strategies": "lobench_selection_strategies",
+    "metrics": "lobench_metrics",
+}
+
+
+@click.command(name="list")
+@click.argument("kind", type=click.Choice(["tasks", "optimizers", "suites", *_HOOKS]))
+@click.option("--folder", default="suites", show_default=True, type=click.Path(path_type=Path), help="For suites.")
+def list_things(kind: str, folder: Path) -> None:
+    """List what gin files, suites and options can name."""
+    from lobench.plugins import load_plugins
+
+    if kind == "suites":
+        _list_suites(folder)
+    elif kind in _HOOKS:
+        for name, found in load_plugins().declarations(_HOOKS[kind]).items():
+            click.echo(f"{name:16} {found.declaration.summary}  [{found.plugin}]")
+    else:
+        _list_configurables(kind)
+
+
+def _list_suites(folder: Path) -> None:
+    from lobench.engine.suite import specs_in
+
+    for file in sorted(folder.rglob("*.gin")):
+        scopes = [spec.scope for spec in specs_in(file)]
+        if scopes:
+            click.echo(f"{file}: {', '.join(scopes)}")
+
+
+def _list_configurables(kind: str) -> None:
+    """Imports the gin modules, then sorts what they registered by its shape."""
+    import inspect
+
+    from lobench.plugins import load_plugins
+
+    for found in load_plugins().declarations("lobench_gin_modules").values():
+        module = importlib.import_module(found.declaration.name)
+        if not found.declaration.name.endswith(kind):
+            continue
+        for name in sorted(getattr(module, "__all__", ())):
+            doc = inspect.getdoc(getattr(module, name)) or ""
+            click.echo(f"{name:22} {doc.splitlines()[0] if doc else ''}")
+
+
+@click.command()
+def plugins() -> None:
+    """Show every plugin with the hooks that it implements, and those that do not import."""
+    from lobench.plugins import load_plugins
+
+    manager = load_plugins()
+    for name, hooks in manager.plugins():
+        click.echo(f"{name}: {', '.join(hooks) or 'no hooks'}")
+    for broken in manager.broken:
+        click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)

@@ -1,0 +1,44 @@
+"""`lobench watch`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+__all__ = ["watch"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench watch runs/today --suite suites/quick --sink tensorboard
+  lobench watch runs/today --suite suites/digits --name digits --checkpoints every:5 --workers 4
+  lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
+
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 130 interrupted."""
+)
+@click.argument("location", metavar="CKPT_DIR")
+@click.option("--suite", "suites", multiple=True, required=True, help="Suite folder or .gin file; may be given again.")
+@click.option("--name", default="", help="Name of this watch (default: the suite's). Two names, two stores.")
+@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
+@click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
+@click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
+@click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
+@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench/NAME if it is yours to write).")
+@click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
+@click.option("--once", is_flag=True, help="Evaluate what is there and end.")
+@click.option("--until-step", type=int, help="End once a checkpoint of this outer step or a later one is done.")
+@click.option("--idle-timeout", type=float, metavar="SECONDS", help="End after so long without a new checkpoint.")
+@click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
+@click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
+@click.option("--experiment", default="", help="Ledger column, for studies.")
+@click.option("--trial", default="", help="Ledger column, for studies.")
+@click.option("--session", default="", help="Ledger column, for studies.")
+def watch(**options: object) -> None:
+    """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    from lobench.cli.watch_setup import WatchCommand, run_watch
+
+    sys.exit(run_watch(WatchCommand(**options)))  # type: ignore[arg-type]  # click's values, checked by click

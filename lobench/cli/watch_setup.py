@@ -1,0 +1,228 @@
+"""What `lobench watch` is made of: names become objects, a run becomes an exit code."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from etils import epath
+
+from lobench.core.errors import CheckpointError, UsageError
+from lobench.core.result import Outcome
+from lobench.engine.delivery import Deliverer
+from lobench.engine.gin_config import Layers
+from lobench.engine.ledger import Ledger
+from lobench.engine.pool import Executor, WorkerConfig
+from lobench.engine.readers import load_readers
+from lobench.engine.spool import Spool
+from lobench.engine.watch import Ending, Watch, WatchOptions
+from lobench.hookspecs import CheckpointSource, ResultSink, SinkContext, SourceContext
+from lobench.plugins import PluginManager, load_plugins
+from lobench.report.progress import ShownProgress, make_progress
+
+__all__ = ["WatchCommand", "default_store", "run_watch"]
+
+_ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchCommand:
+    """The options of `lobench watch`, as given."""
+
+    location: str
+    suites: tuple[str, ...]
+    name: str
+    workers: str
+    executor: str
+    checkpoints: str
+    sinks: tuple[str, ...]
+    source: str
+    store: str
+    gin_files: tuple[str, ...]
+    gin_params: tuple[str, ...]
+    once: bool
+    until_step: int | None
+    idle_timeout: float | None
+    retry_errors: bool
+    allow_pickle: bool
+    experiment: str
+    trial: str
+    session: str
+
+
+def run_watch(command: WatchCommand) -> int:
+    """Runs a watch and returns its exit code.
+
+    Raises:
+      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
+    """
+    for suite in command.suites:
+        if not Path(suite).exists():
+            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+    manager = load_plugins()
+    progress = make_progress(sys.stdout)
+    for broken in manager.broken:
+        progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
+    _register_conftests(command.suites, manager, progress)
+    max_cores = _workers(command.workers)
+    policy_name, _, argument = command.checkpoints.partition(":")
+    policy = manager.find("lobench_admission_policies", policy_name, kind="admission policy").load()(argument)
+    source_factory = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
+    readers = load_readers(manager, allow_pickle=command.allow_pickle)
+    source: CheckpointSource = source_factory(SourceContext(location=command.location, readers=readers))
+    executor_factory = manager.find("lobench_executors", command.executor, kind="executor").load()
+    if not _wait_for(command, progress):
+        return 130
+    name = command.name or Path(command.suites[0]).resolve().stem
+    store = Path(command.store) if command.store else default_store(command.location, name)
+    ledger = Ledger.open(store, name=name)
+    deliverer = None
+    try:
+        if command.retry_errors:
+            progress.say(f"trying {ledger.forget_errors()} evaluations again")
+        sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
+        deliverer = Deliverer(ledger, sinks, lambda sink, error: progress.say(f"sink {sink!r}: {error}; trying again"))
+        config = WorkerConfig(
+            arguments=(*(str(Path(suite).resolve()) for suite in command.suites),),
+            layers=_layers(command, manager),
+            log_folder=store / "logs",
+            compilation_cache=(store / "xla_cache").absolute(),
+        )
+        progress.say(f"watching {command.location}; results: {store}")
+        with progress:
+            ending = Watch(
+                ledger=ledger,
+                spool=Spool(store / "spool"),
+                source=source,
+                readers=readers,
+                make_executor=partial(_make_executor, executor_factory, config),
+                policy=policy,
+                max_cores=max_cores,
+                deliverer=deliverer,
+                manager=manager,
+                progress=progress,
+                options=WatchOptions(
+                    once=command.once,
+                    until_step=command.until_step,
+                    idle_timeout=command.idle_timeout,
+                    experiment=command.experiment,
+                    trial=command.trial,
+                    session=command.session,
+                ),
+            ).run()
+        return _exit_code(command, ending, source, progress, store)
+    finally:
+        if deliverer is not None:
+            deliverer.close()
+        ledger.close()
+
+
+def _make_executor(factory: type[Executor], config: WorkerConfig, wakeup: Connection) -> Executor:
+    executor: Executor = factory(config, wakeup)  # type: ignore[call-arg]  # the factory's shape, not the protocol's
+    return executor
+
+
+def _exit_code(
+    command: WatchCommand, ending: Ending, source: CheckpointSource, progress: ShownProgress, store: Path
+) -> int:
+    for sink, count in ending.behind.items():
+        progress.say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
+    if ending.interrupted:
+        progress.say("stopped; nothing is lost: the same command goes on from here")
+        return 130
+    if ending.num_checkpoints == 0:
+        pending: Mapping[str, str] = getattr(source, "pending", dict)()
+        details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
+        raise CheckpointError(
+            "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
+        )
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
+    progress.say(f"done: {counts}; see `lobench results --store {store}`")
+    if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
+        return 3
+    return 1 if ending.outcomes.get(Outcome.FAILED) else 0
+
+
+def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
+    """Waits until the location exists; says so, once. With `--once` it must exist already."""
+    path = epath.Path(command.location)
+    if path.exists():
+        return True
+    if command.once:
+        raise UsageError(
+            "there is nothing here", where=command.location, next_step="without --once, watch waits for it"
+        )
+    progress.say(f"{command.location} does not exist yet; waiting for it")
+    try:
+        while not path.exists():
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _workers(text: str) -> int:
+    if text == "auto":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError("--workers", got=repr(text), expected="a number >= 1, or auto")
+    return int(text)
+
+
+def default_store(location: str, name: str) -> Path:
+    """Returns CKPT_DIR/lobench/NAME where that is local, writable and the user's own, else .lobench/NAME."""
+    if "://" not in location:
+        folder = Path(location)
+        folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            return folder / "lobench" / name
+    return Path(".lobench") / name
+
+
+def _layers(command: WatchCommand, manager: PluginManager) -> Layers:
+    trainer_config = None
+    if "://" not in command.location:
+        location = Path(command.location).absolute()
+        candidates = [location / "config.gin"] if location.is_dir() else []
+        candidates.append(location.parent / "config.gin")
+        trainer_config = next((str(path) for path in candidates if path.is_file()), None)
+    return Layers(
+        trainer_config=trainer_config,
+        gin_files=tuple(str(Path(path).absolute()) for path in command.gin_files),
+        gin_params=command.gin_params,
+        gin_modules=tuple(manager.declarations("lobench_gin_modules")),
+    )
+
+
+def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkContext) -> dict[str, ResultSink]:
+    sinks: dict[str, ResultSink] = {}
+    for address in addresses:
+        name, _, argument = address.partition(":")
+        factory = manager.find("lobench_result_sinks", name, kind="sink").load()
+        sinks[address] = factory(SinkContext(store=context.store, argument=argument, name=context.name))
+    return sinks
+
+
+def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
+    """Imports the suites' conftest files: a chief collects nothing, and their sinks and observers count here too."""
+    for suite in suites:
+        path = Path(suite).resolve()
+        file = (path if path.is_dir() else path.parent) / "conftest.py"
+        if not file.is_file():
+            continue
+        spec = importlib.util.spec_from_file_location(f"lobench_conftest_{abs(hash(file))}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # noqa: BLE001  (a plugin boundary; the workers report it too, if it is theirs)
+            progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
+            continue
+        manager.register_conftest(module)

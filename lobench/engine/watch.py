@@ -1,0 +1,406 @@
+"""The chief: from a source of checkpoints to a ledger and its sinks."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from lobench.core import schedule
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, SuiteError
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.engine.delivery import Deliverer, notify
+from lobench.engine.job import case_from_record
+from lobench.engine.ledger import Ledger
+from lobench.engine.pool import Executor, Message
+from lobench.engine.spool import Spool
+from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
+from lobench.plugins import PluginManager
+
+__all__ = ["Ending", "Progress", "Watch", "WatchOptions"]
+
+_GRACE_SECONDS = 10.0
+_FLUSH_SECONDS = 30.0
+
+
+class Progress(Protocol):
+    """What a watch tells while it runs; the command line shows it."""
+
+    def say(self, line: str) -> None: ...
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
+
+    def admitted(self, checkpoint: Checkpoint) -> None: ...
+
+    def step(self, lease: int, step: int) -> None: ...
+
+    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """How a watch goes on and ends.
+
+    Attributes:
+      once: Evaluate what is there, then end.
+      until_step: End once a checkpoint of this outer step or a later one was evaluated.
+      idle_timeout: End after so many seconds without a new checkpoint.
+      experiment, trial, session: Columns of the ledger.
+    """
+
+    once: bool = False
+    until_step: int | None = None
+    idle_timeout: float | None = None
+    experiment: str = ""
+    trial: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a watch ended: outcomes counted over this call, whether it was interrupted, whether anything was there."""
+
+    outcomes: Mapping[Outcome, int]
+    interrupted: bool
+    num_checkpoints: int
+    behind: Mapping[str, int]
+
+
+class Watch:
+    """Evaluates checkpoints as they come. Everything that it needs is handed in.
+
+    Args:
+      make_executor: Called at the first checkpoint with a connection whose data must end `wait`.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        spool: Spool,
+        source: CheckpointSource,
+        readers: Mapping[str, CheckpointReader],
+        make_executor: Callable[[Connection], Executor],
+        policy: schedule.Policy,
+        max_cores: int,
+        deliverer: Deliverer,
+        manager: PluginManager,
+        progress: Progress,
+        options: WatchOptions,
+    ) -> None:
+        self._ledger, self._spool, self._source, self._readers = ledger, spool, source, readers
+        self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
+        self._progress, self._options = progress, options
+        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION))
+        self._executor: Executor | None = None
+        self._checkpoints: dict[int, Checkpoint] = {}
+        self._cases: dict[str, CaseInfo] = {}
+        self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
+        self._outcomes: dict[Outcome, int] = {}
+        self._signals = 0
+        self._done = self._ended = False
+        self._last_news = time.monotonic()
+        self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
+
+    def run(self) -> Ending:
+        """Runs until the run ends or a signal comes.
+
+        Raises:
+          SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
+        """
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        wakeup_before = signal.set_wakeup_fd(theirs.fileno())
+        self._wakeup = Connection(ours.detach())
+        try:
+            self._recover()
+            self._loop()
+            behind = self._deliverer.flush(2.0 if self._signals else _FLUSH_SECONDS)
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            if self._executor is not None:
+                self._executor.close()
+            self._wakeup.close()
+            theirs.close()
+        return Ending(
+            outcomes=self._outcomes,
+            interrupted=self._signals > 0,
+            num_checkpoints=len(self._checkpoints),
+            behind=behind,
+        )
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._signals += 1
+
+    def _recover(self) -> None:
+        """Goes on where the ledger ends."""
+        sightings = self._ledger.sightings()
+        history = self._ledger.history(PROGRAM_VERSION)
+        unfinished = {
+            position: checkpoint
+            for position, checkpoint in sightings.items()
+            if position not in history.finished and history.admissions.get(position) != "skipped"
+        }
+        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished.values()})
+        for position, checkpoint in unfinished.items():
+            self._needed.setdefault(checkpoint.sha256, set()).add(position)
+        for position, checkpoint in sightings.items():
+            self._checkpoints[position] = checkpoint
+        for position, checkpoint in sightings.items():
+            self._handle(schedule.CheckpointSeen(position, checkpoint))
+        if sightings:
+            done = len(sightings) - len(unfinished)
+            self._progress.say(f"going on: {len(sightings)} checkpoints known, {done} of them done")
+
+    def _loop(self) -> None:
+        next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
+        poll_seconds = min(self._source.poll_seconds, 0.3) if self._options.once else self._source.poll_seconds
+        while not self._done:
+            now = time.monotonic()
+            if self._signals and not drain_deadline:
+                self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
+                drain_deadline = now + _GRACE_SECONDS
+                self._handle(schedule.Drain())
+            if drain_deadline and (self._signals > 1 or now > drain_deadline):
+                return
+            if not self._ended and not drain_deadline and now >= next_poll:
+                found = self._poll()
+                quiet_polls = 0 if found or self._pending() else quiet_polls + 1
+                next_poll = time.monotonic() + poll_seconds
+                if not self._checkpoints and not announced and not self._options.once:
+                    self._progress.say("no complete checkpoint yet; waiting")
+                    announced = True
+                self._maybe_end(quiet_polls)
+            self._wait(0.02 if self._done else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            self._deliverer.pump()
+
+    def _maybe_end(self, quiet_polls: int) -> None:
+        options = self._options
+        highest = max((checkpoint.outer_step for checkpoint in self._checkpoints.values()), default=-1)
+        idle = time.monotonic() - self._last_news
+        if (
+            (options.once and quiet_polls >= 2)
+            or (options.until_step is not None and highest >= options.until_step)
+            or (options.idle_timeout is not None and idle > options.idle_timeout)
+        ):
+            self._ended = True
+            self._handle(schedule.RunEnded())
+
+    def _pending(self) -> bool:
+        # A file that may still be written holds `--once` up for a look or two, a half-written one does not.
+        pending: dict[str, str] = getattr(self._source, "pending", dict)()
+        return any("may still" in reason for reason in pending.values())
+
+    # Checkpoints.
+
+    def _poll(self) -> int:
+        found = self._source.poll()
+        for seen in found:
+            self._last_news = time.monotonic()
+            try:
+                checkpoint = self._spool.take(seen, self._readers[seen.reader])
+            except CheckpointGone as error:
+                self._incident("expired", seen, error)
+            except CheckpointError as error:
+                self._incident("unreadable", seen, error)
+            else:
+                self._see(checkpoint)
+        return len(found)
+
+    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
+        self._progress.say(f"{kind}: {error}")
+        if (kind, seen.uri, str(error)) not in self._known_events:
+            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+
+    def _see(self, checkpoint: Checkpoint) -> None:
+        with self._ledger.transaction():
+            position = self._ledger.record_sighting(checkpoint)
+        if position in self._checkpoints:
+            if not self._needed.get(checkpoint.sha256):
+                self._spool.discard(checkpoint.sha256)
+            return
+        self._checkpoints[position] = checkpoint
+        self._needed.setdefault(checkpoint.sha256, set()).add(position)
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
+        self._handle(schedule.CheckpointSeen(position, checkpoint))
+
+    # Workers.
+
+    def _wait(self, timeout: float) -> None:
+        if self._executor is None:
+            self._wakeup.poll(timeout)
+            messages: Sequence[Message] = ()
+        else:
+            messages = self._executor.wait(timeout)
+        now = time.monotonic()
+        # Results that came together share one commit.
+        events: list[tuple[schedule.Event, bytes]] = []
+        for message in messages:
+            events += self._events_of(message, now)
+        events.append((schedule.Tick(now), b""))
+        self._handle_all(events)
+
+    def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
+        values = message.values
+        match message.kind:
+            case "ready":
+                cases = tuple(case_from_record(record) for record in values["cases"])
+                if not self._cases:
+                    self._cases = {case.key: case for case in cases}
+                    self._progress.cases(cases)
+                return [(schedule.CasesKnown(cases), b""), (schedule.WorkerReady(message.worker, now), b"")]
+            case "failed":
+                raise SuiteError("; ".join(values["messages"]))
+            case "progress":
+                self._progress.step(values["lease"], values["step"])
+            case "died":
+                return [(schedule.WorkerDied(message.worker, now, values["message"]), b"")]
+            case "result":
+                event = schedule.Finished(
+                    message.worker,
+                    values["lease"],
+                    Outcome(values["outcome"]),
+                    now,
+                    values["message"],
+                    values["replace"],
+                )
+                return [(event, message.payload)]
+        return []
+
+    # Decisions and what follows from them.
+
+    def _handle(self, event: schedule.Event) -> None:
+        self._handle_all([(event, b"")])
+
+    def _handle_all(self, events: Sequence[tuple[schedule.Event, bytes]]) -> None:
+        """Writes what a batch of events decides in one transaction, then acts on it."""
+        actions: list[tuple[schedule.Action, bytes]] = []
+        for event, payload in events:
+            actions += [(action, payload) for action in self._schedule.handle(event)]
+        if not actions:
+            return
+        with self._ledger.transaction():
+            for action, payload in actions:
+                self._write(action, payload)
+        for action, payload in actions:
+            self._act(action, payload)
+        self._deliverer.wake()
+
+    def _write(self, action: schedule.Action, payload: bytes) -> None:
+        match action:
+            case schedule.Record(evaluation, case, outcome, lease, message):
+                self._ledger.record_evaluation(
+                    EvaluationKey(
+                        checkpoint_sha256=evaluation.sha256,
+                        optimizer_hash=case.optimizer_hash,
+                        case_identity=case.identity,
+                        seed_block=evaluation.block,
+                        program_version=PROGRAM_VERSION,
+                    ),
+                    case,
+                    outcome,
+                    curves=Curves.from_payload(payload) if lease is not None and payload else None,
+                    message=message,
+                    experiment=self._options.experiment,
+                    trial=self._options.trial,
+                    session=self._options.session,
+                )
+            case schedule.RecordSplit(evaluation):
+                self._ledger.record_incident("split", evaluation)
+            case schedule.RecordDeath(evaluation):
+                self._ledger.record_incident("death", evaluation)
+            case schedule.Admit(position):
+                self._ledger.set_admission(position, "admitted")
+            case schedule.Skip(position):
+                self._ledger.set_admission(position, "skipped")
+            case schedule.FinishCheckpoint(position):
+                self._ledger.finish_checkpoint(position)
+
+    def _act(self, action: schedule.Action, payload: bytes) -> None:
+        match action:
+            case schedule.StartWorker(worker, num_cpus):
+                if self._executor is None:
+                    self._executor = self._make_executor(self._wakeup)
+                self._executor.start(worker, num_cpus)
+            case schedule.KillWorker(worker, _):
+                assert self._executor is not None
+                self._executor.kill(worker)
+            case schedule.Lease():
+                self._lease(action)
+            case schedule.Record():
+                self._recorded(action, payload)
+            case schedule.RecordDeath(evaluation):
+                case = self._cases[evaluation.case_key]
+                self._progress.say(f"a worker died in {case.suite}/{case.name}")
+            case schedule.Admit(position):
+                self._progress.admitted(self._checkpoints[position])
+            case schedule.Skip(position):
+                self._progress.say(f"skipped: {self._checkpoints[position].uri} (a newer checkpoint goes first)")
+                self._release(position)
+            case schedule.FinishCheckpoint(position):
+                self._release(position)
+                self._finished(position)
+            case schedule.Fail(message):
+                raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
+            case schedule.Done():
+                self._done = True
+
+    def _lease(self, action: schedule.Lease) -> None:
+        assert self._executor is not None
+        evaluation = action.evaluation
+        position = min(self._needed[evaluation.sha256])
+        checkpoint = self._checkpoints[position]
+        self._progress.leased(action.lease, checkpoint, action.case)
+        self._executor.send(
+            action.worker,
+            "job",
+            lease=action.lease,
+            case_key=evaluation.case_key,
+            seeds=[evaluation.block.start, evaluation.block.size],
+            checkpoint_uri=checkpoint.uri,
+            theta_path=str(self._spool.path(evaluation.sha256)),
+        )
+
+    def _recorded(self, action: schedule.Record, payload: bytes) -> None:
+        self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
+        positions = self._needed.get(action.evaluation.sha256, set())
+        for position in sorted(positions):
+            event = EvaluationFinished(
+                checkpoint=self._checkpoints[position],
+                case=action.case,
+                seed_block=action.evaluation.block,
+                outcome=action.outcome,
+                curves=Curves.from_payload(payload) if action.lease is not None and payload else None,
+                message=action.message,
+            )
+            self._progress.finished(event, action.lease)
+            notify(self._manager, "lobench_evaluation_finished", event, self._plugin_error)
+
+    def _finished(self, position: int) -> None:
+        if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
+            event = self._ledger.checkpoint_finished(position)
+            notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
+
+    def _release(self, position: int) -> None:
+        sha256 = self._checkpoints[position].sha256
+        needed = self._needed.get(sha256, set())
+        needed.discard(position)
+        if not needed:
+            self._needed.pop(sha256, None)
+            self._spool.discard(sha256)
+
+    def _plugin_error(self, where: str, error: BaseException) -> None:
+        self._progress.say(f"{where}: {type(error).__name__}: {error}")

@@ -1,0 +1,135 @@
+"""What a watch shows while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.hookspecs import EvaluationFinished
+
+__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "make_progress"]
+
+
+class ShownProgress(Protocol):
+    """A `Progress` of the engine that is also a context: live display starts and ends with it."""
+
+    def say(self, line: str) -> None: ...
+    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
+    def admitted(self, checkpoint: Checkpoint) -> None: ...
+    def step(self, lease: int, step: int) -> None: ...
+    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class PlainProgress:
+    """A line for everything that is worth one."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._num_done = 0
+
+    def say(self, line: str) -> None:
+        print(line, file=self._file, flush=True)
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
+        self.say(f"{len(cases)} cases: {names}")
+
+    def admitted(self, checkpoint: Checkpoint) -> None:
+        self.say(f"outer step {checkpoint.outer_step}: {checkpoint.uri}")
+
+    def step(self, lease: int, step: int) -> None:
+        pass
+
+    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
+        pass
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        self._num_done += 1
+        self.say(describe(event))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class LiveProgress(PlainProgress):
+    """Lines as above, and below them what runs now, with its inner step."""
+
+    def __init__(self, file: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(file)
+        self._console = Console(file=file)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._running: dict[int, tuple[str, int, int]] = {}
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def step(self, lease: int, step: int) -> None:
+        if lease in self._running:
+            name, _, total = self._running[lease]
+            self._running[lease] = (name, step, total)
+            self._update()
+
+    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
+        name = f"outer step {checkpoint.outer_step}  {case.suite}/{case.name}"
+        self._running[lease] = (name, 0, case.num_inner_steps)
+        self._update()
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        if lease is not None:
+            self._running.pop(lease, None)
+        super().finished(event, lease)
+        self._update()
+
+    def _update(self) -> None:
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for name, step, total in self._running.values():
+            table.add_row(name, f"{step}/{total}" if step else "compiling")
+        self._live.update(table)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+
+def make_progress(file: TextIO) -> ShownProgress:
+    return LiveProgress(file) if file.isatty() else PlainProgress(file)
+
+
+def describe(event: EvaluationFinished) -> str:
+    """Returns one line on an evaluation."""
+    head = f"outer step {event.checkpoint.outer_step}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    if event.curves is None:
+        return f"{head}  {event.message}".rstrip()
+    metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
+    shown = "  ".join(f"{name} {_mean(event.curves.final(name)):.4g}" for name in metrics)
+    diverged = f"  {event.curves.num_diverged} diverged" if event.curves.num_diverged else ""
+    message = f"  {event.message}" if event.message else ""
+    return f"{head}  {shown}{diverged}{message}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,75 @@
+"""Evaluations as plain records: what `lobench results --format json` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Curves
+from lobench.engine.ledger import EvaluationRow
+
+__all__ = ["records"]
+
+
+def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:
+    """Yields a record for each evaluation and sighting; NaN and infinities as None, which JSON can hold."""
+    for row in rows:
+        for checkpoint in row.checkpoints or (None,):
+            yield _record(row, checkpoint, curves)
+
+
+def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool) -> dict[str, Any]:
+    found = row.curves
+    record: dict[str, Any] = {
+        "checkpoint": {
+            "uri": checkpoint.uri if checkpoint else None,
+            "outer_step": checkpoint.outer_step if checkpoint else None,
+            "generation": checkpoint.generation if checkpoint else None,
+            "sha256": row.key.checkpoint_sha256,
+        },
+        "optimizer": row.key.optimizer_hash,
+        "case": {"suite": row.case.suite, "name": row.case.name, "identity": row.case.identity},
+        "primary_metric": row.case.primary_metric,
+        "num_inner_steps": row.case.num_inner_steps,
+        "seeds": list(row.key.seed_block.seeds),
+        "outcome": str(row.outcome),
+        "message": row.message,
+        "diverged": found.num_diverged if found else None,
+        "diverged_at": list(found.diverged_at) if found else None,
+        "metrics": {name: _metric(found, name) for name in sorted(found.metrics)} if found else {},
+        "eval_steps": list(found.eval_steps) if found else [],
+        "compile_seconds": found.compile_seconds if found else None,
+        "wall_seconds": found.wall_seconds if found else None,
+        "num_params": found.num_params if found else None,
+        "num_compilations": found.num_compilations if found else None,
+        "program_version": row.key.program_version,
+        "experiment": row.experiment,
+        "trial": row.trial,
+        "session": row.session,
+        "recorded_at": row.recorded_at,
+        "provenance": dataclasses.asdict(found.provenance) if found else None,
+    }
+    if with_curves and found is not None:
+        rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
+        record["curves"] = {
+            name: [[_finite(value) for value in seed] for seed in rows] for name, rows in sorted(rows_by_name.items())
+        }
+        record["log_steps"] = list(found.log_steps)
+    return record
+
+
+def _metric(curves: Curves, name: str) -> dict[str, Any]:
+    final, best, mean = curves.final(name), curves.best(name), curves.mean(name)
+    return {
+        "final": _finite(math.fsum(final) / len(final)),
+        "best": _finite(math.fsum(best) / len(best)),
+        "mean": _finite(math.fsum(mean) / len(mean)),
+        "per_seed": [_finite(value) for value in final],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
