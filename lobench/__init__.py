@@ -24,13 +24,14 @@ if TYPE_CHECKING:
         ThetaMismatch,
     )
     from lobench.core.result import Curves, Outcome
+    from lobench.engine.checkpoint_files import content_of, flatten, reading
+    from lobench.engine.result import Result
+    from lobench.engine.suite import cases
+    from lobench.evaluation.notebook import evaluate
     from lobench.hookspecs import hookimpl
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
-    from lobench.engine.result import Result
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
-    from lobench.evaluation.notebook import evaluate
-    from lobench.engine.suite import cases
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
+    "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
     "lobench.engine.result": ("Result",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
@@ -89,8 +91,11 @@ __all__ = [
     "ThetaMismatch",
     "cases",
     "configurable",
+    "content_of",
     "evaluate",
+    "flatten",
     "hookimpl",
+    "reading",
     "stratified_t_mean",
 ]
 

@@ -1,7 +1,7 @@
 """Writes results as TensorBoard scalars, each (tag, outer step) once, whenever and wherever the process is killed.
 
 Event files are only ever appended to. So the sink reads its own files back when it opens, and writes what is missing: a
-delivery that comes again after a crash finds its scalars there. When two thetas share an outer step, the first stays.
+delivery that comes again after a crash finds its scalars there. Of two thetas at one outer step, the first stays.
 
 Tags: `<suite>/<case>/<split>/<metric>` is the mean over seeds after the last inner step (NaN if a seed diverged),
 `<suite>/<case>/diverged` counts those seeds; once a checkpoint is complete, `<suite>/mean/<split>/<metric>` is the mean

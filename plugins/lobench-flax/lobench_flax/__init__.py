@@ -1,0 +1,1 @@
+"""flax msgpack and orbax checkpoints for lobench."""

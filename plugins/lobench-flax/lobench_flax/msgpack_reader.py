@@ -1,0 +1,79 @@
+"""flax's msgpack files, without flax: a plain theta, or google/learned_optimization's theta + gen_id + step.
+
+Format: msgpack with extension types 1 (array: shape, dtype name, bytes), 2 (complex) and 3 (numpy scalar); arrays
+beyond 1 GiB come in chunks under the key `__msgpack_chunked_array__`. Source: flax.serialization.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
+import msgpack
+import numpy as np
+from etils import epath
+
+from lobench import CheckpointContent, content_of, flatten, reading
+
+__all__ = ["MsgpackReader"]
+
+_CHUNKED = "__msgpack_chunked_array__"
+
+
+class MsgpackReader:
+    """`*.msgpack`, `*.state` and files named `params_N`; flax renames them into place."""
+
+    in_place = False
+
+    def __init__(self, allow_pickle: bool = False) -> None:
+        del allow_pickle
+
+    def recognises(self, path: epath.Path) -> bool:
+        named = path.suffix in (".msgpack", ".state") or re.fullmatch(r"(params|checkpoint)_\d+", path.name)
+        return bool(named) and not path.is_dir()
+
+    def is_complete(self, path: epath.Path) -> bool:
+        # Whoever writes in place instead of renaming leaves a file that does not parse for a while.
+        try:
+            _parse(path.read_bytes())
+        except OSError:
+            return False
+        except Exception:  # noqa: BLE001  (msgpack raises many kinds; all mean: not yet, or never)
+            return _is_settled(path)
+        return True
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        with reading(path, "flax msgpack"):
+            return content_of(flatten(_parse(path.read_bytes())), str(path))
+
+
+def _is_settled(path: epath.Path) -> bool:
+    """A file that has not grown for a while and still does not parse is broken, and the reader should say so."""
+    import time
+
+    return time.time() - float(path.stat().mtime) > 5.0
+
+
+def _parse(data: bytes) -> Any:
+    return _join_chunks(msgpack.unpackb(data, ext_hook=_extension, raw=False, strict_map_key=False))
+
+
+def _extension(code: int, data: bytes) -> Any:
+    if code in (1, 3):
+        shape, dtype, buffer = msgpack.unpackb(data, raw=True)
+        array = np.frombuffer(buffer, dtype=np.dtype(dtype.decode())).reshape(shape)
+        return array if code == 1 else array[()]
+    if code == 2:
+        return complex(*msgpack.unpackb(data))
+    raise ValueError(f"unknown msgpack extension {code}")
+
+
+def _join_chunks(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    if _CHUNKED in tree:
+        shape = tuple(tree["shape"][str(index)] for index in range(len(tree["shape"])))
+        chunks = [tree["chunks"][str(index)] for index in range(len(tree["chunks"]))]
+        return np.concatenate([np.ravel(chunk) for chunk in chunks]).reshape(shape)
+    return {key: _join_chunks(value) for key, value in tree.items()}

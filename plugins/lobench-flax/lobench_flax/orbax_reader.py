@@ -1,0 +1,113 @@
+"""orbax step directories, through tensorstore alone: reading through orbax would start a jax backend in the chief.
+
+Layouts: `N/` with the arrays itself, or `N/ITEM/` per item (`default`, `theta`, ...); JSON items hold counters. The
+tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each. A directory is complete when its name
+carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or the commit time in the
+metadata.
+Source: orbax-checkpoint 0.12.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorstore
+from etils import epath
+
+from lobench import CheckpointContent, CheckpointError, content_of, reading
+
+__all__ = ["OrbaxReader"]
+
+_TEMPORARY = ".orbax-checkpoint-tmp"
+_TREE = "_METADATA"
+_STEP = "_CHECKPOINT_METADATA"
+_COMMIT = "commit_success.txt"
+_PREFERRED = ("theta", "params", "default")
+
+
+class OrbaxReader:
+    """Directories named by an integer or `params_N`."""
+
+    in_place = False
+
+    def __init__(self, allow_pickle: bool = False) -> None:
+        del allow_pickle
+
+    def recognises(self, path: epath.Path) -> bool:
+        return bool(re.fullmatch(r"(\w+_)?\d+", path.name)) and path.is_dir()
+
+    def is_complete(self, path: epath.Path) -> bool:
+        if _TEMPORARY in path.name or any(_TEMPORARY in entry.name for entry in path.iterdir()):
+            return False
+        items = _items(path)
+        if not items:
+            return False
+        if (path / _COMMIT).exists() or all((item / _COMMIT).exists() for item in items.values()):
+            return True
+        try:
+            committed = json.loads((path / _STEP).read_text()).get("commit_timestamp_nsecs")
+        except (OSError, ValueError):
+            return False
+        return committed is not None
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        with reading(path, "an orbax checkpoint"):
+            items = _items(path)
+            if not items:
+                raise CheckpointError("no item with arrays", where=str(path), expected=f"a folder with {_TREE}")
+            name = next((name for name in _PREFERRED if name in items), None) or next(iter(items))
+            if len(items) > 1 and name not in _PREFERRED:
+                raise CheckpointError(
+                    "which item is theta?", where=str(path), got=", ".join(items), expected="an item named theta"
+                )
+            leaves = _arrays(items[name])
+            counters = _counters(path)
+            if counters and not any("/" not in leaf for leaf in leaves):
+                leaves = {f"theta/{leaf}": value for leaf, value in leaves.items()} | counters
+            return content_of(leaves, str(path))
+
+
+def _items(path: epath.Path) -> dict[str, epath.Path]:
+    """Returns the folders that hold a tree of arrays, by item name; the step directory itself is "default"."""
+    if (path / _TREE).exists():
+        return {"default": path}
+    return {entry.name: entry for entry in sorted(path.iterdir()) if (entry / _TREE).exists()}
+
+
+def _counters(path: epath.Path) -> dict[str, Any]:
+    """Returns what JSON items say of the step and the generation."""
+    found: dict[str, Any] = {}
+    for entry in path.iterdir():
+        file = entry / "metadata"
+        if file.exists():
+            content = json.loads(file.read_text())
+            if isinstance(content, Mapping):
+                names = ("outer_step", "step", "iteration", "generation", "gen_id")
+                found |= {name: content[name] for name in names if name in content}
+    return found
+
+
+def _arrays(item: epath.Path) -> dict[str, Any]:
+    metadata = json.loads((item / _TREE).read_text())
+    driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
+    leaves: dict[str, Any] = {}
+    for entry in metadata["tree_metadata"].values():
+        keys = [str(key["key"]) for key in entry["key_metadata"]]
+        kind = entry["value_metadata"]["value_type"]
+        if kind in ("None", "Dict", "List"):
+            continue  # an empty container
+        if kind == "string":
+            raise CheckpointError(f"leaf {'/'.join(keys)!r} is a string", where=str(item), expected="an array")
+        leaves["/".join(keys)] = _array(item, ".".join(keys), driver, metadata.get("use_ocdbt", True))
+    return leaves
+
+
+def _array(item: epath.Path, name: str, driver: str, is_ocdbt: bool) -> np.ndarray:
+    base = str(item) if "://" in str(item) else f"file://{item}"
+    store = {"driver": "ocdbt", "base": f"{base}/", "path": f"{name}/"} if is_ocdbt else f"{base}/{name}/"
+    array: np.ndarray = tensorstore.open({"driver": driver, "kvstore": store}).result().read().result()
+    return array
