@@ -80,9 +80,8 @@ def test_layer_norm_ignores_the_scale_of_its_input_and_has_no_state():
 
 TASKS = {
     "relu": DigitsMLP(hidden_sizes=(16,)),
-    "tanh2": DigitsMLP(hidden_sizes=(16, 16), activation="tanh"),
     "logistic": DigitsMLP(hidden_sizes=()),
-    "layer": DigitsMLP(hidden_sizes=(16,), norm="layer"),
+    "layer": DigitsMLP(hidden_sizes=(16, 16), activation="tanh", norm="layer"),
     "batch": DigitsMLP(hidden_sizes=(16,), norm="batch"),
     "conv": DigitsConv(channels=(4, 8), batch_size=16),
     "mse": DigitsAutoencoder(hidden_sizes=(16,)),
