@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -89,12 +89,6 @@ def run_watch(command: WatchCommand) -> int:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
         sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
         deliverer = Deliverer(ledger, sinks, lambda sink, error: progress.say(f"sink {sink!r}: {error}; trying again"))
-        config = WorkerConfig(
-            arguments=(*(str(Path(suite).resolve()) for suite in command.suites),),
-            layers=_layers(command, manager),
-            log_folder=store / "logs",
-            compilation_cache=(store / "xla_cache").absolute(),
-        )
         progress.say(f"watching {command.location}; results: {store}")
         with progress:
             ending = Watch(
@@ -102,7 +96,7 @@ def run_watch(command: WatchCommand) -> int:
                 spool=Spool(store / "spool"),
                 source=source,
                 readers=readers,
-                make_executor=partial(_make_executor, executor_factory, config),
+                make_executor=partial(_make_executor, executor_factory, command, manager, store),
                 policy=policy,
                 max_cores=max_cores,
                 deliverer=deliverer,
@@ -124,9 +118,21 @@ def run_watch(command: WatchCommand) -> int:
         ledger.close()
 
 
-def _make_executor(factory: type[Executor], config: WorkerConfig, wakeup: Connection) -> Executor:
-    executor: Executor = factory(config, wakeup)  # type: ignore[call-arg]  # the factory's shape, not the protocol's
-    return executor
+def _make_executor(
+    factory: Callable[[WorkerConfig, Connection], Executor],
+    command: WatchCommand,
+    manager: PluginManager,
+    store: Path,
+    wakeup: Connection,
+) -> Executor:
+    """Called at the first checkpoint: by then the trainer has written its config.gin."""
+    config = WorkerConfig(
+        arguments=tuple(str(Path(suite).resolve()) for suite in command.suites),
+        layers=_layers(command, manager),
+        log_folder=store / "logs",
+        compilation_cache=(store / "xla_cache").absolute(),
+    )
+    return factory(config, wakeup)
 
 
 def _exit_code(

@@ -473,8 +473,8 @@ class Schedule:
             pass
         if self._queue:
             self._make_room(self._cores_of(self._queue[0][2]))
-        # Before the cases are known, workers of one core warm up; they are the ones who report the cases.
-        while self._cases is None and self._free_cores() > 0:
+        # At the first checkpoint workers of one core warm up; it is they who report the cases.
+        while self._cases is None and self._checkpoints and self._free_cores() > 0:
             self._start(1)
 
     def _lease_one(self) -> bool:

@@ -80,6 +80,17 @@ class BoundCase:
     identity: str
     optimizer_hash: str
     bindings: str
+    has_optimizer: bool
+
+    def require_optimizer(self) -> None:
+        """Raises ConfigError where no layer binds an optimizer."""
+        if not self.has_optimizer:
+            raise ConfigError(
+                "no optimizer",
+                where=self.spec.path,
+                next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, or give "
+                "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
+            )
 
     def info(self, *, node_id: str, name: str | None = None) -> CaseInfo:
         case = self.case
@@ -161,6 +172,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         identity=identity,
         optimizer_hash=optimizer_hash,
         bindings="\n".join((*reached_case, *reached_optimizer)),
+        has_optimizer=bool(reached_optimizer),
     )
 
 
@@ -169,11 +181,11 @@ def _sha256(*parts: str) -> str:
 
 
 def _optimizer_statements(text: str) -> list[Statement]:
-    """Parses `--optimizer`: a gin file, bindings, or a bare reference such as `@adam()`; `;` separates."""
+    """Parses `--optimizer`: a gin file, bindings, or a bare `@adam()` or `adam()`; `;` separates."""
     if text.endswith(".gin"):
         return parse_file(Path(text))
     lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
-    lines = [f"Case.optimizer = {line}" if line.startswith("@") else line for line in lines]
+    lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
     return parse_text("\n".join(lines), f"--optimizer {text!r}")
 
 
@@ -193,7 +205,7 @@ def _import(statement: Import) -> None:
 
 
 def _known_names() -> list[str]:
-    return sorted({selector.rsplit(".", 1)[-1] for selector in gin_state._REGISTRY})
+    return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
 
 
 def _complete_selector(selector: str, where: str) -> str:
@@ -375,7 +387,8 @@ def _build(scope: str, where: str) -> Case:
         with gin.config_scope(scope):
             case = _CASE()
     except LobenchError as error:
-        raise type(error)(f"{error}", where=where) from error
+        # gin raises a subclass of its own making, whose text has a second line on where gin was.
+        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
     except Exception as error:
         line = traceback.format_exception_only(error)[0].strip().splitlines()[0]
         raise ConfigError("cannot build the case", where=where, got=line) from error

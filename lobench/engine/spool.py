@@ -70,7 +70,7 @@ class Spool:
         try:
             names = [source]
             if source.is_dir():
-                names = [path for path in source.glob("**/*") if not path.is_dir()]
+                names = list(_files(source))
                 copy.mkdir()
             for name in names:
                 target = copy if name == source else copy / name.relative_to(source)
@@ -117,13 +117,22 @@ class Spool:
             ) from error
 
 
+def _files(folder: epath.Path) -> Iterator[epath.Path]:
+    """Yields every file below a folder; etils has no recursive glob."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files(entry)
+        else:
+            yield entry
+
+
 def _fingerprint(path: epath.Path) -> tuple[object, ...]:
     """Returns what would change if the checkpoint were written or removed meanwhile."""
     try:
         if not path.is_dir():
             stat = path.stat()
             return (stat.length, stat.mtime)
-        return tuple(sorted((str(file), file.stat().length) for file in path.glob("**/*") if not file.is_dir()))
+        return tuple(sorted((str(file), file.stat().length) for file in _files(path)))
     except FileNotFoundError as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
 

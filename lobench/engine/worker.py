@@ -85,7 +85,11 @@ class Loop:
                 items[info.key] = item
                 infos.append(info)
         if self._errors or not infos:
-            self._send("failed", messages=self._errors or ["the suite holds no case; `lobench list suites` shows some"])
+            self._send(
+                "failed",
+                messages=list(dict.fromkeys(self._errors))
+                or ["the suite holds no case; `lobench list suites` shows some"],
+            )
             return True
         self._send("ready", cases=[record_of(info) for info in _unique_names(infos)])
         threading.Thread(target=self._read, daemon=True).start()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, Layers, bind_case
@@ -62,19 +62,9 @@ class BlockRunner:
         """
         if (spec, test) not in self._bound:
             bound = bind_case(spec, self._layers, test=test)
-            if bound.case.optimizer is None and bound.case.learned_optimizer is None:
-                raise ConfigError(
-                    "no optimizer",
-                    where=f"{spec.path}: case {spec.scope!r}",
-                    next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, "
-                    "or give it with --lobench-gin-param (pytest), --gin-param (watch), or --lobench-optimizer",
-                )
+            bound.require_optimizer()
             self._bound[spec, test] = bound
         return self._bound[spec, test]
-
-    def info(self, spec: CaseSpec, test: str, node_id: str) -> CaseInfo:
-        """Returns what the chief must know of the case, without building it."""
-        return bind_case(spec, self._layers, test=test, build=False).info(node_id=node_id)
 
     def run(
         self,

@@ -74,8 +74,9 @@ def case_info(item: pytest.Item) -> CaseInfo:
     """Returns what a chief must know of the item's case."""
     spec = case_of(item)
     assert spec is not None
-    info = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
-    return info.info(node_id=item.nodeid)
+    bound = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
+    bound.require_optimizer()
+    return bound.info(node_id=item.nodeid)
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -35,7 +35,7 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("lobench", "learned optimizers")
     single = {
         "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
-        "optimizer": "Optimizer to evaluate instead: `@adam(); adam.learning_rate = 1e-3`, or a .gin file.",
+        "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
         "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
     }
     several = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
@@ -101,7 +101,7 @@ def _subject(config: pytest.Config) -> Subject:
         return Subject(checkpoint=checkpoint, theta=ThetaLeaves(leaves=None, where="--lobench-optimizer"))
     if not path:
         raise UsageError(
-            "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer '@adam()'"
+            "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
         )
     allow_pickle = bool(config.getoption("lobench_allow_pickle"))
     checkpoint, leaves = load_checkpoint(path, manager_of(config), allow_pickle=allow_pickle)

@@ -1,0 +1,5 @@
+"""`python -m lobench.cli`."""
+
+from lobench.cli import main
+
+main()

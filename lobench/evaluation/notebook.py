@@ -1,0 +1,89 @@
+"""`lobench.evaluate`: a case without pytest, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from lobench.core.case import seed_blocks
+from lobench.core.errors import SuiteError, UsageError
+from lobench.engine.gin_config import Layers, bind_case
+from lobench.engine.readers import load_checkpoint
+from lobench.engine.result import Result
+from lobench.engine.suite import specs_in
+from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.runner import ThetaLeaves
+from lobench.plugins import PluginManager, load_plugins
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    suite: str | Path,
+    *,
+    case: str | None = None,
+    checkpoint: str | Path | None = None,
+    optimizer: str = "",
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    test: str | None = None,
+    allow_pickle: bool = False,
+) -> Result:
+    """Trains one case and returns its result.
+
+    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours.
+
+    Args:
+      suite: A `.gin` file with cases.
+      case: The scope of the case; may be left out where the file holds one only.
+      checkpoint: File or step directory; `config.gin` beside it is read.
+      optimizer: Instead of a checkpoint: `adam(); adam.learning_rate = 1e-3`.
+      gin_files, gin_params: Bound over the file's own bindings, in this order.
+      test: Name of the test that the suite's `test_*.py` wraps around the case; only for the case's identity.
+      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+    Raises:
+      UsageError: neither checkpoint nor optimizer, or both. SuiteError: no such case.
+      ConfigError, CheckpointError, ThetaMismatch: as in a suite.
+    """
+    if bool(checkpoint) == bool(optimizer):
+        raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
+    specs = {spec.scope: spec for spec in specs_in(Path(suite))}
+    if case is None and len(specs) == 1:
+        case = next(iter(specs))
+    if case not in specs:
+        raise SuiteError(f"no case {case!r}", where=str(suite), expected=f"one of {', '.join(specs)}")
+    manager = _manager()
+    theta = ThetaLeaves(leaves=None, where="optimizer")
+    trainer_config = None
+    if checkpoint:
+        _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
+        theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
+        config = Path(checkpoint).absolute().parent / "config.gin"
+        trainer_config = str(config) if config.is_file() else None
+    layers = Layers(
+        trainer_config=trainer_config,
+        optimizer=optimizer,
+        gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
+        gin_params=tuple(gin_params),
+        gin_modules=tuple(manager.declarations("lobench_gin_modules")),
+    )
+    bound = bind_case(specs[case], layers, test=test or "", build=False)
+    bound.require_optimizer()
+    runner = _runner(layers)
+    blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block)
+    return Result([runner.run(specs[case], test or "", theta, block) for block in blocks])
+
+
+@functools.cache
+def _manager() -> PluginManager:
+    return load_plugins()
+
+
+@functools.lru_cache(maxsize=1)
+def _runner(layers: Layers) -> IsolatedRunner:
+    """Keeps the last configuration's child warm; it ends with this process in any case, since its pipe does."""
+    runner = IsolatedRunner(layers)
+    atexit.register(runner.close)
+    return runner
