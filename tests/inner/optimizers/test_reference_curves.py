@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,13 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from reference import batch_indices, digits, initial_params, reference_curves, reference_data
 
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt, RNNProp
 from lobench.inner.theta import match_theta
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from reference import batch_indices, digits, initial_params, reference_curves, reference_data
 
 LEARNED = {
     "dm": ("dm.npz", L2ODM()),
@@ -31,7 +27,7 @@ LEARNED = {
 }
 
 
-def leaves_of(path: Path) -> dict[str, np.ndarray]:
+def leaves_of(path: Any) -> dict[str, np.ndarray]:
     if path.suffix == ".npz":
         return dict(np.load(path))
     from flax.serialization import msgpack_restore

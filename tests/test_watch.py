@@ -1,0 +1,198 @@
+"""`lobench watch` with real processes, real kills and TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny import content, is_alive, make_run, make_suite, results, watch, watch_command, write_checkpoint
+
+ALL = ("--once", "--checkpoints", "all", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run, a suite, and the store of an undisturbed watch beside it."""
+    folder = tmp_path_factory.mktemp("reference")
+    suite, run = make_suite(folder), make_run(folder, -3.0, -2.0)
+    done = watch(run, suite, *ALL, "--sink", "tensorboard", "--store", str(folder / "store"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run, suite
+
+
+def test_each_checkpoint_is_evaluated_and_a_second_one_compiles_nothing(reference: tuple[Path, Path]) -> None:
+    found = results(reference[0].parent / "store")
+    assert Counter((r["checkpoint"]["outer_step"], r["case"]["name"], r["outcome"]) for r in found) == {
+        (step, case, "passed"): 1 for step in (1, 2) for case in "ab"
+    }
+    assert [r["num_compilations"] for r in found if r["checkpoint"]["outer_step"] == 2] == [0, 0]
+
+
+def test_scalars_read_back(reference: tuple[Path, Path]) -> None:
+    written = scalars(reference[0].parent / "store")
+    assert written["tiny/a/train/loss", 2] == 1
+    assert set(written.values()) == {1}
+
+
+def scalars(store: Path) -> Counter[tuple[str, int]]:
+    from lobench_tensorboard.sink import written_scalars
+
+    return Counter(written_scalars(store / "tensorboard"))
+
+
+def test_two_workers_and_the_inline_executor_give_the_same_bits(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    run, suite = reference
+    for name, options in {"two": ("--workers", "2"), "inline": ("--executor", "inline", "--workers", "1")}.items():
+        done = watch(run, suite, "--once", "--checkpoints", "all", *options, "--store", str(tmp_path / name))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert content(tmp_path / name) == content(run.parent / "store")
+
+
+def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    run, suite = reference
+    first = subprocess.Popen(
+        watch_command(run, suite, "--store", str(tmp_path / "one"), "--name", "first", "--workers", "1"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()
+        refused = watch(run, suite, *ALL, "--store", str(tmp_path / "one"))
+        assert refused.returncode == 2
+        assert f"'first', process {first.pid}" in refused.stderr
+        beside = watch(run, suite, *ALL, "--store", str(tmp_path / "two"))
+        assert beside.returncode == 0
+    finally:
+        first.send_signal(signal.SIGTERM)
+        output, _ = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert "the same command goes on" in output
+
+
+KILLED_CHIEF = """
+import os, signal, sys
+from lobench.engine import ledger
+left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+class Database:
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+    def execute(self, sql, *arguments):
+        global left
+        left -= sql == "COMMIT"
+        if sql == "COMMIT" and left == 0 and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = self.wrapped.execute(sql, *arguments)
+        if sql == "COMMIT" and left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+init = ledger.Ledger.__init__
+def patched(self, store, connection, lock):
+    init(self, store, Database(connection) if lock else connection, lock)
+ledger.Ledger.__init__ = patched
+from lobench.cli import main
+sys.argv[0] = "lobench"
+main()
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("after", [0, 1], ids=["before the commit", "after the commit"])
+def test_killed_at_every_ledger_write_it_ends_with_the_same_ledger(
+    reference: tuple[Path, Path], tmp_path: Path, after: int
+) -> None:
+    """One store: the k-th start is killed at its k-th write, until one start needs fewer writes than that."""
+    run, suite = reference
+    store = tmp_path / "store"
+    options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
+    kills = 0
+    for write in [*range(1, 7), *range(1, 40)]:
+        command = [sys.executable, "-c", KILLED_CHIEF, str(write), str(after), "watch", *options]
+        code = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+    assert kills >= 6
+    assert content(store) == content(run.parent / "store")
+    assert scalars(store) == scalars(run.parent / "store")
+
+
+def extra_case(task: str, *bindings: str) -> str:
+    lines = [f"bad/Case.task = @{task}()", "bad/Case.num_seeds = 2", *(f"bad/{binding}" for binding in bindings)]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def outcomes(store: Path) -> dict[str, str]:
+    return {record["case"]["name"]: record["outcome"] for record in results(store)}
+
+
+def test_a_killed_workers_case_runs_again_and_a_second_death_poisons_it(tmp_path: Path) -> None:
+    for times, expected in ((1, "passed"), (2, "poisoned")):
+        folder = tmp_path / str(times)
+        bindings = (f"Killer.counter = '{folder}/counter'", f"Killer.times = {times}")
+        suite = make_suite(folder, extra=extra_case("Killer", *bindings))
+        run = make_run(folder, -3.0)
+        done = watch(run, suite, *ALL, "--store", str(folder / "store"))
+        assert outcomes(folder / "store") == {"a": "passed", "b": "passed", "bad": expected}
+        assert done.returncode == (0 if times == 1 else 3)
+
+
+def test_a_case_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, extra=extra_case("Hang", "Case.timeout_seconds = 2"))
+    run = make_run(tmp_path, -3.0)
+    assert watch(run, suite, *ALL, "--store", str(tmp_path / "store")).returncode == 3
+    assert outcomes(tmp_path / "store") == {"a": "passed", "b": "passed", "bad": "timeout"}
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, extra=extra_case("Hungry"))
+    run = make_run(tmp_path, -3.0)
+    done = watch(run, suite, *ALL, "--store", str(tmp_path / "store"))
+    found = sorted((r["case"]["name"], r["seeds"], r["outcome"]) for r in results(tmp_path / "store"))
+    assert found == [("a", [0, 1], "passed"), ("b", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
+
+
+def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, extra=extra_case("Hang"))
+    run = make_run(tmp_path, -3.0)
+    chief = subprocess.Popen(watch_command(run, suite, "--workers", "2"), stdout=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    for line in chief.stdout:
+        if "passed" in line:
+            break
+    children = [int(pid) for pid in Path(f"/proc/{chief.pid}/task/{chief.pid}/children").read_text().split()]
+    assert len(children) == 2
+    os.kill(chief.pid, signal.SIGKILL)
+    chief.wait()
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(pid) for pid in children)
+
+
+def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path)
+    command = watch_command(
+        run, suite, "--checkpoints", "all", "--until-step", "3", "--workers", "1", "--sink", "tensorboard"
+    )
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    assert any("waiting" in line for line in chief.stdout)
+    for index, log_lr in ((1, -3.0), (2, -2.0), (3, -3.0)):
+        write_checkpoint(run / f"theta_{index}.npz", log_lr)
+    output, _ = chief.communicate(timeout=120)
+    assert chief.returncode == 0, output
+    store = run / "lobench" / "tiny"
+    assert sorted({r["checkpoint"]["outer_step"] for r in results(store)}) == [1, 2, 3]
+    assert scalars(store)["tiny/a/train/loss", 3] == 1
+    assert output.count("tiny/a  passed") == 3
+    assert not list((store / "spool").iterdir())

@@ -1,0 +1,129 @@
+"""A tiny suite of tasks that compile in a moment, or misbehave, and what tests need to run a watch on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TASKS = '''
+import os, signal, time
+import jax, jax.numpy as jnp
+from lobench import Task, configurable
+
+@configurable
+class Bowl(Task):
+    def __init__(self, *, dim=3):
+        self.dim = dim
+    def init(self, key):
+        return jax.random.normal(key, (self.dim,))
+    def loss(self, params, key, data):
+        return jnp.sum(params**2)
+
+@configurable
+class Killer(Bowl):
+    """Kills its worker at the first `times` attempts, counted in a file."""
+    def __init__(self, *, counter, times):
+        super().__init__()
+        self.counter, self.times = counter, times
+    def init(self, key):
+        with open(self.counter, "a") as file:
+            file.write("x")
+        if os.path.getsize(self.counter) <= self.times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().init(key)
+
+@configurable
+class Hang(Bowl):
+    def init(self, key):
+        time.sleep(600)
+
+@configurable
+class Hungry(Bowl):
+    """Asks for more memory than any machine has."""
+    def loss(self, params, key, data):
+        return super().loss(params, key, data) + jnp.sort(jnp.broadcast_to(params[0], (1 << 44,)))[0]
+'''
+
+GIN = """
+import tiny_tasks
+Case.num_inner_steps = 10
+Case.num_seeds = 2
+Case.eval_every = 5
+a/Case.task = @Bowl()
+b/Case.task = @Bowl()
+b/Bowl.dim = 5
+"""
+
+CONFIG = "Case.learned_optimizer = @LearnableSGD()\n"
+
+
+def make_suite(folder: Path, gin: str = GIN, extra: str = "") -> Path:
+    """Writes a suite `tiny` with a test file, and returns its folder."""
+    suite = folder / "tiny"
+    suite.mkdir(parents=True)
+    (suite / "tiny_tasks.py").write_text(TASKS)
+    (suite / "tiny.gin").write_text(gin + extra)
+    (suite / "test_tiny.py").write_text(
+        "from lobench import cases\n\n@cases('tiny.gin')\ndef test_tiny(case, evaluate):\n    evaluate(case)\n"
+    )
+    return suite
+
+
+def make_run(folder: Path, *log_lrs: float) -> Path:
+    """Writes a run with a checkpoint for each log learning rate, numbered from 1, and a config.gin."""
+    run = folder / "run"
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.gin").write_text(CONFIG)
+    for index, log_lr in enumerate(log_lrs, 1):
+        write_checkpoint(run / f"theta_{index}.npz", log_lr)
+    return run
+
+
+def write_checkpoint(path: Path, log_lr: float) -> None:
+    np.savez(path, log_lr=np.float32(log_lr))
+    path.with_name(path.name + ".done").touch()
+
+
+def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), *options]
+
+
+def watch(run: Path, suite: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a watch to its end."""
+    command = watch_command(run, suite, *options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=run.parent)
+
+
+def results(store: Path, *options: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(store), "--format", "json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def content(store: Path) -> list[tuple[Any, ...]]:
+    """What must be equal between two ledgers of the same work: everything but times and places."""
+    return sorted(
+        (
+            record["checkpoint"]["outer_step"],
+            record["checkpoint"]["sha256"],
+            record["case"]["identity"],
+            tuple(record["seeds"]),
+            record["outcome"],
+            json.dumps(record.get("curves"), sort_keys=True),
+        )
+        for record in results(store, "--curves")
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z" and os.path.exists(f"/proc/{pid}")
