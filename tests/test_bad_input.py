@@ -1,0 +1,219 @@
+"""Bad input gets one clear line, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import GIN, make_run, make_suite, results, watch, write_checkpoint
+
+ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_suite(tmp_path_factory.mktemp("suite"), gin=GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", ""))
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return lines[0]
+
+
+def test_a_missing_directory(tmp_path: Path, suite: Path) -> None:
+    done = watch(tmp_path / "nowhere", suite, *ONCE)
+    assert done.returncode == 2
+    assert "nowhere: there is nothing here; without --once, watch waits for it" in only_line(done)
+
+
+def test_an_empty_directory(tmp_path: Path, suite: Path) -> None:
+    done = watch(make_run(tmp_path), suite, *ONCE)
+    assert done.returncode == 2
+    assert "no checkpoint to evaluate" in only_line(done)
+
+
+def test_a_half_written_file_is_named(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    data = (run / "theta_1.npz").read_bytes()
+    (run / "theta_1.npz").write_bytes(data[: len(data) // 2])
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 2
+    assert "theta_1.npz (half-written" in only_line(done)
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    (run / "theta_2.pkl").write_bytes(b"\x80\x04N.")
+    (run / "theta_2.pkl.done").touch()
+    broken = run / "theta_3.msgpack"
+    broken.write_bytes(b"\xde\xff\xff\x01")
+    os.utime(broken, (1, 1))
+    np.savez(run / "theta_4.npz", log_lr=np.asarray(["text"]))
+    np.savez(run / "theta_5.npz")
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "theta_2.pkl: a pickle is not loaded: it can run code" in done.stdout
+    assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
+    assert "theta_4.npz: leaf 'log_lr' is no array of numbers" in done.stdout
+    assert "theta_5.npz: theta is empty" in done.stdout
+    assert [r["checkpoint"]["outer_step"] for r in results(run / "lobench" / "tiny")] == [1]
+
+
+def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    np.savez(run / "theta_2.npz", log_lr=np.zeros(3, np.float32), extra=np.float32(1))
+    write_checkpoint(run / "theta_3.npz", float("nan"))
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 3
+    found = {r["checkpoint"]["outer_step"]: r for r in results(run / "lobench" / "tiny")}
+    assert found[2]["outcome"] == "error"
+    for part in ("extra float32[] is not expected", "log_lr is float32[3], expected float32[]", "LearnableSGD"):
+        assert part in found[2]["message"]
+    assert (found[3]["outcome"], found[3]["diverged"], found[3]["diverged_at"]) == ("passed", 2, [1, 1])
+
+
+CONFIGS = {
+    "Case.learned_optimizer = @LearnableSDG()": "unknown name 'LearnableSDG'; did you mean 'LearnableSGD'?",
+    "Case.learned_optimizer = @LearnableSGD(": "gin syntax error",
+    "": "no optimizer; put `Case.learned_optimizer",
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_wrong_config_gin(tmp_path: Path, suite: Path, config: str) -> None:
+    run = make_run(tmp_path, -3.0)
+    (run / "config.gin").write_text(config)
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 2
+    assert CONFIGS[config] in only_line(done)
+
+
+def test_a_trainers_own_config_gin_is_accepted(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    (run / "config.gin").write_text(
+        "import my_trainer.outer\nfrom somewhere import outer\ntrain_loop.steps = 5\nouter/Adam.lr = %lr\nlr = 0.1\n"
+        "LearnableSGD.no_such_parameter = 1\nx.y = @unknown/thing()\n"
+        "eval_chief_config.learned_opt = @LearnableSGD()\n"
+    )
+    assert watch(run, suite, *ONCE).returncode == 0
+
+
+SUITES = {
+    GIN.replace("@Bowl()", "@Bwol()"): "unknown name 'Bwol'; did you mean 'Bowl'?",
+    GIN.replace("num_seeds = 2", "num_seeds = (2"): "tiny.gin:",
+    GIN.replace("num_seeds = 2", "num_seeds = 0"): "Case.num_seeds; got 0; expected an integer >= 1",
+    GIN.replace("num_seeds", "num_sedes"): "'Case' has no parameter 'num_sedes'",
+    GIN.replace("import tiny_tasks", "import tiny_taks"): "cannot import 'tiny_taks'",
+    "Case.num_seeds = 1\n": "holds no case",
+}
+
+
+@pytest.mark.parametrize("gin", SUITES, ids=list(SUITES.values()))
+def test_a_wrong_suite(tmp_path: Path, gin: str) -> None:
+    done = watch(make_run(tmp_path, -3.0), make_suite(tmp_path, gin=gin), *ONCE)
+    assert done.returncode == 2
+    assert SUITES[gin] in only_line(done)
+
+
+def test_unknown_names_on_the_command_line(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    for options, text in {
+        ("--sink", "tensorbord"): "unknown sink 'tensorbord'; expected one of tensorboard; did you mean 'tensorboard'?",
+        ("--checkpoints", "every:0"): "--checkpoints every; got '0'",
+        ("--executor", "slurm"): "unknown executor 'slurm'",
+        ("--workers", "many"): "--workers; got 'many'",
+    }.items():
+        done = watch(run, suite, *ONCE, *options)
+        assert done.returncode == 2
+        assert text in only_line(done)
+
+
+def test_a_store_that_cannot_be_written_or_is_no_store(tmp_path: Path, suite: Path) -> None:
+    run = make_run(tmp_path, -3.0)
+    (tmp_path / "file").write_text("in the way")
+    done = watch(run, suite, *ONCE, "--store", str(tmp_path / "file" / "store"))
+    assert done.returncode == 2
+    assert "cannot use the result store" in only_line(done)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "ledger.sqlite").write_bytes(b"no database" * 1000)
+    done = watch(run, suite, *ONCE, "--store", str(tmp_path / "broken"))
+    assert done.returncode == 2
+    assert "not a database" in only_line(done)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists() or os.getuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode:
+        pytest.skip("this system does not let its root mount a file system")
+    try:
+        run = make_run(tmp_path, -3.0, -2.0)
+        (disk / "ballast").write_bytes(bytes(120_000))
+        done = watch(run, suite, *ONCE, "--store", str(disk / "store"))
+        assert done.returncode == 2
+        assert "full" in only_line(done) or "No space left" in only_line(done)
+        (disk / "ballast").unlink()
+        subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
+        assert watch(run, suite, *ONCE, "--store", str(disk / "store")).returncode == 0
+        assert len(results(disk / "store")) == 2
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+CONFTEST = """
+from lobench.hookspecs import Declaration
+def lobench_evaluation_finished(event):
+    raise RuntimeError("observer broke")
+def lobench_checkpoint_finished(event):
+    print("observed", event.checkpoint.outer_step, len(event.evaluations), flush=True)
+"""
+
+
+def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    (suite / "conftest.py").write_text(CONFTEST)
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hook lobench_evaluation_finished: RuntimeError: observer broke" in done.stdout
+    assert "observed 1 2" in done.stdout
+
+
+def install(folder: Path, name: str, module: str) -> None:
+    """Makes a distribution with one entry point in the group, as pip would leave it."""
+    (folder / f"{name}.py").write_text(module)
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lobench]\n{name} = {name}\n")
+
+
+TWIN = """
+from lobench.hookspecs import Declaration
+def lobench_result_sinks():
+    return [Declaration(name="tensorboard", factory="twin:Sink")]
+"""
+
+
+def test_plugins_that_break_or_share_a_name(tmp_path: Path) -> None:
+    install(tmp_path, "broken", "import no_such_module\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "lobench.cli"]
+    done = subprocess.run([*command, "plugins"], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert "tensorboard: lobench_result_sinks" in done.stdout
+    assert "broken (broken) does not import: ModuleNotFoundError: No module named 'no_such_module'" in done.stderr
+    shutil.rmtree(tmp_path / "broken-1.0.dist-info")
+    install(tmp_path, "twin", TWIN)
+    done = subprocess.run([*command, "list", "sinks"], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert "two plugins declare 'tensorboard'" in done.stderr
+    assert "'twin'" in done.stderr and "(lobench_tensorboard.sink:TensorBoardSink)" in done.stderr
