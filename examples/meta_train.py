@@ -104,7 +104,8 @@ def main() -> None:
     os.replace(temporary, arguments.folder / "config.gin")
 
     optimizer, family = AdafacMLPLOpt(step_mult=STEP_MULT), PermutedDigits(hidden_sizes=(16,))
-    outer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(OUTER_LEARNING_RATE))
+    rate = optax.cosine_decay_schedule(OUTER_LEARNING_RATE, arguments.outer_steps, alpha=0.05)
+    outer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
     theta = initial_theta(optimizer, arguments.seed)
     outer_state = outer.init(theta)
     every = max(arguments.outer_steps // arguments.checkpoints, 1)

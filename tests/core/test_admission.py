@@ -1,0 +1,36 @@
+"""Admission policies, one decision at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from lobench.core.admission import every_checkpoint, every_nth, latest
+from lobench.core.errors import UsageError
+
+
+def test_latest_waits_for_a_free_worker_and_skips_the_older() -> None:
+    assert latest("").admit((3, 4, 5), idle=False, last=False) == ((), ())
+    assert latest("").admit((3, 4, 5), idle=True, last=False) == ((5,), (3, 4))
+
+
+def test_all_admits_all() -> None:
+    assert every_checkpoint("").admit((3, 4), idle=False, last=False) == ((3, 4), ())
+
+
+def test_every_nth_keeps_the_newest_back_until_it_is_known_to_be_the_last() -> None:
+    policy = every_nth("2")
+    assert policy.admit((2, 3, 4, 5), idle=True, last=False) == ([2, 4], [3])
+    assert policy.admit((5,), idle=True, last=False) == ([], [])
+    assert policy.admit((5,), idle=True, last=True) == ((5,), [])
+    assert policy.admit((5, 6), idle=True, last=True) == ([6], [5])
+
+
+@pytest.mark.parametrize("argument", ["", "0", "-1", "x", "1.5"])
+def test_every_needs_a_number(argument: str) -> None:
+    with pytest.raises(UsageError, match="every:N with N >= 1"):
+        every_nth(argument)
+
+
+def test_the_others_take_no_argument() -> None:
+    with pytest.raises(UsageError, match="takes no argument"):
+        latest("3")

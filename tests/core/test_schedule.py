@@ -1,0 +1,341 @@
+"""The scheduler under any order of events, and how well it packs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lobench.core.admission import every_checkpoint, every_nth, latest
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Outcome
+from lobench.core.schedule import (
+    Admit,
+    CasesKnown,
+    CheckpointSeen,
+    Done,
+    Drain,
+    EvaluationId,
+    Event,
+    Fail,
+    FinishCheckpoint,
+    Finished,
+    History,
+    KillWorker,
+    Lease,
+    Record,
+    RecordDeath,
+    RecordSplit,
+    RunEnded,
+    Schedule,
+    Skip,
+    StartWorker,
+    Tick,
+    WorkerDied,
+    WorkerReady,
+)
+
+POLICIES = {"latest": lambda: latest(""), "all": lambda: every_checkpoint(""), "every:3": lambda: every_nth("3")}
+
+
+def case(name: str, *, num_seeds: int = 2, seed_block: int | None = None, num_cpus: int = 1) -> CaseInfo:
+    return CaseInfo(
+        identity=name,
+        optimizer_hash="o",
+        suite="s",
+        name=name,
+        node_id=name,
+        num_inner_steps=10,
+        num_seeds=num_seeds,
+        seed_block=seed_block,
+        num_cpus=num_cpus,
+        timeout_seconds=5,
+    )
+
+
+def checkpoint(position: int, sha256: str | None = None) -> Checkpoint:
+    return Checkpoint(uri=f"c{position}", sha256=sha256 or f"theta{position}", outer_step=position)
+
+
+@dataclass
+class World:
+    """Workers, a ledger and a clock around a schedule; checks each action as it comes."""
+
+    policy: str = "all"
+    max_cores: int = 2
+    oom: frozenset[str] = frozenset()
+    log: list[Event] = field(default_factory=list)
+    now: float = 0.0
+    alive: dict[int, int] = field(default_factory=dict)
+    starting: set[int] = field(default_factory=set)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    stale: list[tuple[int, int]] = field(default_factory=list)
+    recorded: dict[EvaluationId, Outcome] = field(default_factory=dict)
+    splits: set[EvaluationId] = field(default_factory=set)
+    deaths: Counter[EvaluationId] = field(default_factory=Counter)
+    admissions: dict[int, Any] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    seen: dict[int, Checkpoint] = field(default_factory=dict)
+    ended: bool = False
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self.schedule = Schedule(self.max_cores, POLICIES[self.policy]())
+
+    def send(self, event: Event) -> None:
+        self.log.append(event)
+        for action in self.schedule.handle(event):
+            self.take(action)
+        assert sum(self.alive.values()) <= self.max_cores
+
+    def take(self, action: Any) -> None:
+        match action:
+            case StartWorker(worker, num_cpus):
+                self.alive[worker] = num_cpus
+                self.starting.add(worker)
+            case KillWorker(worker, _):
+                del self.alive[worker]
+                self.starting.discard(worker)
+                self.leases.pop(worker, None)
+            case Lease(worker=worker, evaluation=evaluation):
+                assert worker in self.alive and worker not in self.starting and worker not in self.leases
+                assert evaluation not in self.recorded
+                assert evaluation not in {lease.evaluation for lease in self.leases.values()}, "leased twice"
+                self.leases[worker] = action
+            case Record(evaluation, _, outcome, _, _):
+                assert evaluation not in self.recorded, "two outcomes"
+                self.recorded[evaluation] = outcome
+            case RecordSplit(evaluation):
+                self.splits.add(evaluation)
+            case RecordDeath(evaluation):
+                self.deaths[evaluation] += 1
+            case Admit(position):
+                assert position not in self.admissions
+                self.admissions[position] = "admitted"
+            case Skip(position):
+                assert position not in self.admissions
+                self.admissions[position] = "skipped"
+            case FinishCheckpoint(position):
+                assert position not in self.finished
+                self.finished.add(position)
+            case Done():
+                self.done = True
+            case Fail():
+                raise AssertionError("workers failed to start")
+
+    def see(self, sha256: str | None = None) -> None:
+        position = len(self.seen)
+        self.seen[position] = checkpoint(position, sha256)
+        self.send(CheckpointSeen(position, self.seen[position]))
+
+    def ready(self, cases: tuple[CaseInfo, ...]) -> None:
+        for worker in sorted(self.starting):
+            self.starting.discard(worker)
+            self.send(CasesKnown(cases))
+            self.send(WorkerReady(worker, self.now))
+            return
+
+    def finish(self, index: int) -> None:
+        if self.leases:
+            worker = sorted(self.leases)[index % len(self.leases)]
+            lease = self.leases.pop(worker)
+            self.stale.append((worker, lease.lease))
+            outcome = Outcome.OOM if lease.case.name in self.oom else Outcome.PASSED
+            self.send(Finished(worker, lease.lease, outcome, self.now))
+
+    def die(self, index: int) -> None:
+        busy = sorted(self.leases)
+        if busy:
+            worker = busy[index % len(busy)]
+            self.stale.append((worker, self.leases.pop(worker).lease))
+            del self.alive[worker]
+            self.send(WorkerDied(worker, self.now, "killed"))
+
+    def late(self, index: int) -> None:
+        if self.stale:
+            self.send(Finished(*self.stale[index % len(self.stale)], Outcome.PASSED, self.now))
+
+    def restart(self) -> None:
+        """The chief is killed and started again with what its ledger knows."""
+        self.alive, self.starting, self.leases, self.stale, self.log = {}, set(), {}, [], []
+        history = History(
+            recorded=set(self.recorded),
+            splits=set(self.splits),
+            deaths=dict(self.deaths),
+            admissions=dict(self.admissions),
+            finished=set(self.finished),
+        )
+        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), history)
+        for position, found in self.seen.items():
+            self.send(CheckpointSeen(position, found))
+        if self.ended:
+            self.send(RunEnded())
+
+    def run_out(self, cases: tuple[CaseInfo, ...]) -> None:
+        """Lets everything end that can."""
+        if not self.ended:
+            self.ended = True
+            self.send(RunEnded())
+        for _ in range(10_000):
+            if self.done:
+                return
+            self.ready(cases)
+            self.finish(0)
+            self.send(Tick(self.now))
+        raise AssertionError("it never ends")
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("see"), st.sampled_from([None, "same"])),
+    st.tuples(st.sampled_from(["finish", "die", "late"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["ready", "timeout", "restart", "tick"]), st.none()),
+)
+
+
+def play(world: World, events: list[tuple[str, Any]], cases: tuple[CaseInfo, ...]) -> None:
+    world.see()
+    for name, argument in events:
+        world.now += 0.1
+        match name:
+            case "see":
+                world.see(argument)
+            case "ready":
+                world.ready(cases)
+            case "timeout":
+                world.now += 100
+                world.send(Tick(world.now))
+            case "tick":
+                world.send(Tick(world.now))
+            case "restart":
+                world.restart()
+            case _:
+                getattr(world, name)(argument)
+    world.run_out(cases)
+
+
+CASES = (
+    case("a"),
+    case("b", num_seeds=5, seed_block=2),
+    case("wide", num_cpus=2),
+    case("hungry", num_seeds=3),
+    case("huge", num_cpus=64),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    max_cores=st.integers(1, 3),
+    events=st.lists(EVENTS, min_size=1, max_size=40),
+)
+def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_evaluated(
+    policy: str, max_cores: int, events: list[tuple[str, Any]]
+) -> None:
+    world = World(policy=policy, max_cores=max_cores, oom=frozenset({"hungry"}))
+    play(world, events, CASES)
+    last = max(world.seen)
+    assert world.admissions[last] == "admitted"
+    assert set(world.admissions) == set(world.seen)
+    assert world.finished == {p for p, admission in world.admissions.items() if admission == "admitted"}
+    for position in world.finished:
+        sha256 = world.seen[position].sha256
+        for known in CASES:
+            seeds: list[int] = []
+            for evaluation in world.recorded:
+                if evaluation.sha256 == sha256 and evaluation.case_key == known.key:
+                    seeds += evaluation.block.seeds
+            assert sorted(seeds) == list(range(known.num_seeds)), (known.name, seeds)
+
+
+@settings(max_examples=50, deadline=None)
+@given(events=st.lists(EVENTS, min_size=1, max_size=40))
+def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]]) -> None:
+    world = World()
+    play(world, [event for event in events if event[0] != "restart"], CASES)
+    again, twice = (Schedule(2, every_checkpoint("")) for _ in range(2))
+    assert [again.handle(event) for event in world.log] == [twice.handle(event) for event in world.log]
+
+
+def test_drained_it_leases_nothing_more_and_ends_with_what_ran() -> None:
+    world = World()
+    world.see()
+    world.ready(CASES)
+    running = len(world.leases)
+    assert running == 1
+    world.send(Drain())
+    world.ready(CASES)
+    assert len(world.leases) == running and not world.done
+    world.finish(0)
+    assert world.done and len(world.recorded) == 1
+
+
+def test_workers_that_never_start_end_the_watch() -> None:
+    schedule = Schedule(1, every_checkpoint(""))
+    actions = schedule.handle(CheckpointSeen(0, checkpoint(0)))
+    for attempt in range(3):
+        (start,) = (action for action in actions if isinstance(action, StartWorker))
+        actions = schedule.handle(WorkerDied(start.worker, 0.0, "no jax"))
+        assert any(isinstance(action, Fail) for action in actions) == (attempt == 2)
+
+
+def test_a_half_that_runs_out_of_memory_is_not_halved_again() -> None:
+    world = World(oom=frozenset({"hungry"}))
+    play(world, [], (case("hungry", num_seeds=4),))
+    assert {(e.block, outcome) for e, outcome in world.recorded.items()} == {
+        (SeedBlock(start=0, size=2), Outcome.OOM),
+        (SeedBlock(start=2, size=2), Outcome.OOM),
+    }
+
+
+def makespan(durations: list[float], compile_seconds: float, num_checkpoints: int) -> tuple[float, float]:
+    """Simulates a watch on two workers with recorded durations; returns its time and the lower bound."""
+    cases = tuple(case(f"c{index}") for index in range(len(durations)))
+    seconds = {known.key: duration for known, duration in zip(cases, durations, strict=True)}
+    schedule = Schedule(2, every_checkpoint(""), History(durations=seconds))
+    queue: list[tuple[float, int, Event]] = []
+    compiled: set[tuple[int, str]] = set()
+    now, count = 0.0, 0
+
+    def react(event: Event) -> None:
+        nonlocal count
+        for action in schedule.handle(event):
+            count += 1
+            if isinstance(action, StartWorker):
+                heapq.heappush(queue, (now, count, WorkerReady(action.worker, now)))
+            elif isinstance(action, Lease):
+                key = (action.worker, action.case.key)
+                took = seconds[action.case.key] + (compile_seconds if key not in compiled else 0)
+                compiled.add(key)
+                heapq.heappush(
+                    queue, (now + took, count, Finished(action.worker, action.lease, Outcome.PASSED, now + took))
+                )
+
+    react(CasesKnown(cases))
+    for position in range(num_checkpoints):
+        react(CheckpointSeen(position, checkpoint(position)))
+    while queue:
+        now, _, event = heapq.heappop(queue)
+        react(event)
+    total = num_checkpoints * sum(durations) + compile_seconds * len(durations)
+    return now, max(max(durations) + compile_seconds, total / 2)
+
+
+MIXES = {
+    "equal": [3.0] * 8,
+    "mixed": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+    "skewed": [20.0, 1.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 2.0],
+    "many": [0.5 + 0.3 * (index % 7) for index in range(26)],
+}
+
+
+@pytest.mark.parametrize("num_checkpoints", [1, 5])
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_makespan_is_within_a_tenth_of_the_bound(mix: str, num_checkpoints: int) -> None:
+    took, bound = makespan(MIXES[mix], 0.0, num_checkpoints)
+    assert took <= 1.1 * bound
