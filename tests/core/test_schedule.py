@@ -339,3 +339,14 @@ MIXES = {
 def test_the_makespan_is_within_a_tenth_of_the_bound(mix: str, num_checkpoints: int) -> None:
     took, bound = makespan(MIXES[mix], 0.0, num_checkpoints)
     assert took <= 1.1 * bound
+
+
+def test_the_second_death_of_its_worker_poisons_a_case() -> None:
+    world = World(max_cores=1)
+    world.see()
+    world.ready((case("a"),))
+    world.die(0)
+    assert not world.recorded
+    world.ready((case("a"),))
+    world.die(0)
+    assert list(world.recorded.values()) == [Outcome.POISONED]

@@ -1,0 +1,166 @@
+"""The ledger on a real disk: durable, idempotent, one writer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreBusy, StoreError
+from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.schedule import EvaluationId
+from lobench.engine.ledger import Ledger
+from lobench.hookspecs import CheckpointFinished, EvaluationFinished
+
+CASE = CaseInfo(
+    identity="i",
+    optimizer_hash="o",
+    suite="s",
+    name="c",
+    node_id="n",
+    num_inner_steps=1,
+    num_seeds=1,
+    seed_block=None,
+)
+BLOCK = SeedBlock(start=0, size=1)
+CURVES = Curves(
+    seeds=(0,),
+    metrics={"train/loss": memoryview(np.asarray([[2.0, 1.0]], np.float32))},
+    eval_steps=(0, 1),
+    diverged_at=(-1,),
+    wall_seconds=3.0,
+)
+
+
+def key(sha256: str) -> EvaluationKey:
+    return EvaluationKey(
+        checkpoint_sha256=sha256, optimizer_hash="o", case_identity="i", seed_block=BLOCK, program_version="1"
+    )
+
+
+def sight(ledger: Ledger, sha256: str, step: int) -> int:
+    position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+    ledger.set_admission(position, "admitted")
+    return position
+
+
+def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    first = sight(ledger, "x", 1)
+    assert sight(ledger, "x", 1) == first
+    assert ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
+    assert not ledger.record_evaluation(key("x"), CASE, Outcome.FAILED, curves=None)
+    ledger.finish_checkpoint(first)
+    ledger.finish_checkpoint(first)
+    second = sight(ledger, "x", 2)
+    ledger.finish_checkpoint(second)
+    events = [delivery.event for delivery in ledger.deliveries_after(0)]
+    assert [(type(e), e.checkpoint.outer_step) for e in events] == [
+        (EvaluationFinished, 1),
+        (CheckpointFinished, 1),
+        (EvaluationFinished, 2),
+        (CheckpointFinished, 2),
+    ]
+    assert isinstance(events[0], EvaluationFinished) and events[0].curves is not None
+    assert events[0].curves.final("train/loss") == [1.0]
+    (row,) = ledger.evaluations()
+    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.checkpoints] == [1, 2]
+
+
+def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    done, skipped = sight(ledger, "x", 1), sight(ledger, "y", 2)
+    waiting = ledger.record_sighting(Checkpoint(uri="c3", sha256="z", outer_step=3))
+    ledger.set_admission(skipped, "skipped")
+    evaluation = EvaluationId("x", CASE.key, BLOCK)
+    ledger.record_incident("death", evaluation)
+    ledger.record_incident("split", EvaluationId("y", CASE.key, BLOCK))
+    ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
+    ledger.finish_checkpoint(done)
+    ledger.advance("sink", 2)
+    ledger.advance("sink", 1)
+    ledger.close()
+    ledger = Ledger.open(tmp_path)
+    history = ledger.history("1")
+    assert history.recorded == {evaluation}
+    assert history.deaths == {evaluation: 1}
+    assert history.splits == {EvaluationId("y", CASE.key, BLOCK)}
+    assert history.admissions == {done: "admitted", skipped: "skipped"}
+    assert history.finished == {done}
+    assert history.durations == {CASE.key: 3.0}
+    assert ledger.history("2").recorded == set()
+    assert list(ledger.sightings()) == [done, skipped, waiting]
+    assert ledger.cursor("sink") == 2 and ledger.cursor("other") == 0
+
+
+def test_what_failed_inside_a_transaction_is_not_there(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    with pytest.raises(RuntimeError), ledger.transaction():
+        sight(ledger, "x", 1)
+        raise RuntimeError
+    assert ledger.sightings() == {}
+
+
+def test_errors_can_be_tried_again(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    position = sight(ledger, "x", 1)
+    ledger.record_evaluation(key("x"), CASE, Outcome.TIMEOUT, curves=None)
+    ledger.finish_checkpoint(position)
+    assert ledger.forget_errors() == 1
+    assert ledger.history("1").recorded == set() and ledger.history("1").finished == set()
+    ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
+    ledger.finish_checkpoint(position)
+    last = ledger.deliveries_after(0)[-1].event
+    assert isinstance(last, CheckpointFinished) and last.evaluations[0].outcome is Outcome.PASSED
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_ledger import *
+ledger = Ledger.open(Path(sys.argv[2]), name="writer")
+for step in range(1000):
+    with ledger.transaction():
+        sight(ledger, str(step), step)
+        ledger.record_evaluation(key(str(step)), CASE, Outcome.PASSED, curves=CURVES)
+    print(step, flush=True)
+"""
+
+
+def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
+    with pytest.raises(StoreBusy, match=f"'writer', process {writer.pid}"):
+        Ledger.open(tmp_path, name="second")
+    reader = Ledger.open(tmp_path, read_only=True)
+    assert len(list(reader.evaluations())) >= 20
+    writer.kill()
+    rest = writer.communicate()[0].split()
+    acknowledged += [int(line) for line in rest]
+    ledger = Ledger.open(tmp_path)
+    stored = [row.checkpoints[0].outer_step for row in ledger.evaluations()]
+    assert stored[: len(acknowledged)] == acknowledged
+    assert len(stored) <= len(acknowledged) + 1
+
+
+def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no result store here"):
+        Ledger.open(tmp_path / "none", read_only=True)
+    ledger = Ledger.open(tmp_path / "new")
+    ledger._db.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
+    ledger.close()
+    with pytest.raises(StoreError, match="newer lobench; got schema version 99"):
+        Ledger.open(tmp_path / "new")
+    if os.getuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        with pytest.raises(StoreError, match="Permission denied"):
+            Ledger.open(tmp_path / "locked")
