@@ -1,0 +1,67 @@
+"""What the documents show runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from reference import ROOT
+
+
+def test_five_minutes_to_your_own_suite(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    files = re.findall(r"`mysuite/(\S+)`:\n\n```\w*\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in files] == ["mytask.py", "valley.gin", "test_valley.py"]
+    for name, content in files:
+        (tmp_path / "mysuite").mkdir(exist_ok=True)
+        (tmp_path / "mysuite" / name).write_text(content)
+    command = re.search(r"```bash\npytest (mysuite .*?)\n```", text)
+    assert command is not None
+    done = subprocess.run(
+        f"{sys.executable} -m pytest -p no:cacheprovider {command[1]}",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_notebook_example(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "suites.md").read_text(), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code + "print(result)"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("Result(seeds="), done.stderr
+
+
+def test_every_command_has_help_with_examples_or_options() -> None:
+    for command in ("watch", "results", "list", "plugins", "doctor"):
+        done = subprocess.run(
+            [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True
+        )
+        assert "Usage:" in done.stdout
+    assert (
+        "Examples:"
+        in subprocess.run(
+            [sys.executable, "-m", "lobench.cli", "--help"], capture_output=True, text=True, check=True
+        ).stdout
+    )
+
+
+def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
+    command = [sys.executable, "-X", "importtime", "-c", "import lobench.cli"]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in loaded.splitlines() if "|" in line}
+    assert "click" in modules
+    assert not modules & {"jax", "pandas", "numpy", "pytest", "gin"}
+
+
+def test_the_public_names_are_there() -> None:
+    import lobench
+
+    for name in lobench.__all__:
+        assert getattr(lobench, name) is not None
