@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = ROOT / "suites" / "demo"
-OUTER_STEPS = 320
+OUTER_STEPS = 480
 META_TRAINED_ON = "permuted"
 STEP_MULT = 0.01
 MULTIPLES = (3, 10, 30)

@@ -1,0 +1,121 @@
+"""Binding a case: layers, isolation, identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gin
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import ConfigError
+from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.suite import specs_in
+
+MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")
+SUITE = """
+include "common.gin"
+Case.num_seeds = 3
+steps = 20
+small/Case.task = @Quadratic()
+small/Case.num_inner_steps = %steps
+large/Case.task = @sub/Quadratic()
+large/Quadratic.dim = 7
+sub/Quadratic.dim = 9
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "common.gin").write_text("Case.eval_every = 5\n")
+    (tmp_path / "s" / "x.gin").write_text(SUITE)
+    return tmp_path / "s" / "x.gin"
+
+
+def bind(path: Path, case: str, *, build: bool = True, **layers: object) -> BoundCase:
+    spec: CaseSpec = next(spec for spec in specs_in(path) if spec.scope == case)
+    return bind_case(spec, Layers(gin_modules=MODULES, **layers), build=build)  # type: ignore[arg-type]
+
+
+def test_values_macros_includes_and_references_with_a_scope(suite: Path) -> None:
+    small, large = bind(suite, "small").case, bind(suite, "large").case
+    assert (small.num_inner_steps, small.num_seeds, small.eval_every) == (20, 3, 5)
+    assert large.num_inner_steps == 1000
+    assert large.task.optimum.shape == (9,)
+    assert bind(suite, "small", build=False).case.num_inner_steps == 20
+
+
+def test_layers_in_order_and_overrides_that_beat_scopes(suite: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.gin"
+    config.write_text("Case.num_seeds = 9\nCase.log_every = 2\nCase.learned_optimizer = @MLPLOpt()\nunknown.name = 1\n")
+    extra = tmp_path / "extra.gin"
+    extra.write_text("Case.num_inner_steps = 50\nsmall/Case.eval_every = 1\n")
+    case = bind(suite, "small", trainer_config=str(config), gin_files=(str(extra),)).case
+    assert (case.num_seeds, case.log_every, case.num_inner_steps, case.eval_every) == (3, 2, 50, 1)
+    assert type(case.learned_optimizer).__name__ == "MLPLOpt"
+    case = bind(suite, "small", gin_files=(str(extra),), gin_params=("Case.num_inner_steps = 7",)).case
+    assert case.num_inner_steps == 7
+
+
+def test_gin_is_as_before_afterwards(suite: Path) -> None:
+    gin.clear_config()
+    bind(suite, "small")
+    with pytest.raises(ConfigError):
+        bind(suite, "small", gin_params=("Case.num_seeds = 'three'",))
+    assert gin.config_str() == ""
+
+
+def test_identity_is_every_binding_reached_and_nothing_else(suite: Path) -> None:
+    base = bind(suite, "large", build=False)
+    for same in ("small/Case.num_seeds = 8", "Rosenbrock.dim = 3", "large/Quadratic.dim = 8"):
+        assert bind(suite, "large", build=False, gin_params=(same,)).identity == base.identity, same
+    for other in ("sub/Quadratic.dim = 8", "Case.num_seeds = 8", "Quadratic.condition = 3.0"):
+        assert bind(suite, "large", build=False, gin_params=(other,)).identity != base.identity, other
+    small = bind(suite, "small", build=False)
+    assert bind(suite, "small", build=False, gin_params=("steps = 21",)).identity != small.identity
+
+
+def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
+    adam, slow = (bind(suite, "small", build=False, optimizer=f"adam(); adam.learning_rate = {r}") for r in (0.1, 0.01))
+    assert adam.identity == slow.identity and adam.optimizer_hash != slow.optimizer_hash
+    assert (
+        adam.optimizer_hash
+        == bind(suite, "large", build=False, optimizer="adam(); adam.learning_rate = 0.1").optimizer_hash
+    )
+
+
+def test_identity_moves_with_the_suite(suite: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(suite.parent, tmp_path / "elsewhere" / "s")
+    moved = bind(tmp_path / "elsewhere" / "s" / "x.gin", "small", build=False)
+    assert moved.identity == bind(suite, "small", build=False).identity
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("small/Quadratic.dims = 3", "'Quadratic' has no parameter 'dims'"),
+        ("small/Quadratc.dim = 3", "unknown name 'Quadratc'; did you mean 'Quadratic'?"),
+        ("small/Quadratic.dim = -3", "dim"),
+        ("Case.num_seeds = (3", "gin syntax error"),
+        ("Case.timeout_seconds = 0", "Case.timeout_seconds; got 0; expected seconds > 0"),
+    ],
+)
+def test_wrong_bindings_are_one_clear_line(suite: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        bind(suite, "small", gin_params=(text,))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_syntax_error_names_file_and_line(suite: Path) -> None:
+    suite.write_text(SUITE + "Case.num_seeds = = 3\n")
+    with pytest.raises(ConfigError, match=r"x\.gin:10: gin syntax error"):
+        specs_in(suite)
+
+
+def test_files_that_include_each_other(suite: Path) -> None:
+    (suite.parent / "common.gin").write_text('include "x.gin"\n')
+    with pytest.raises(ConfigError, match="the file includes itself"):
+        specs_in(suite)

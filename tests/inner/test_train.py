@@ -1,0 +1,240 @@
+"""The inner program: known answers, and what must not change a bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.core.result import Curves
+from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
+from lobench.inner.optimizer import TransformationWithEvalParams
+from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
+from lobench.inner.train import Program, eval_steps
+
+BLOCK = SeedBlock(start=0, size=3)
+
+
+class Line(Task):
+    """loss = |params|, from 1 down: SGD of rate r takes r off at each step."""
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.float32(1.0)
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return jnp.asarray(params)
+
+
+def run(task: Any, optimizer: Any = None, block: SeedBlock = BLOCK, theta: Any = None, **values: Any) -> Curves:
+    case = Case(**{"num_inner_steps": 10, "eval_every": 4, **values})
+    optimizer = optimizer if optimizer is not None else optax.sgd(0.25)
+    make = optimizer if theta is not None else (lambda _: optimizer)
+    program = Program(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), block.size)
+    curves = program.run(theta if theta is not None else {}, block)
+    assert curves is not None
+    return curves
+
+
+def test_evaluations_are_at_zero_every_so_often_and_at_the_end() -> None:
+    assert eval_steps(10, 4) == [0, 4, 8, 10]
+    assert eval_steps(8, 4) == [0, 4, 8]
+    assert eval_steps(3, 100) == [0, 3]
+    curves = run(Line(), log_every=3)
+    assert curves.metrics["train/loss"].tolist() == [[1.0, 0.0, -1.0, -1.5]] * 3
+    assert (curves.log_steps, curves.metrics["batch/loss"].tolist()[0]) == ((0, 3, 6, 9), [1.0, 0.25, -0.5, -1.25])
+    assert curves.eval_steps == (0, 4, 8, 10) and curves.num_params == 1
+
+
+class Noisy(Task):
+    def __init__(self) -> None:
+        self.datasets = Datasets(
+            train=ArrayDataset(np.arange(20, dtype=np.float32), 4), test=ArrayDataset(np.ones(3), 2)
+        )
+
+    def init(self, key: jax.Array) -> Any:
+        return jax.random.normal(key, (2,))
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return jnp.mean((params[0] * data - params[1]) ** 2) / 100
+
+
+def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lobench.inner.train as train
+
+    whole = run(Noisy(), num_inner_steps=83).to_payload()
+    for chunk in (1, 7, 25):
+        monkeypatch.setattr(train, "_FIRST_CHUNK", chunk)
+        monkeypatch.setattr(train, "_CHUNK_SECONDS", 0.0)
+        again = run(Noisy(), num_inner_steps=83)
+        assert again.metrics.keys() == {"train/loss", "test/loss"}
+        assert b"".join(again.metrics[n].tobytes() for n in sorted(again.metrics)) in whole
+
+
+def test_seeds_start_where_they_start_in_any_block() -> None:
+    all_seeds = run(Noisy(), block=SeedBlock(start=0, size=4)).metrics["train/loss"].tolist()
+    last_two = run(Noisy(), block=SeedBlock(start=2, size=2)).metrics["train/loss"].tolist()
+    np.testing.assert_allclose(all_seeds[2:], last_two, rtol=1e-5)
+    assert len({row[0] for row in all_seeds}) == 4
+
+
+class Explodes(Line):
+    """The loss of seed 1 and later is infinite from step 5 on."""
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.zeros(2)
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return jnp.where(params[1] < -4.5, jnp.inf, params[1])
+
+
+def test_the_first_step_that_is_not_finite_is_recorded_and_nan_from_there() -> None:
+    curves = run(Explodes(), optax.sgd(1.0))
+    assert curves.diverged_at == (5, 5, 5)
+    assert np.isnan(np.asarray(curves.metrics["train/loss"])).tolist() == [[False, False, True, True]] * 3
+
+
+class Shifts(TaskFamily):
+    def sample(self, key: jax.Array) -> Any:
+        return jax.random.normal(key)
+
+    def task_fn(self, cfg: Any) -> Task:
+        class Shift(Line):
+            def init(self, key: jax.Array) -> Any:
+                return cfg
+
+        return Shift()
+
+
+def test_task_i_of_a_family_is_the_same_whatever_their_number() -> None:
+    means = [run(Shifts(), num_tasks=n).metrics["train/loss"].tolist()[0][0] for n in (1, 2, 3)]
+    first, second, third = means[0], 2 * means[1] - means[0], 3 * means[2] - 2 * means[1]
+    again = run(Shifts(), num_tasks=3, block=SeedBlock(start=7, size=1)).metrics["train/loss"].tolist()[0][0]
+    assert len({first, second, third}) == 3
+    assert again == pytest.approx(means[2])
+
+
+def counting(limit: int | None = None) -> Any:
+    def batches(seed: int) -> Iterator[np.ndarray]:
+        numbers = itertools.count() if limit is None else range(limit)
+        return (np.float32(seed + number) for number in numbers)
+
+    return batches
+
+
+class Fed(Line):
+    """The loss is the batch, so that the log shows what was fed."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.datasets = Datasets(train=IteratorDataset(counting(limit)))
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return data + 0 * params
+
+
+def test_batches_of_an_iterator_come_in_order_and_once() -> None:
+    curves = run(Fed(), num_inner_steps=120, log_every=1)
+    for seed in BLOCK.seeds:
+        assert curves.metrics["batch/loss"].tolist()[seed] == [float(seed + n) for n in range(120)]
+
+
+def test_an_iterator_that_ends_early_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="ended early; got 10 batches; expected 50 more"):
+        run(Fed(60), num_inner_steps=120)
+
+
+def test_an_averaging_optimizer_is_evaluated_where_it_says() -> None:
+    sgd = optax.with_extra_args_support(optax.sgd(0.25))
+    shifted = TransformationWithEvalParams(sgd.init, sgd.update, lambda state, params: params + 100)
+    assert run(Line(), shifted).metrics["train/loss"].tolist()[0] == [101.0, 100.0, 99.0, 98.5]
+
+
+def test_one_program_serves_every_theta() -> None:
+    case = Case(num_inner_steps=4, eval_every=4)
+    program = Program(case, Line(), lambda rate: as_stepper(optax.sgd(rate), 4), 1)
+    block = SeedBlock(start=0, size=1)
+    first, second = (program.run(np.float32(rate), block) for rate in (0.5, 0.25))
+    assert first is not None and second is not None
+    assert first.final("train/loss") == [-1.0] and second.final("train/loss") == [0.0]
+    assert first.compile_seconds > 0 and second.compile_seconds == 0
+
+
+def test_a_run_can_be_stopped_between_chunks() -> None:
+    program = Program(Case(num_inner_steps=1000), Line(), lambda _: as_stepper(optax.sgd(0.1), 1000), 1)
+    steps: list[int] = []
+    stopped = program.run({}, SeedBlock(start=0, size=1), on_progress=steps.append, should_stop=lambda: len(steps) == 2)
+    assert stopped is None and len(steps) == 2
+
+
+# Stand-ins in the shape of google/learned_optimization.
+
+
+class ForeignOptimizer:
+    def init(self, params: Any, model_state: Any = None, num_steps: int | None = None, key: Any = None) -> Any:
+        assert num_steps == 10
+        return (params, model_state, 0)
+
+    def update(
+        self, opt_state: Any, grad: Any, loss: Any, model_state: Any = None, is_valid: Any = False, key: Any = None
+    ) -> Any:
+        params, _, count = opt_state
+        return (jax.tree.map(lambda p, g: p - 0.25 * g, params, grad), model_state, count + 1)
+
+    def get_params(self, opt_state: Any) -> Any:
+        return opt_state[0]
+
+    def get_state(self, opt_state: Any) -> Any:
+        return opt_state[1]
+
+
+class ForeignLearnedOptimizer:
+    def init(self, key: Any) -> Any:
+        return {"rate": jnp.float32(0.25)}
+
+    def opt_fn(self, theta: Any, is_training: bool = False) -> Any:
+        return ForeignOptimizer()
+
+
+class ForeignTask:
+    datasets = None
+
+    def init_with_state(self, key: Any) -> Any:
+        return jnp.float32(1.0), jnp.int32(0)
+
+    def loss_with_state_and_aux(self, params: Any, state: Any, key: Any, data: Any) -> Any:
+        return params, state + 1, {"state": state.astype(jnp.float32)}
+
+    def normalizer(self, loss: Any) -> Any:
+        return 2 * loss
+
+
+class ForeignFamily:
+    datasets = None
+
+    def sample(self, key: Any) -> Any:
+        return jnp.float32(0)
+
+    def task_fn(self, cfg: Any) -> Any:
+        return ForeignTask()
+
+
+@pytest.mark.parametrize("task", [ForeignTask(), ForeignFamily()])
+def test_foreign_tasks_and_optimizers_train_as_ours_do(task: Any) -> None:
+    learned = as_learned_optimizer(ForeignLearnedOptimizer())
+    curves = run(as_task(task), lambda theta: learned.opt_fn(theta, 10), theta=learned.init(jax.random.key(0)))
+    assert curves.metrics["train/loss"].tolist()[0] == [1.0, 0.0, -1.0, -1.5]
+    assert curves.metrics["train/normalized_loss"].tolist()[0] == [2.0, 0.0, -2.0, -3.0]
+    assert curves.metrics["train/state"].tolist()[0] == [0.0, 4.0, 8.0, 10.0]
+
+
+def test_what_is_neither_is_refused_by_name() -> None:
+    for wrap in (lambda x: as_stepper(x, 1), as_learned_optimizer, as_task):
+        with pytest.raises(ConfigError, match="got int; expected"):
+            wrap(3)
