@@ -22,7 +22,8 @@ from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers
 from lobench.engine.spool import Spool
-from lobench.engine.watch import Ending, Watch, WatchOptions
+from lobench.engine.watch import Watch
+from lobench.engine.watch_contract import Ending, WatchOptions
 from lobench.hookspecs import CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
 from lobench.report.progress import ShownProgress, make_progress

@@ -21,6 +21,7 @@ import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.engine.gin_reach import bindings_in, walk
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
 
 __all__ = ["BoundCase", "Layers", "bind_case", "isolated_gin"]
@@ -313,52 +314,19 @@ def _bind_trainer_config(path: Path) -> None:
         )
 
 
-def _bindings_in(scope: str, selector: str) -> dict[str, Any]:
-    """Returns what gin would supply to a configurable in a scope: outer scopes first, inner ones win."""
-    parts = scope.split("/") if scope else []
-    found: dict[str, Any] = {}
-    for depth in range(len(parts) + 1):
-        found.update(gin_state._CONFIG.get(("/".join(parts[:depth]), selector), {}))
-    return found
-
-
-def _references(value: Any) -> Iterator[Any]:
-    if isinstance(value, gin_state.ConfigurableReference):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _references(key)
-            yield from _references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
-
-
-def _walk(scope: str, selector: str, bindings: dict[str, Any], lines: dict[str, None], seen: set[Any]) -> None:
-    """Adds a line for every binding reached; a reference with a scope of its own replaces the scope."""
-    for parameter, value in sorted(bindings.items()):
-        lines.setdefault(f"{scope + '/' if scope else ''}{selector}.{parameter} = {value!r}")
-        for reference in _references(value):
-            inner_scope = "/".join(reference.scopes) or scope
-            inner = reference.configurable.selector
-            if (inner_scope, inner) not in seen:
-                seen.add((inner_scope, inner))
-                _walk(inner_scope, inner, _bindings_in(inner_scope, inner), lines, seen)
-
-
 def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
     """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
-    bindings = _bindings_in(scope, "lobench.Case")
+    bindings = bindings_in(scope, "lobench.Case")
     if "task" not in bindings:
         raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
     groups: list[list[str]] = []
     for keep in (False, True):
         lines: dict[str, None] = {}
         chosen = {name: value for name, value in bindings.items() if (name in _OPTIMIZER_FIELDS) == keep}
-        _walk(scope, "lobench.Case", chosen, lines, set())
+        walk(scope, "lobench.Case", chosen, lines, set())
         groups.append(list(lines))
     case_lines, optimizer_lines = groups
-    expected = _bindings_in(scope, "lobench.expect")
+    expected = bindings_in(scope, "lobench.expect")
     case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
     # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
     prefix = f"{scope}/"
@@ -375,7 +343,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_case(scope: str, where: str) -> Case:
-    bindings = {name: _plain(value) for name, value in _bindings_in(scope, "lobench.Case").items()}
+    bindings = {name: _plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
     try:
         return Case(**{name: value for name, value in bindings.items() if name not in ("task", *_OPTIMIZER_FIELDS)})
     except TypeError as error:

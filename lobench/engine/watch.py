@@ -6,9 +6,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
@@ -21,58 +20,14 @@ from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
+from lobench.engine.watch_contract import Ending, Progress, WatchOptions
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
 
-__all__ = ["Ending", "Progress", "Watch", "WatchOptions"]
+__all__ = ["Watch"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
-
-
-class Progress(Protocol):
-    """What a watch tells while it runs; the command line shows it."""
-
-    def say(self, line: str) -> None: ...
-
-    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
-
-    def admitted(self, checkpoint: Checkpoint) -> None: ...
-
-    def step(self, lease: int, step: int) -> None: ...
-
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
-
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchOptions:
-    """How a watch goes on and ends.
-
-    Attributes:
-      once: Evaluate what is there, then end.
-      until_step: End once a checkpoint of this outer step or a later one was evaluated.
-      idle_timeout: End after so many seconds without a new checkpoint.
-      experiment, trial, session: Columns of the ledger.
-    """
-
-    once: bool = False
-    until_step: int | None = None
-    idle_timeout: float | None = None
-    experiment: str = ""
-    trial: str = ""
-    session: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a watch ended: outcomes counted over this call, whether it was interrupted, whether anything was there."""
-
-    outcomes: Mapping[Outcome, int]
-    interrupted: bool
-    num_checkpoints: int
-    behind: Mapping[str, int]
 
 
 class Watch:

@@ -8,9 +8,8 @@ deadline can end it, and the calls' lengths change no bit: the loop body is comp
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.feed import ITERATOR_CHUNK, Feed
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 
@@ -31,7 +31,6 @@ _INIT, _DATA, _LOSS, _EVAL, _OPTIMIZER = range(5)
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 _FIRST_CHUNK = 25
 _CHUNK_SECONDS = 0.5
-_ITERATOR_CHUNK = 50
 
 
 def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
@@ -105,14 +104,14 @@ class Program:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
-        feed = _Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         compile_seconds = self._compile(theta, lanes, feed)
         carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._carry_shape)
         started = time.perf_counter()
         step, chunk = 0, _FIRST_CHUNK
         while step < self._case.num_inner_steps:
             chunk_started = time.perf_counter()
-            stop = min(step + (_ITERATOR_CHUNK if feed.feeds_training else chunk), self._case.num_inner_steps)
+            stop = min(step + (ITERATOR_CHUNK if feed.feeds_training else chunk), self._case.num_inner_steps)
             carry = self._compiled(theta, lanes, self._arrays, feed.eval_batches, feed.next_chunk(), carry, step, stop)
             carry.step.block_until_ready()
             step = stop
@@ -130,7 +129,7 @@ class Program:
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return _Lane(jnp.asarray(seeds), jnp.asarray(tasks))
 
-    def _compile(self, theta: Theta, lanes: _Lane, feed: _Feed) -> float:
+    def _compile(self, theta: Theta, lanes: _Lane, feed: Feed) -> float:
         """Compiles at the first call; returns the seconds that it took (0 afterwards)."""
         if self._compiled is not None:
             return 0.0
@@ -354,61 +353,3 @@ def _datasets(task: Task | TaskFamily) -> dict[str, Any]:
                 expected="ArrayDataset, SampledDataset or IteratorDataset",
             )
     return {split: dataset for split, dataset in present.items() if dataset is not None}
-
-
-class _Feed:
-    """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
-
-    Attributes:
-      eval_batches: By split, leaves [num_lanes, eval_batches, ...]; only splits that an iterator feeds.
-      example_chunk: Shapes of a training chunk, leaves [chunk, num_lanes, ...]; None where none is fed.
-    """
-
-    def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
-        self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
-        self.eval_batches: dict[str, PyTree] = {}
-        for split, dataset in datasets.items():
-            if isinstance(dataset, IteratorDataset):
-                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
-                self.eval_batches[split] = self._by_lane(rows, axis=0)
-        train = datasets["train"]
-        self.feeds_training = isinstance(train, IteratorDataset)
-        self._iterators: list[Iterator[PyTree]] = []
-        self._first: PyTree = None
-        if isinstance(train, IteratorDataset):
-            self._iterators = [iter(train.batches(seed)) for seed in block.seeds]
-            self._first = self._read()
-
-    @property
-    def example_chunk(self) -> PyTree:
-        return self._first
-
-    def next_chunk(self) -> PyTree:
-        """Returns the next batches, leaves [chunk, num_lanes, ...]; a short last chunk repeats its last batch."""
-        if not self.feeds_training:
-            return None
-        chunk, self._first = (self._first, None) if self._first is not None else (self._read(), None)
-        return chunk
-
-    def _read(self) -> PyTree:
-        wanted = min(_ITERATOR_CHUNK, self._remaining)
-        self._remaining -= wanted
-        rows = [_take(iterator, wanted, "train", pad_to=_ITERATOR_CHUNK) for iterator in self._iterators]
-        return self._by_lane(rows, axis=1)
-
-    def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
-        return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
-
-
-def _take(iterator: Iterator[PyTree], count: int, split: str, *, pad_to: int = 0) -> PyTree:
-    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused."""
-    batches = list(itertools.islice(iterator, count))
-    if len(batches) < count:
-        raise ConfigError(
-            f"the iterator of split {split!r} ended early",
-            got=f"{len(batches)} batches",
-            expected=f"{count} more",
-            next_step="yield at least num_inner_steps batches, for ever is best",
-        )
-    batches += [batches[-1]] * (pad_to - count)
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)

@@ -12,6 +12,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.features import (
+    at_least_1d,
     decayed,
     dense,
     init_factored,
@@ -68,7 +69,7 @@ class AdafacMLPLOpt(LearnedOptimizer):
         network = theta["nn"]["~"]
 
         def init(params: PyTree) -> dict[str, Any]:
-            leaves = [_at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
+            leaves = [at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
             return {
                 "step": jnp.int32(0),
                 "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
@@ -82,7 +83,7 @@ class AdafacMLPLOpt(LearnedOptimizer):
             embedding = step_embedding(state["step"])
             updates, momenta, squares, factors = [], [], [], []
             for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
-                grad, param = _at_least_1d(g), _at_least_1d(p)
+                grad, param = at_least_1d(g), at_least_1d(p)
                 m = decayed(state["momentum"][index], grad, momentum_decays)
                 r = decayed(state["rms"][index], grad * grad, rms_decays)
                 factored_state, factored = update_factored(state["factored"][index], grad, factored_decays)
@@ -133,7 +134,3 @@ class AdafacMLPLOpt(LearnedOptimizer):
         hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
         direction, magnitude = dense(hidden, network["w2"], network["b2"])
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
-
-
-def _at_least_1d(leaf: jax.Array) -> jax.Array:
-    return jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)

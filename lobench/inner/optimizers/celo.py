@@ -12,7 +12,7 @@ import optax
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.features import decayed, dense, init_factored, update_factored, weighted_sum
+from lobench.inner.optimizers.features import at_least_1d, decayed, dense, init_factored, update_factored, weighted_sum
 
 __all__ = ["Celo"]
 
@@ -60,7 +60,7 @@ class Celo(LearnedOptimizer):
         horizon = num_steps
 
         def init(params: PyTree) -> dict[str, Any]:
-            leaves = [_at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
+            leaves = [at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
             recurrent = theta["lstm_init_state"]
             return {
                 "step": jnp.int32(0),
@@ -80,7 +80,7 @@ class Celo(LearnedOptimizer):
             h, c, rates = _rates(theta["rnn_params"], state, loss_features, horizon)
             updates, momenta, squares, factors = [], [], [], []
             for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
-                grad, param = jnp.clip(_at_least_1d(g), -1000.0, 1000.0), _at_least_1d(p)
+                grad, param = jnp.clip(at_least_1d(g), -1000.0, 1000.0), at_least_1d(p)
                 m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
                 r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
                 factored_state, factored = update_factored(state["factored"][index], grad, jnp.asarray(_DECAYS))
@@ -170,7 +170,3 @@ def _network(
 
 def _linear(theta: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return x @ theta["w"] + theta["b"]
-
-
-def _at_least_1d(leaf: jax.Array) -> jax.Array:
-    return jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)

@@ -13,9 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Factored", "decayed", "rms_norm", "step_embedding", "tanh_scales", "update_factored", "weighted_sum"]
+__all__ = [
+    "Factored",
+    "at_least_1d",
+    "decayed",
+    "dense",
+    "factored_axes",
+    "init_factored",
+    "rms_norm",
+    "step_embedding",
+    "tanh_scales",
+    "update_factored",
+    "weighted_sum",
+]
 
 tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.float32)
+
+
+def at_least_1d(leaf: jax.Array) -> jax.Array:
+    """Scalars are tensors of shape [1]."""
+    return jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
 
 
 def step_embedding(step: jax.Array) -> jax.Array:

@@ -1,0 +1,216 @@
+"""What the scheduler is told and what it asks for: evaluations, history, events and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Outcome
+
+__all__ = [
+    "Action",
+    "Admit",
+    "CasesKnown",
+    "CheckpointSeen",
+    "Done",
+    "Drain",
+    "EvaluationId",
+    "Event",
+    "Fail",
+    "FinishCheckpoint",
+    "Finished",
+    "History",
+    "KillWorker",
+    "Lease",
+    "Policy",
+    "Record",
+    "RecordDeath",
+    "RecordSplit",
+    "RunEnded",
+    "Skip",
+    "StartWorker",
+    "Tick",
+    "WorkerDied",
+    "WorkerReady",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EvaluationId:
+    """(theta, `CaseInfo.key`, seed block)."""
+
+    sha256: str
+    case_key: str
+    block: SeedBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a restarted chief knows from its ledger.
+
+    Attributes:
+      recorded: Evaluations with an outcome.
+      splits: Evaluations that ran out of memory and were halved.
+      deaths: Workers lost, by evaluation.
+      admissions: Decisions by position; a position that waits is not in it.
+      finished: Positions whose evaluations all have an outcome.
+      durations: Seconds that a seed block took, by case key.
+    """
+
+    recorded: Set[EvaluationId] = frozenset()
+    splits: Set[EvaluationId] = frozenset()
+    deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
+    admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
+    finished: Set[int] = frozenset()
+    durations: Mapping[str, float] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """Shape of an admission policy."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]: ...
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class CasesKnown:
+    cases: tuple[CaseInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    position: int
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """No further checkpoint will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    worker: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    worker: int
+    now: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    worker: int
+    lease: int
+    outcome: Outcome
+    now: float
+    message: str = ""
+    replace_worker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Lease nothing more; what runs may end."""
+
+
+Event: TypeAlias = CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    worker: int
+    num_cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillWorker:
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    worker: int
+    lease: int
+    evaluation: EvaluationId
+    case: CaseInfo
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`lease` says which worker's payload belongs to it; None where there is none."""
+
+    evaluation: EvaluationId
+    case: CaseInfo
+    outcome: Outcome
+    lease: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSplit:
+    evaluation: EvaluationId
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeath:
+    evaluation: EvaluationId
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishCheckpoint:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Workers do not start."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do."""
+
+
+Action: TypeAlias = (
+    StartWorker
+    | KillWorker
+    | Lease
+    | Record
+    | RecordSplit
+    | RecordDeath
+    | Admit
+    | Skip
+    | FinishCheckpoint
+    | Fail
+    | Done
+)

@@ -1,0 +1,59 @@
+"""What a watch is told, tells and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Outcome
+from lobench.hookspecs import EvaluationFinished
+
+__all__ = ["Ending", "Progress", "WatchOptions"]
+
+
+class Progress(Protocol):
+    """What a watch tells while it runs; the command line shows it."""
+
+    def say(self, line: str) -> None: ...
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
+
+    def admitted(self, checkpoint: Checkpoint) -> None: ...
+
+    def step(self, lease: int, step: int) -> None: ...
+
+    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """How a watch goes on and ends.
+
+    Attributes:
+      once: Evaluate what is there, then end.
+      until_step: End once a checkpoint of this outer step or a later one was evaluated.
+      idle_timeout: End after so many seconds without a new checkpoint.
+      experiment, trial, session: Columns of the ledger.
+    """
+
+    once: bool = False
+    until_step: int | None = None
+    idle_timeout: float | None = None
+    experiment: str = ""
+    trial: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a watch ended: outcomes counted over this call, whether it was interrupted, whether anything was there."""
+
+    outcomes: Mapping[Outcome, int]
+    interrupted: bool
+    num_checkpoints: int
+    behind: Mapping[str, int]

@@ -1,0 +1,77 @@
+"""Batches from Python iterators, chunk by chunk, for the compiled program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import IteratorDataset
+
+__all__ = ["ITERATOR_CHUNK", "Feed"]
+
+ITERATOR_CHUNK = 50  # inner steps whose batches travel together
+
+
+class Feed:
+    """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
+
+    Attributes:
+      eval_batches: By split, leaves [num_lanes, eval_batches, ...]; only splits that an iterator feeds.
+      example_chunk: Shapes of a training chunk, leaves [chunk, num_lanes, ...]; None where none is fed.
+    """
+
+    def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
+        self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
+        self.eval_batches: dict[str, PyTree] = {}
+        for split, dataset in datasets.items():
+            if isinstance(dataset, IteratorDataset):
+                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
+                self.eval_batches[split] = self._by_lane(rows, axis=0)
+        train = datasets["train"]
+        self.feeds_training = isinstance(train, IteratorDataset)
+        self._iterators: list[Iterator[PyTree]] = []
+        self._first: PyTree = None
+        if isinstance(train, IteratorDataset):
+            self._iterators = [iter(train.batches(seed)) for seed in block.seeds]
+            self._first = self._read()
+
+    @property
+    def example_chunk(self) -> PyTree:
+        return self._first
+
+    def next_chunk(self) -> PyTree:
+        """Returns the next batches, leaves [chunk, num_lanes, ...]; a short last chunk repeats its last batch."""
+        if not self.feeds_training:
+            return None
+        chunk, self._first = (self._first, None) if self._first is not None else (self._read(), None)
+        return chunk
+
+    def _read(self) -> PyTree:
+        wanted = min(ITERATOR_CHUNK, self._remaining)
+        self._remaining -= wanted
+        rows = [_take(iterator, wanted, "train", pad_to=ITERATOR_CHUNK) for iterator in self._iterators]
+        return self._by_lane(rows, axis=1)
+
+    def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
+        return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
+
+
+def _take(iterator: Iterator[PyTree], count: int, split: str, *, pad_to: int = 0) -> PyTree:
+    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused."""
+    batches = list(itertools.islice(iterator, count))
+    if len(batches) < count:
+        raise ConfigError(
+            f"the iterator of split {split!r} ended early",
+            got=f"{len(batches)} batches",
+            expected=f"{count} more",
+            next_step="yield at least num_inner_steps batches, for ever is best",
+        )
+    batches += [batches[-1]] * (pad_to - count)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
