@@ -1,5 +1,5 @@
 # Sourced by the scripts of this folder: makes or reuses .venv at the root of the checkout, with pip and nothing else.
-# Usage: . ci/setup.sh EXTRA...   (packages beyond the demonstration's, from ci/constraints.txt)
+# Usage: setup_extras=(PIP_ARGUMENTS...); . ci/setup.sh   (packages beyond the demonstration's)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -7,13 +7,14 @@ started=$SECONDS
 python=${PYTHON:-python3.11}
 command -v "$python" >/dev/null || python=python3
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lobench needs Python 3.11 or newer; set PYTHON" >&2; exit 2; }
-stamp=$(cat pyproject.toml plugins/*/pyproject.toml ci/constraints.txt ci/setup.sh | sha256sum | cut -c1-16)-$(echo "$root $*" | sha256sum | cut -c1-8)
-if [ "$(cat .venv/stamp 2>/dev/null || true)" != "$stamp" ]; then
+stamp_file=.venv/stamp-$(echo "$root ${setup_extras[*]}" | sha256sum | cut -c1-8)
+stamp=$(cat pyproject.toml plugins/*/pyproject.toml ci/constraints.txt ci/setup.sh | sha256sum | cut -c1-16)
+if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
   echo "== set-up: .venv with $("$python" --version), about two minutes the first time"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint ci/constraints.txt \
-    --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "$@"
-  echo "$stamp" > .venv/stamp
+    --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
+  echo "$stamp" > "$stamp_file"
 fi
 export PATH="$root/.venv/bin:$PATH"
 echo "== set-up took $((SECONDS - started)) s"
