@@ -7,13 +7,14 @@ started=$SECONDS
 python=${PYTHON:-python3.11}
 command -v "$python" >/dev/null || python=python3
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lobench needs Python 3.11 or newer; set PYTHON" >&2; exit 2; }
+# compat: a folder named lobench in the working directory (a store, say) must not hide the package.
 stamp_file=.venv/stamp-$(echo "$root ${setup_extras[*]}" | sha256sum | cut -c1-8)
 stamp=$(cat pyproject.toml plugins/*/pyproject.toml ci/constraints.txt ci/setup.sh | sha256sum | cut -c1-16)
 if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
   echo "== set-up: .venv with $("$python" --version), about two minutes the first time"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint ci/constraints.txt \
-    --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
+    --config-settings editable_mode=compat --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
   echo "$stamp" > "$stamp_file"
 fi
 export PATH="$root/.venv/bin:$PATH"

@@ -104,7 +104,7 @@ def main() -> int:
     compare += ["--lobench-checkpoint", str(run / "0"), "--lobench-store", str(compared), "-p", "no:cacheprovider"]
     compare += ["--no-header", "--no-summary"]
     print("+", *compare, flush=True)
-    subprocess.run(compare, check=True, cwd=run)
+    subprocess.run(compare, check=True, cwd=ROOT)
     is_good = print_table(finals(run / "lobench" / "demo"), finals(compared))
     print(f"\nTensorBoard: tensorboard --logdir {run / 'lobench' / 'demo' / 'tensorboard'}")
     print(f"results:     lobench results --store {run / 'lobench' / 'demo'}")
