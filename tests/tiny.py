@@ -97,7 +97,7 @@ def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
 def watch(run: Path, suite: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Runs a watch to its end."""
     command = watch_command(run, suite, *options)
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=run.parent)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=suite.parent)
 
 
 def results(store: Path, *options: str) -> list[dict[str, Any]]:

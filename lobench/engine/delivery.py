@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.engine.ledger import Ledger
@@ -21,8 +22,10 @@ __all__ = ["Deliverer", "notify"]
 _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
+_CLOSE_SECONDS = 2.0
 
 OnError = Callable[[str, BaseException], None]
+Wait = Callable[[threading.Event, float | None], bool]
 
 
 class Deliverer:
@@ -31,16 +34,22 @@ class Deliverer:
     Args:
       ledger: The chief's, which writes.
       sinks: By address (`NAME[:ARG]`), which also names the cursor.
-      on_error: Told a sink's address and exception, once for each change of the message.
-      wait: Sleeps, or returns early once something is new; a test passes its own.
+      on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
+      wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
     """
 
-    def __init__(self, ledger: Ledger, sinks: Mapping[str, ResultSink], on_error: OnError) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        sinks: Mapping[str, ResultSink],
+        on_error: OnError,
+        *,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
         self._ledger, self._on_error = ledger, on_error
-        self._acknowledged: queue.Queue[tuple[str, int]] = queue.Queue()
-        self._errors: queue.Queue[tuple[str, BaseException]] = queue.Queue()
+        self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._lanes = {
-            address: _Lane(address, sink, ledger.store, ledger.cursor(address), self._acknowledged, self._errors)
+            address: _Lane(address, sink, ledger.store, ledger.cursor(address), self._reports, wait)
             for address, sink in sinks.items()
         }
         for lane in self._lanes.values():
@@ -54,19 +63,28 @@ class Deliverer:
     def pump(self) -> None:
         """Writes how far the sinks came, and reports their errors; called by the chief."""
         newest: dict[str, int] = {}
-        while not self._acknowledged.empty():
-            address, sequence = self._acknowledged.get()
-            newest[address] = sequence
+        errors = []
+        while not self._reports.empty():
+            report = self._reports.get()
+            if report.error is None:
+                newest[report.address] = report.sequence
+            else:
+                errors.append((report.address, report.error))
         if newest:
             with self._ledger.transaction():
                 for address, sequence in newest.items():
                     self._ledger.advance(address, sequence)
-        while not self._errors.empty():
-            self._on_error(*self._errors.get())
+        for address, error in errors:
+            self._on_error(address, error)
 
     def flush(self, timeout: float) -> dict[str, int]:
-        """Waits until every sink has everything, at most `timeout` seconds; returns how much each one lacks."""
+        """Waits until every sink has everything, at most `timeout` seconds; returns how much each one lacks.
+
+        A sink that waits for its next attempt makes it now.
+        """
         last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
+        for lane in self._lanes.values():
+            lane.retry.set()
         self.wake()
         while True:
             self.pump()
@@ -77,8 +95,22 @@ class Deliverer:
             time.sleep(0.02)
 
     def close(self) -> None:
+        """Ends the threads and closes the sinks; one that hangs is left behind, and ends with the process."""
         for lane in self._lanes.values():
-            lane.stop()
+            lane.ask_to_stop()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for lane in self._lanes.values():
+            lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        self.pump()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """What a thread tells the chief: how far its sink came, or why it did not."""
+
+    address: str
+    sequence: int = 0
+    error: BaseException | None = None
 
 
 class _Lane:
@@ -90,48 +122,57 @@ class _Lane:
         sink: ResultSink,
         store: Path,
         sequence: int,
-        acknowledged: queue.Queue[tuple[str, int]],
-        errors: queue.Queue[tuple[str, BaseException]],
+        reports: queue.SimpleQueue[_Report],
+        wait: Wait,
     ) -> None:
         self._address, self._sink, self._store, self._sequence = address, sink, store, sequence
-        self._acknowledged, self._errors = acknowledged, errors
+        self._reports, self._wait = reports, wait
+        self._ledger: Ledger | None = None
         self._stopping = False
-        self.news = threading.Event()
+        # Two events, since news of the ledger must not cut the wait of a failing sink short.
+        self.news, self.retry = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         self._stopping = True
         self.news.set()
-        self.thread.join(timeout=2)
+        self.retry.set()
 
     def _run(self) -> None:
-        ledger = Ledger.open(self._store, read_only=True)
         backoff, last_error = 0.0, ""
         while not self._stopping:
             try:
-                idle = not self._deliver(ledger)
-                backoff, last_error = 0.0, ""
-            except Exception as error:  # noqa: BLE001  (a plugin boundary: reported with its address, tried again)
-                if str(error) != last_error:
-                    self._errors.put((self._address, error))
-                last_error = str(error)
-                backoff = min(max(2 * backoff, _FIRST_BACKOFF_SECONDS), _LONGEST_BACKOFF_SECONDS)
-                idle = True
-            if idle and not self._stopping:
-                self.news.wait(backoff or None)
-                if not backoff:
+                if not self._deliver():
+                    self._wait(self.news, None)
                     self.news.clear()
-        ledger.close()
-        self._sink.close()
+                backoff, last_error = 0.0, ""
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary; SystemExit would end the thread unseen)
+                if repr(error) != last_error:
+                    self._reports.put(_Report(address=self._address, error=error))
+                last_error = repr(error)
+                backoff = min(max(2 * backoff, _FIRST_BACKOFF_SECONDS), _LONGEST_BACKOFF_SECONDS)
+                self._wait(self.retry, backoff)
+                self.retry.clear()
+        self._release()
 
-    def _deliver(self, ledger: Ledger) -> bool:
-        deliveries = ledger.deliveries_after(self._sequence, _BATCH)
+    def _deliver(self) -> bool:
+        if self._ledger is None:
+            self._ledger = Ledger.open(self._store, read_only=True)
+        deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
         if not deliveries:
             return False
         self._sink.deliver(deliveries)
         self._sequence = deliveries[-1].sequence
-        self._acknowledged.put((self._address, self._sequence))
+        self._reports.put(_Report(address=self._address, sequence=self._sequence))
         return True
+
+    def _release(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+        try:
+            self._sink.close()
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
+            self._reports.put(_Report(address=self._address, error=error))
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:
@@ -139,5 +180,7 @@ def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) 
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
             implementation.function(**({"event": event} if implementation.argnames else {}))
-        except Exception as error:  # noqa: BLE001  (a plugin boundary)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: not even sys.exit() ends a run)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

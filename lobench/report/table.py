@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ def results_table(found: Sequence[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    # Where nobody looks at a terminal, no column is cut to fit one.
+    console = Console(width=None if sys.stdout.isatty() else 200)
     if not found:
         console.print("the store holds no evaluation yet")
         return
