@@ -78,9 +78,12 @@ class Deliverer:
             self._on_error(address, error)
 
     def flush(self, timeout: float) -> dict[str, int]:
-        """Waits until every sink has everything, at most `timeout` seconds; returns how much each one lacks.
+        """Waits until every sink has everything, at most `timeout` seconds.
 
         A sink that waits for its next attempt makes it now.
+
+        Returns:
+          How many deliveries a sink lacks, for those that lack any.
         """
         last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
         for lane in self._lanes.values():
@@ -88,10 +91,10 @@ class Deliverer:
         self.wake()
         while True:
             self.pump()
-            behind = {address: last - self._ledger.cursor(address) for address in self._lanes}
-            behind = {address: count for address, count in behind.items() if count > 0}
+            behind = [address for address in self._lanes if self._ledger.cursor(address) < last]
             if not behind or time.monotonic() > deadline:
-                return behind
+                lacking = self._ledger.num_deliveries_after
+                return {address: lacking(self._ledger.cursor(address)) for address in behind}
             time.sleep(0.02)
 
     def close(self) -> None:

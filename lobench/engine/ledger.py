@@ -305,6 +305,12 @@ class Ledger:
         with store_errors(self.store):
             return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()[0])
 
+    def num_deliveries_after(self, sequence: int) -> int:
+        """Counts what comes after a place; places have gaps, so that a difference of two says less."""
+        with store_errors(self.store):
+            query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"
+            return int(self._db.execute(query, (sequence,)).fetchone()[0])
+
     def cursor(self, sink: str) -> int:
         """Returns how far a sink has taken the deliveries; 0 for a new one."""
         with store_errors(self.store):

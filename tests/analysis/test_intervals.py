@@ -1,0 +1,99 @@
+"""The stratified t interval against scipy's one-sample and Welch intervals, and by its coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lobench import stratified_t_mean
+
+A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
+
+
+def test_one_case_is_students_interval() -> None:
+    known = stats.ttest_1samp(A, 0).confidence_interval(0.95)
+    found = stratified_t_mean([A])
+    assert (found.mean, found.lower, found.upper) == pytest.approx((2.0, known.low, known.high))
+    assert found.degrees == pytest.approx(3)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
+def test_two_ragged_cases_are_half_of_welchs_interval_of_the_sum(confidence: float) -> None:
+    welch = stats.ttest_ind(A, [-value for value in B], equal_var=False)
+    known = welch.confidence_interval(confidence)
+    found = stratified_t_mean([A, B], confidence)
+    assert (found.lower, found.upper) == pytest.approx((known.low / 2, known.high / 2))
+    assert found.degrees == pytest.approx(welch.df)
+    assert found.mean == pytest.approx((np.mean(A) + np.mean(B)) / 2)
+
+
+def test_known_answer_for_three_cases() -> None:
+    found = stratified_t_mean([[1, 3], [2, 4, 6], [5, 5]])
+    # Variances 2, 4, 0: parts 1/9, 4/27, 0; degrees (7/27)^2 / ((1/9)^2 / 1 + (4/27)^2 / 2) = 49/17.
+    half = stats.t.ppf(0.975, 49 / 17) * math.sqrt(7 / 27)
+    assert found.degrees == pytest.approx(49 / 17)
+    assert (found.mean, found.lower, found.upper) == pytest.approx((11 / 3, 11 / 3 - half, 11 / 3 + half))
+
+
+def test_it_covers_what_it_says() -> None:
+    """Ten cases of four seeds with unlike spreads; 2000 draws: 95% within three standard errors of the draw."""
+    draw = np.random.default_rng(0)
+    spreads = np.geomspace(0.1, 3, 10)[:, None]
+    covered = 0
+    for _ in range(2000):
+        found = stratified_t_mean((draw.standard_normal((10, 4)) * spreads).tolist())
+        covered += found.lower < 0 < found.upper
+    assert covered / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_tiny_losses_keep_their_degrees_of_freedom() -> None:
+    tiny = stratified_t_mean([[value * 1e-100 for value in case] for case in (A, B)])
+    assert tiny.degrees == pytest.approx(stratified_t_mean([A, B]).degrees)
+    assert tiny.lower < tiny.mean < tiny.upper
+
+
+def test_a_single_seed_leaves_the_mean_without_bounds() -> None:
+    found = stratified_t_mean([[1.0], [2.0, 4.0]])
+    assert found.mean == 2.0
+    assert math.isnan(found.lower) and math.isnan(found.upper) and math.isnan(found.degrees)
+
+
+def test_seeds_that_agree_leave_no_width() -> None:
+    found = stratified_t_mean([[1.0, 1.0], [3.0, 3.0, 3.0]])
+    assert (found.mean, found.lower, found.upper, found.degrees) == (2.0, 2.0, 2.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("bad", "mean"), [([math.nan, 1.0], math.nan), ([math.inf, 1.0], math.inf), ([math.inf, -math.inf], math.nan)]
+)
+def test_what_diverged_does_not_vanish(bad: list[float], mean: float) -> None:
+    found = stratified_t_mean([[1.0, 2.0], bad])
+    assert found.mean == pytest.approx(mean, nan_ok=True)
+    assert math.isnan(found.lower) and math.isnan(found.upper)
+
+
+@pytest.mark.parametrize(
+    ("cells", "confidence", "message"),
+    [([], 0.95, "at least one case"), ([[1.0, 2.0], []], 0.95, "a seed in each"), ([A], 1.0, "confidence is 1.0")],
+)
+def test_nothing_to_average(cells: list[list[float]], confidence: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stratified_t_mean(cells, confidence)
+
+
+@given(
+    st.lists(st.lists(st.floats(-100, 100), min_size=2, max_size=5), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_order_does_not_matter_and_a_shift_shifts(cells: list[list[float]], random: object) -> None:
+    shuffled = [random.sample(cell, len(cell)) for cell in random.sample(cells, len(cells))]  # type: ignore[attr-defined]
+    found, again = stratified_t_mean(cells), stratified_t_mean(shuffled)
+    assert again.mean == pytest.approx(found.mean, abs=1e-9)
+    assert (again.lower, again.upper) == pytest.approx((found.lower, found.upper), abs=1e-6)
+    moved = stratified_t_mean([[value + 7 for value in cell] for cell in cells])
+    assert (moved.lower, moved.upper) == pytest.approx((found.lower + 7, found.upper + 7), abs=1e-6)
