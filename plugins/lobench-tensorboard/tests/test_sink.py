@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -12,8 +13,9 @@ import pytest
 from lobench_tensorboard.sink import TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lobench import CaseInfo, Checkpoint, Curves, Outcome, SeedBlock
+from lobench import CaseInfo, Checkpoint, Curves, Outcome, PluginError, SeedBlock
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
+from lobench.testing.sinks import SinkContract, sample_deliveries
 
 
 def case(name: str) -> CaseInfo:
@@ -70,6 +72,19 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     return found
 
 
+class TestContract(SinkContract):
+    factory = "lobench_tensorboard.sink:TensorBoardSink"
+
+    def contents(self, store: Path) -> list[tuple[str, str, int]]:
+        """Every record of every run, and what TensorBoard makes of them."""
+        found: list[tuple[str, str, int]] = []
+        for folder in {file.parent for file in (store / "tensorboard").rglob("events.*")}:
+            run = str(folder.relative_to(store))
+            found += [(run, tag, step) for tag, step in written_scalars(folder)]
+            found += [(run, f"{tag} = {value}", step) for (tag, step), value in scalars(folder).items()]
+        return found
+
+
 def test_values_read_back_with_tensorboards_own_reader(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path))
     sink.deliver(deliveries(2, 2))
@@ -90,7 +105,7 @@ def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
         outcome=Outcome.PASSED,
         curves=curves(1.0, float("nan")),
     )
-    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path / "logs")))
+    sink = TensorBoardSink(SinkContext(store=tmp_path / "unused", argument=str(tmp_path / "logs")))
     sink.deliver([Delivery(sequence=1, event=event)])
     sink.close()
     found = scalars(tmp_path / "logs" / "generation_2")
@@ -98,46 +113,90 @@ def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
     assert found["s/c/diverged", 3] == 1
 
 
-DELIVER = """
-import os, signal, sys
+# Forks one child for each place to be killed at: (place, 1 to flush first, so that the record is whole on the disk).
+KILLS = """
+import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from test_sink import deliveries, SinkContext, TensorBoardSink
 import lobench_tensorboard.sink as module
-left = int(sys.argv[3])
-class Writer(module.Writer):
-    def add_scalar(self, *arguments):
-        global left
-        super().add_scalar(*arguments)
-        left -= 1
-        if left == 0:
-            if int(sys.argv[4]):
-                self.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-module.Writer = Writer
-sink = TensorBoardSink(SinkContext(store=Path(sys.argv[2])))
-everything = deliveries(2, 2)
-for start in range(0, len(everything), 2):
-    sink.deliver(everything[start:start + 2])
-sink.close()
+def run(store, place, flushed):
+    class Writer(module.Writer):
+        left = place
+        def add_scalar(self, *arguments):
+            super().add_scalar(*arguments)
+            Writer.left -= 1
+            if Writer.left == 0:
+                if flushed:
+                    self.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+    module.Writer = Writer
+    sink = TensorBoardSink(SinkContext(store=store))
+    everything = deliveries(2, 2)
+    for start in range(0, len(everything), 2):
+        sink.deliver(everything[start:start + 2])
+    sink.close()
+for store, kills in json.loads(sys.argv[2]).items():
+    for place, flushed in kills:
+        child = os.fork()
+        if child == 0:
+            run(Path(store), place, flushed)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, (store, place)
 """
 
 
-@pytest.mark.parametrize("flushed", [0, 1])
-def test_killed_anywhere_each_scalar_is_there_once(tmp_path: Path, flushed: int) -> None:
-    here = str(Path(__file__).parent)
-    for kill_after in (1, 3, 6, 2):
-        arguments = [sys.executable, "-c", DELIVER, here, str(tmp_path), str(kill_after), str(flushed)]
-        assert subprocess.run(arguments, capture_output=True, check=False).returncode == -9
-    sink = TensorBoardSink(SinkContext(store=tmp_path))
-    sink.deliver(deliveries(2, 2))
-    sink.close()
-    counts = Counter(written_scalars(tmp_path / "tensorboard"))
+def test_killed_at_any_scalar_each_is_there_once(tmp_path: Path) -> None:
     reference = TensorBoardSink(SinkContext(store=tmp_path / "reference"))
     reference.deliver(deliveries(2, 2))
     reference.close()
-    assert counts == Counter(written_scalars(tmp_path / "reference" / "tensorboard"))
-    assert set(counts.values()) == {1}
+    expected = Counter(written_scalars(tmp_path / "reference" / "tensorboard"))
+    assert set(expected.values()) == {1}
+    plan: dict[str, list[tuple[int, int]]] = {}
+    for flushed in (0, 1):
+        for place in range(1, len(expected) + 1):
+            plan[str(tmp_path / f"once_{place}_{flushed}")] = [(place, flushed)]
+    plan[str(tmp_path / "often")] = [(1, 0), (3, 1), (2, 0), (1, 1), (1, 1), (4, 0), (2, 1)]
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", KILLS, here, json.dumps(plan)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for store in plan:
+        sink = TensorBoardSink(SinkContext(store=Path(store)))
+        sink.deliver(deliveries(2, 2))
+        sink.close()
+        assert Counter(written_scalars(Path(store) / "tensorboard")) == expected, store
+    often = tmp_path / "often" / "tensorboard"
+    assert scalars(often) == scalars(tmp_path / "reference" / "tensorboard")
+
+
+FULL_DISK = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_sink import deliveries, SinkContext, TensorBoardSink
+sink = TensorBoardSink(SinkContext(store=Path(sys.argv[2])))
+everything = deliveries(2, 2)
+sink.deliver(everything[:1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+try:
+    sink.deliver(everything)
+except OSError:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    sink.deliver(everything)
+    sink.close()
+    print("recovered")
+"""
+
+
+def test_what_a_full_disk_swallowed_is_written_at_the_next_attempt(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(Path(__file__).parent), str(tmp_path / "full")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "recovered\n", done.stderr
+    reference = TensorBoardSink(SinkContext(store=tmp_path / "reference"))
+    reference.deliver(deliveries(2, 2))
+    reference.close()
+    expected = Counter(written_scalars(tmp_path / "reference" / "tensorboard"))
+    assert Counter(written_scalars(tmp_path / "full" / "tensorboard")) == expected
 
 
 def test_a_truncated_record_does_not_hide_what_comes_later(tmp_path: Path) -> None:
@@ -152,3 +211,66 @@ def test_a_truncated_record_does_not_hide_what_comes_later(tmp_path: Path) -> No
     again.close()
     assert set(Counter(written_scalars(tmp_path / "tensorboard")).values()) == {1}
     assert scalars(tmp_path / "tensorboard")["s/c1/train/loss", 10] == 2.5
+
+
+def test_a_case_of_several_blocks_waits_for_all_its_seeds(tmp_path: Path) -> None:
+    first, *_, finished = sample_deliveries(1)[1:]
+    tag = ("suite/blocks/train/loss", 0)
+    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
+    sink.deliver([first])
+    assert list(tmp_path.iterdir()) == []
+    sink.deliver([finished])
+    sink.close()
+    # The only checkpoint is the last one of the samples, which is of generation 1.
+    assert scalars(tmp_path / "generation_1")[tag] == 5.0
+
+
+def test_what_a_finished_checkpoint_says_of_its_suite(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
+    sink.deliver(sample_deliveries(2)[:6])
+    sink.close()
+    of_suite = {tag: value for (tag, _), value in scalars(tmp_path).items() if tag.startswith("suite/outcomes/")}
+    assert of_suite == {"suite/outcomes/error": 1, "suite/outcomes/failed": 0, "suite/outcomes/passed": 4}
+    found = scalars(tmp_path)
+    assert (found["suite/diverged", 0], found["suite/not_evaluated", 0]) == (1, 1)
+    assert np.isnan(found["suite/mean/train/loss", 0])
+    assert ("suite/mean/train/loss_lower", 0) not in found
+    assert ("suite/breaks/train/loss", 0) not in found
+
+
+def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
+    for place, (run, generation) in enumerate([("", 0), ("", 3), ("sgd/../b", 0), ("sgd/../b", 3)]):
+        checkpoint = Checkpoint(uri="c", sha256=str(place), outer_step=1, generation=generation, run=run)
+        event = EvaluationFinished(
+            checkpoint=checkpoint,
+            case=case("c"),
+            seed_block=SeedBlock(start=0, size=2),
+            outcome=Outcome.PASSED,
+            curves=curves(float(place), float(place)),
+        )
+        sink.deliver([Delivery(sequence=place + 1, event=event)])
+    sink.close()
+    folders = [".", "generation_3", "sgd%2F..%2Fb", "sgd%2F..%2Fb/generation_3"]
+    assert [scalars(tmp_path / folder)["s/c/train/loss", 1] for folder in folders] == [0, 1, 2, 3]
+
+
+def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
+    for place, value in enumerate((1.0, 2.0)):
+        event = EvaluationFinished(
+            checkpoint=Checkpoint(uri=f"c{place}", sha256=str(place), outer_step=7),
+            case=case("c"),
+            seed_block=SeedBlock(start=0, size=2),
+            outcome=Outcome.PASSED,
+            curves=curves(value, value),
+        )
+        sink.deliver([Delivery(sequence=place + 1, event=event)])
+    sink.close()
+    assert scalars(tmp_path)["s/c/train/loss", 7] == 1.0
+    assert set(Counter(written_scalars(tmp_path)).values()) == {1}
+
+
+def test_a_remote_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="must be a local one; got gs://bucket/logs"):
+        TensorBoardSink(SinkContext(store=tmp_path, argument="gs://bucket/logs"))

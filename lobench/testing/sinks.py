@@ -1,0 +1,187 @@
+"""The contract of result sinks, as tests: a plugin's test module subclasses `SinkContract` and says how to read back.
+
+    class TestMySink(SinkContract):
+        factory = "mypackage.sinks:MySink"
+
+        def contents(self, store):
+            return [json.loads(line) for line in (store / "results.jsonl").read_text().splitlines()]
+
+Run as a program (`python -m lobench.testing.sinks FACTORY STORE ARGUMENT COUNT`) it delivers and then kills itself: so
+the contract has a sink die between a delivery and its acknowledgement.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import signal
+import subprocess
+import sys
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Curves, Outcome
+from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
+
+__all__ = ["SinkContract", "sample_deliveries"]
+
+_NAN = math.nan
+
+
+def sample_deliveries(num_checkpoints: int = 3) -> list[Delivery]:
+    """Returns deliveries in ledger order, with all that a sink may meet.
+
+    Each checkpoint has a case in one block, one in two blocks, one of which a seed diverged (NaN), and one that ended
+    in an error without curves. The last checkpoint is of a population's generation 1.
+    """
+    events: list[EvaluationFinished | CheckpointFinished] = []
+    for index in range(num_checkpoints):
+        last = index == num_checkpoints - 1
+        checkpoint = Checkpoint(
+            uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+last
+        )
+        evaluations = (
+            _evaluation(checkpoint, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
+            _evaluation(checkpoint, "blocks", SeedBlock(start=0, size=2), (4.0, 5.0), num_seeds=3),
+            _evaluation(checkpoint, "blocks", SeedBlock(start=2, size=1), (6.0,), num_seeds=3),
+            _evaluation(checkpoint, "diverges", SeedBlock(start=0, size=2), (3.0, _NAN), num_seeds=2),
+            _evaluation(checkpoint, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
+        )
+        events += [*evaluations, CheckpointFinished(checkpoint=checkpoint, evaluations=evaluations)]
+    return [Delivery(sequence=place, event=event) for place, event in enumerate(events, start=1)]
+
+
+def _evaluation(
+    checkpoint: Checkpoint, name: str, block: SeedBlock, finals: tuple[float, ...], *, num_seeds: int
+) -> EvaluationFinished:
+    case = CaseInfo(
+        identity=name,
+        optimizer_hash="optimizer",
+        suite="suite",
+        name=name,
+        node_id=f"suite/test_suite.py::test[{name}]",
+        num_inner_steps=4,
+        num_seeds=num_seeds,
+        seed_block=2,
+    )
+    if not finals:
+        return EvaluationFinished(
+            checkpoint=checkpoint, case=case, seed_block=block, outcome=Outcome.ERROR, message="it broke"
+        )
+    rows: np.ndarray[Any, Any] = np.asarray([(9.0, 8.0, final) for final in finals], np.float32)
+    curves = Curves(
+        seeds=tuple(block.seeds),
+        metrics={"train/loss": memoryview(rows.data), "test/loss": memoryview((rows + np.float32(1)).data)},
+        eval_steps=(0, 2, 4),
+        diverged_at=tuple(3 if math.isnan(final) else -1 for final in finals),
+        wall_seconds=0.5,
+        num_params=7,
+    )
+    return EvaluationFinished(checkpoint=checkpoint, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
+
+
+class SinkContract:
+    """Tests that every result sink must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the sink's declaration.
+      argument: What a user would write after `NAME:`.
+    """
+
+    factory: ClassVar[str]
+    argument: ClassVar[str] = ""
+
+    @abstractmethod
+    def contents(self, store: Path) -> Iterable[object]:
+        """Returns what a reader of the sink's output finds, each thing as often as it is there, without times.
+
+        Things are compared by their `repr`, whatever their order, so that NaN equals NaN.
+        """
+
+    def open(self, store: Path) -> ResultSink:
+        """Makes a sink whose store is `store`."""
+        return _open(self.factory, store, self.argument)
+
+    def found(self, store: Path) -> Counter[str]:
+        return Counter(repr(thing) for thing in self.contents(store))
+
+    def expected(self, store: Path, deliveries: list[Delivery]) -> Counter[str]:
+        """Returns what is there after one sink took `deliveries` at once, undisturbed."""
+        sink = self.open(store)
+        sink.deliver(deliveries)
+        sink.close()
+        return self.found(store)
+
+    def test_something_is_there(self, tmp_path: Path) -> None:
+        assert self.expected(tmp_path, sample_deliveries()), "contents() finds nothing after a delivery"
+
+    def test_a_sink_that_got_nothing_can_be_closed(self, tmp_path: Path) -> None:
+        self.open(tmp_path).close()
+        sink = self.open(tmp_path)
+        sink.deliver([])
+        sink.close()
+
+    def test_delivering_twice_equals_once(self, tmp_path: Path) -> None:
+        deliveries = sample_deliveries()
+        sink = self.open(tmp_path / "twice")
+        sink.deliver(deliveries)
+        sink.deliver(deliveries)
+        sink.close()
+        assert self.found(tmp_path / "twice") == self.expected(tmp_path / "once", deliveries)
+
+    @pytest.mark.parametrize("size", [1, 2, 5, 7])
+    def test_any_split_into_batches_gives_the_same(self, tmp_path: Path, size: int) -> None:
+        deliveries = sample_deliveries()
+        sink = self.open(tmp_path / "split")
+        for start in range(0, len(deliveries), size):
+            sink.deliver(deliveries[start : start + size])
+        sink.close()
+        assert self.found(tmp_path / "split") == self.expected(tmp_path / "once", deliveries)
+
+    def test_opened_again_at_any_place_it_goes_on(self, tmp_path: Path) -> None:
+        """A restart delivers from the last acknowledged place, which may lie well before what the sink has."""
+        deliveries = sample_deliveries()
+        for end in range(1, len(deliveries) + 1):
+            sink = self.open(tmp_path / "again")
+            sink.deliver(deliveries[max(0, end - 3) : end])
+            sink.close()
+        assert self.found(tmp_path / "again") == self.expected(tmp_path / "once", deliveries)
+
+    @pytest.mark.parametrize("count", [1, 8])
+    def test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again(self, tmp_path: Path, count: int) -> None:
+        deliveries = sample_deliveries()
+        store = tmp_path / "killed"
+        command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, str(count)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        # Durable when deliver() returns, without a close.
+        assert self.found(store) == self.expected(tmp_path / "first", deliveries[:count])
+        assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
+
+
+def _open(factory: str, store: Path, argument: str) -> ResultSink:
+    store.mkdir(parents=True, exist_ok=True)
+    module, _, attribute = factory.partition(":")
+    sink: ResultSink = getattr(importlib.import_module(module), attribute)(
+        SinkContext(store=store, argument=argument, name="contract")
+    )
+    return sink
+
+
+def _deliver_and_die(factory: str, store: str, argument: str, count: str) -> None:
+    _open(factory, Path(store), argument).deliver(sample_deliveries()[: int(count)])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _deliver_and_die(*sys.argv[1:])
