@@ -9,6 +9,7 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +42,6 @@ from lobench.core.schedule_events import (
     WorkerDied,
     WorkerReady,
 )
-from lobench.core.schedule_queue import Entry, Rank, WorkQueue
 
 __all__ = [
     "Action",
@@ -73,7 +73,7 @@ __all__ = [
 
 _MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
 _MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
-_NEARLY = 0.5  # of the longest: as long as that, a case that the worker has compiled goes first
+_AFFINITY_WINDOW = 16  # how far down the queue a case is looked for that the worker has compiled
 
 
 @dataclass(slots=True)
@@ -87,20 +87,10 @@ class _Worker:
 @dataclass(slots=True)
 class _Leased:
     lease: int
-    entry: Entry
-    since: float
-
-    @property
-    def evaluation(self) -> EvaluationId:
-        return self.entry.evaluation
-
-    @property
-    def case(self) -> CaseInfo:
-        return self.entry.case
-
-    @property
-    def deadline(self) -> float:
-        return self.since + self.case.timeout_seconds
+    evaluation: EvaluationId
+    case: CaseInfo
+    deadline: float
+    priority: tuple[float, ...]
 
 
 class Schedule:
@@ -126,7 +116,7 @@ class Schedule:
         self._waiting: list[int] = []
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
-        self._queue = WorkQueue()
+        self._queue: list[tuple[tuple[float, ...], EvaluationId, CaseInfo]] = []
         self._workers: dict[int, _Worker] = {}
         self._next_worker = self._next_lease = 0
         self._failed_starts = 0
@@ -204,12 +194,11 @@ class Schedule:
                 self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.key, half), case)
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
-            cores = self._cores_of(case)
-            rank = Rank(1, position, -cores, -self._estimate(evaluation, case))
-            self._queue.push(cores, Entry(rank, evaluation, case))
+            priority = (1.0, float(position), -self._estimate(evaluation, case))
+            heapq.heappush(self._queue, (priority, evaluation, case))
 
     def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
-        """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
+        """Seconds, from recorded durations; without one, a guess in which only the order matters."""
         guess = 1e-3 * case.num_inner_steps * evaluation.block.size
         return self._durations.get(case.key, guess)
 
@@ -222,31 +211,22 @@ class Schedule:
         self._outstanding.pop(sha256, None)
 
     def _admit(self) -> None:
-        """Asks the policy, and sees to it that the newest checkpoint, which may be the last, is never skipped."""
+        """Asks the policy; positions below the newest may only be skipped, the newest may also be the last of all."""
         if not self._waiting or self._draining:
             return
+        ready = [worker for worker in self._workers.values() if worker.ready and worker.lease is None]
+        idle = bool(ready) and not self._queue
         self._waiting.sort()
-        newest = self._waiting[-1]
-        run, skip = self._policy.admit(tuple(self._waiting), idle=self._is_idle(), last=self._ended)
-        for position in skip:
-            if position != max(self._checkpoints):
-                self._waiting.remove(position)
-                self._admissions[position] = "skipped"
-                self._actions.append(Skip(position))
-        for position in run:
+        run, skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self._ended)
+        for position in (*skip, *run):
             self._waiting.remove(position)
+        for position in skip:
+            self._admissions[position] = "skipped"
+            self._actions.append(Skip(position))
+        for position in run:
             self._admissions[position] = "admitted"
             self._actions.append(Admit(position))
             self._open_position(position)
-
-    def _is_idle(self) -> bool:
-        """Whether nothing is queued and a worker is free, or could be started: none may be left after a deadline."""
-        if self._queue:
-            return False
-        if any(worker.ready and worker.lease is None for worker in self._workers.values()):
-            return True
-        least = min((self._cores_of(case) for case in self._cases or ()), default=self._max_cores + 1)
-        return self._free_cores() >= least
 
     # Workers.
 
@@ -278,8 +258,7 @@ class Schedule:
             self._record(leased, Outcome.POISONED, None, text)
         else:
             # First in the queue: the rest must not wait for a retry at the very end.
-            retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
-            self._queue.push(self._cores_of(leased.case), retry)
+            heapq.heappush(self._queue, ((0.0, *leased.priority[1:]), leased.evaluation, leased.case))
 
     def _finish(self, event: Finished) -> None:
         self._now = event.now
@@ -294,8 +273,6 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
-            if event.outcome in (Outcome.PASSED, Outcome.FAILED):
-                self._durations[leased.case.key] = event.now - leased.since
             self._record(leased, event.outcome, event.lease, event.message)
 
     def _may_split(self, leased: _Leased) -> bool:
@@ -308,7 +285,7 @@ class Schedule:
         self._actions.append(RecordSplit(evaluation))
         outstanding = self._outstanding[evaluation.sha256]
         outstanding.discard(evaluation)
-        self._queue_block(outstanding, leased.entry.rank.position, evaluation, leased.case)
+        self._queue_block(outstanding, int(leased.priority[1]), evaluation, leased.case)
 
     def _tick(self, now: float) -> None:
         self._now = now
@@ -316,7 +293,6 @@ class Schedule:
             leased = worker.lease
             if leased is not None and now > leased.deadline:
                 self._kill(number, "deadline")
-                self._durations[leased.case.key] = leased.case.timeout_seconds
                 text = f"ran longer than {leased.case.timeout_seconds:g} s"
                 self._record(leased, Outcome.TIMEOUT, None, text)
 
@@ -339,76 +315,65 @@ class Schedule:
         return self._max_cores - sum(worker.num_cpus for worker in self._workers.values())
 
     def _place(self) -> None:
-        """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
         if self._draining or (self._ended and not self._queue and not self._waiting):
             return
-        sized: list[int] = []
-        while sizes := [cores for cores in self._queue.sizes() if cores not in sized]:
-            cores = sizes[0]
-            if fitting := self._idle_of(cores):
-                self._lease_one(cores, fitting)
-            elif self._make_room(cores, may_kill=not sized):
-                sized.append(cores)
-            else:
-                break
+        while self._queue and self._lease_one():
+            pass
+        if self._queue:
+            self._make_room(self._cores_of(self._queue[0][2]))
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
         while self._cases is None and self._checkpoints and self._free_cores() > 0:
             self._start(1)
 
-    def _idle_of(self, cores: int) -> list[int]:
-        return [
-            number
-            for number, worker in self._workers.items()
-            if worker.ready and worker.lease is None and worker.num_cpus == cores
-        ]
-
-    def _lease_one(self, cores: int, fitting: Sequence[int]) -> None:
-        number = fitting[0]
-
-        def choose(entries: Sequence[Entry]) -> int:
-            nonlocal number
-            number, index = self._best_pair(fitting, entries)
-            return index
-
-        entry = self._queue.take(cores, choose)
-        leased = self._workers[number].lease = _Leased(self._next_lease, entry, self._now)
+    def _lease_one(self) -> bool:
+        """Leases the first evaluation that an idle worker fits; nothing overtakes one that waits for room."""
+        head_cores = self._cores_of(self._queue[0][2])
+        idle = {number: worker for number, worker in self._workers.items() if worker.ready and worker.lease is None}
+        fitting = [number for number in idle if idle[number].num_cpus == head_cores]
+        if not fitting:
+            return False
+        window = heapq.nsmallest(_AFFINITY_WINDOW, self._queue)
+        group = window[0][0][:2]
+        same = [entry for entry in window if entry[0][:2] == group and self._cores_of(entry[2]) == head_cores]
+        number, entry = self._best_pair(fitting, same)
+        if entry == self._queue[0]:
+            heapq.heappop(self._queue)
+        else:
+            self._queue.remove(entry)
+            heapq.heapify(self._queue)
+        priority, evaluation, case = entry
+        leased = _Leased(self._next_lease, evaluation, case, self._now + case.timeout_seconds, priority)
         self._next_lease += 1
-        self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
+        self._workers[number].lease = leased
+        self._actions.append(Lease(number, leased.lease, evaluation, case, leased.deadline))
+        return True
 
-    def _best_pair(self, fitting: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int]:
+    def _best_pair(
+        self, fitting: Sequence[int], entries: Sequence[tuple[tuple[float, ...], EvaluationId, CaseInfo]]
+    ) -> tuple[int, tuple[tuple[float, ...], EvaluationId, CaseInfo]]:
         """Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more."""
-        head = entries[0].rank
-        for index, (rank, _, case) in enumerate(entries):
-            if rank[:2] != head[:2] or rank.shortness > _NEARLY * head.shortness:
+        longest = -entries[0][0][2]
+        for entry in entries:
+            if -entry[0][2] < 0.5 * longest:
                 break
             for number in fitting:
-                if case.key in self._workers[number].compiled:
-                    return number, index
-        return min(fitting, key=lambda number: len(self._workers[number].compiled)), 0
+                if entry[2].key in self._workers[number].compiled:
+                    return number, entry
+        return min(fitting, key=lambda number: len(self._workers[number].compiled)), entries[0]
 
-    def _make_room(self, cores: int, *, may_kill: bool) -> bool:
-        """Starts workers of a size, ending idle ones of other sizes where that makes the room.
-
-        Returns:
-          Whether there is a worker of that size, so that what waits for one will be served.
-        """
-        starting = sum(worker.num_cpus == cores and not worker.ready for worker in self._workers.values())
-        for _ in range(self._queue.count(cores) - starting):
-            if may_kill:
-                self._end_idle(cores)
-            if self._free_cores() < cores:
-                break
-            self._start(cores)
-        return any(worker.num_cpus == cores for worker in self._workers.values())
-
-    def _end_idle(self, cores: int) -> None:
-        idle = [number for number, w in self._workers.items() if w.lease is None and w.num_cpus != cores]
-        if self._free_cores() + sum(self._workers[number].num_cpus for number in idle) < cores:
+    def _make_room(self, cores: int) -> None:
+        """Starts a worker of that size where the cores are there, or idle workers of other sizes can be ended."""
+        if any(worker.num_cpus == cores and not worker.ready for worker in self._workers.values()):
             return
-        for number in idle:
+        for number, worker in list(self._workers.items()):
             if self._free_cores() >= cores:
                 break
-            self._kill(number, "another size is needed")
+            if worker.lease is None and worker.num_cpus != cores:
+                self._kill(number, "another size is needed")
+        waiting = len(self._queue)
+        while waiting > 0 and self._free_cores() >= cores:
+            self._start(cores)
+            waiting -= 1
 
     def _start(self, cores: int) -> None:
         self._workers[self._next_worker] = _Worker(num_cpus=cores)
