@@ -9,9 +9,8 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 
 from __future__ import annotations
 
-import heapq
+import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
@@ -42,6 +41,8 @@ from lobench.core.schedule_events import (
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.schedule_queue import Entry, Rank, WorkQueue
+from lobench.core.schedule_workers import Leased, Workers
 
 __all__ = [
     "Action",
@@ -73,24 +74,6 @@ __all__ = [
 
 _MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
 _MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
-_AFFINITY_WINDOW = 16  # how far down the queue a case is looked for that the worker has compiled
-
-
-@dataclass(slots=True)
-class _Worker:
-    num_cpus: int
-    ready: bool = False
-    lease: _Leased | None = None
-    compiled: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Leased:
-    lease: int
-    evaluation: EvaluationId
-    case: CaseInfo
-    deadline: float
-    priority: tuple[float, ...]
 
 
 class Schedule:
@@ -104,7 +87,7 @@ class Schedule:
 
     def __init__(self, max_cores: int, policy: Policy, history: History | None = None) -> None:
         history = history or History()
-        self._max_cores, self._policy = max_cores, policy
+        self._policy, self._workers = policy, Workers(max_cores)
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
@@ -114,11 +97,11 @@ class Schedule:
         self._cases: tuple[CaseInfo, ...] | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._waiting: list[int] = []
+        self._newest = -1
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
-        self._queue: list[tuple[tuple[float, ...], EvaluationId, CaseInfo]] = []
-        self._workers: dict[int, _Worker] = {}
-        self._next_worker = self._next_lease = 0
+        self._queue = WorkQueue()
+        self._next_lease = 0
         self._failed_starts = 0
         self._now = 0.0
         self._ended = self._draining = self._done = False
@@ -162,12 +145,13 @@ class Schedule:
         if position in self._checkpoints:
             return
         self._checkpoints[position] = checkpoint
+        self._newest = max(self._newest, position)
         if position in self._finished or self._admissions.get(position) == "skipped":
             return
         if self._admissions.get(position) == "admitted":
             self._open_position(position)
         else:
-            self._waiting.append(position)
+            bisect.insort(self._waiting, position)
 
     def _open_position(self, position: int) -> None:
         sha256 = self._checkpoints[position].sha256
@@ -194,11 +178,12 @@ class Schedule:
                 self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.key, half), case)
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
-            priority = (1.0, float(position), -self._estimate(evaluation, case))
-            heapq.heappush(self._queue, (priority, evaluation, case))
+            cores = self._cores_of(case)
+            rank = Rank(1, position, -cores, -self._estimate(evaluation, case))
+            self._queue.push(cores, Entry(rank, evaluation, case))
 
     def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
-        """Seconds, from recorded durations; without one, a guess in which only the order matters."""
+        """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
         guess = 1e-3 * case.num_inner_steps * evaluation.block.size
         return self._durations.get(case.key, guess)
 
@@ -211,34 +196,43 @@ class Schedule:
         self._outstanding.pop(sha256, None)
 
     def _admit(self) -> None:
-        """Asks the policy; positions below the newest may only be skipped, the newest may also be the last of all."""
+        """Asks the policy. Whatever it says, the newest is not skipped, and is run where it is the last of all."""
         if not self._waiting or self._draining:
             return
-        ready = [worker for worker in self._workers.values() if worker.ready and worker.lease is None]
-        idle = bool(ready) and not self._queue
-        self._waiting.sort()
-        run, skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self._ended)
-        for position in (*skip, *run):
-            self._waiting.remove(position)
+        run, skip = self._policy.admit(tuple(self._waiting), idle=self._is_idle(), last=self._ended)
+        if self._newest in skip:
+            skip = [position for position in skip if position != self._newest]
+            run = [*run, self._newest] if self._ended else run
         for position in skip:
+            self._waiting.remove(position)
             self._admissions[position] = "skipped"
             self._actions.append(Skip(position))
         for position in run:
+            self._waiting.remove(position)
             self._admissions[position] = "admitted"
             self._actions.append(Admit(position))
             self._open_position(position)
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is queued and a worker is free, or could be started: after a deadline there may be none."""
+        if self._queue:
+            return False
+        if self._workers.idle():
+            return True
+        return bool(self._cases) and self._workers.free_cores() >= min(map(self._cores_of, self._cases or ()))
 
     # Workers.
 
     def _ready(self, worker: int, now: float) -> None:
         self._now = now
-        if worker in self._workers:
-            self._workers[worker].ready = True
-            self._failed_starts = 0
+        self._failed_starts = 0  # also for one that was ended meanwhile: workers do start
+        started = self._workers.get(worker)
+        if started is not None:
+            started.ready = True
 
     def _died(self, worker: int, now: float, message: str) -> None:
         self._now = now
-        lost = self._workers.pop(worker, None)
+        lost = self._workers.remove(worker)
         if lost is None:
             return
         if not lost.ready:
@@ -258,7 +252,8 @@ class Schedule:
             self._record(leased, Outcome.POISONED, None, text)
         else:
             # First in the queue: the rest must not wait for a retry at the very end.
-            heapq.heappush(self._queue, ((0.0, *leased.priority[1:]), leased.evaluation, leased.case))
+            retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
+            self._queue.push(self._cores_of(leased.case), retry)
 
     def _finish(self, event: Finished) -> None:
         self._now = event.now
@@ -273,118 +268,101 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
+            if event.outcome in (Outcome.PASSED, Outcome.FAILED):
+                self._durations[leased.case.key] = event.now - leased.since
             self._record(leased, event.outcome, event.lease, event.message)
 
-    def _may_split(self, leased: _Leased) -> bool:
+    def _may_split(self, leased: Leased) -> bool:
         """A whole block is halved once; a half is not halved again."""
         return leased.evaluation.block.size > 1 and leased.evaluation.block in leased.case.blocks()
 
-    def _split(self, leased: _Leased) -> None:
+    def _split(self, leased: Leased) -> None:
         evaluation = leased.evaluation
         self._splits.add(evaluation)
         self._actions.append(RecordSplit(evaluation))
         outstanding = self._outstanding[evaluation.sha256]
         outstanding.discard(evaluation)
-        self._queue_block(outstanding, int(leased.priority[1]), evaluation, leased.case)
+        self._queue_block(outstanding, leased.entry.rank.position, evaluation, leased.case)
 
     def _tick(self, now: float) -> None:
         self._now = now
-        for number, worker in list(self._workers.items()):
-            leased = worker.lease
-            if leased is not None and now > leased.deadline:
+        for number, _, leased in self._workers.busy():
+            if now > leased.deadline:
                 self._kill(number, "deadline")
+                self._durations[leased.case.key] = leased.case.timeout_seconds
                 text = f"ran longer than {leased.case.timeout_seconds:g} s"
                 self._record(leased, Outcome.TIMEOUT, None, text)
 
-    def _record(self, leased: _Leased, outcome: Outcome, lease: int | None, message: str) -> None:
+    def _record(self, leased: Leased, outcome: Outcome, lease: int | None, message: str) -> None:
         self._recorded.add(leased.evaluation)
         self._actions.append(Record(leased.evaluation, leased.case, outcome, lease, message))
         self._outstanding[leased.evaluation.sha256].discard(leased.evaluation)
         self._finish_if_complete(leased.evaluation.sha256)
 
     def _kill(self, worker: int, reason: str) -> None:
-        del self._workers[worker]
+        self._workers.remove(worker)
         self._actions.append(KillWorker(worker, reason))
 
     # Placing work.
 
     def _cores_of(self, case: CaseInfo) -> int:
-        return min(case.num_cpus, self._max_cores)
-
-    def _free_cores(self) -> int:
-        return self._max_cores - sum(worker.num_cpus for worker in self._workers.values())
+        return min(case.num_cpus, self._workers.max_cores)
 
     def _place(self) -> None:
-        if self._draining or (self._ended and not self._queue and not self._waiting):
+        """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
+        if self._draining or self._is_complete():
             return
-        while self._queue and self._lease_one():
-            pass
-        if self._queue:
-            self._make_room(self._cores_of(self._queue[0][2]))
+        sized: list[int] = []
+        while sizes := [cores for cores in self._queue.sizes() if cores not in sized]:
+            cores = sizes[0]
+            if fitting := self._workers.idle(cores):
+                self._lease_one(cores, fitting)
+            elif self._make_room(cores, may_kill=not sized):
+                sized.append(cores)
+            else:
+                break
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
-        while self._cases is None and self._checkpoints and self._free_cores() > 0:
+        while self._cases is None and self._checkpoints and self._workers.free_cores() > 0:
             self._start(1)
 
-    def _lease_one(self) -> bool:
-        """Leases the first evaluation that an idle worker fits; nothing overtakes one that waits for room."""
-        head_cores = self._cores_of(self._queue[0][2])
-        idle = {number: worker for number, worker in self._workers.items() if worker.ready and worker.lease is None}
-        fitting = [number for number in idle if idle[number].num_cpus == head_cores]
-        if not fitting:
-            return False
-        window = heapq.nsmallest(_AFFINITY_WINDOW, self._queue)
-        group = window[0][0][:2]
-        same = [entry for entry in window if entry[0][:2] == group and self._cores_of(entry[2]) == head_cores]
-        number, entry = self._best_pair(fitting, same)
-        if entry == self._queue[0]:
-            heapq.heappop(self._queue)
-        else:
-            self._queue.remove(entry)
-            heapq.heapify(self._queue)
-        priority, evaluation, case = entry
-        leased = _Leased(self._next_lease, evaluation, case, self._now + case.timeout_seconds, priority)
+    def _lease_one(self, cores: int, fitting: Sequence[int]) -> None:
+        number = fitting[0]
+
+        def choose(entries: Sequence[Entry]) -> int:
+            nonlocal number
+            number, index = self._workers.best_pair(fitting, entries)
+            return index
+
+        entry = self._queue.take(cores, choose)
+        worker = self._workers.get(number)
+        assert worker is not None
+        leased = worker.lease = Leased(lease=self._next_lease, entry=entry, since=self._now)
         self._next_lease += 1
-        self._workers[number].lease = leased
-        self._actions.append(Lease(number, leased.lease, evaluation, case, leased.deadline))
-        return True
+        self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
 
-    def _best_pair(
-        self, fitting: Sequence[int], entries: Sequence[tuple[tuple[float, ...], EvaluationId, CaseInfo]]
-    ) -> tuple[int, tuple[tuple[float, ...], EvaluationId, CaseInfo]]:
-        """Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more."""
-        longest = -entries[0][0][2]
-        for entry in entries:
-            if -entry[0][2] < 0.5 * longest:
-                break
-            for number in fitting:
-                if entry[2].key in self._workers[number].compiled:
-                    return number, entry
-        return min(fitting, key=lambda number: len(self._workers[number].compiled)), entries[0]
+    def _make_room(self, cores: int, *, may_kill: bool) -> bool:
+        """Starts workers of a size, ending idle ones of other sizes where that makes the room.
 
-    def _make_room(self, cores: int) -> None:
-        """Starts a worker of that size where the cores are there, or idle workers of other sizes can be ended."""
-        if any(worker.num_cpus == cores and not worker.ready for worker in self._workers.values()):
-            return
-        for number, worker in list(self._workers.items()):
-            if self._free_cores() >= cores:
-                break
-            if worker.lease is None and worker.num_cpus != cores:
+        Returns:
+          Whether there is a worker of that size, so that what waits for one will be served.
+        """
+        for _ in range(self._queue.count(cores) - self._workers.count_starting(cores)):
+            for number in self._workers.in_the_way(cores) if may_kill else ():
                 self._kill(number, "another size is needed")
-        waiting = len(self._queue)
-        while waiting > 0 and self._free_cores() >= cores:
+            if self._workers.free_cores() < cores:
+                break
             self._start(cores)
-            waiting -= 1
+        return self._workers.count(cores) > 0
 
     def _start(self, cores: int) -> None:
-        self._workers[self._next_worker] = _Worker(num_cpus=cores)
-        self._actions.append(StartWorker(self._next_worker, cores))
-        self._next_worker += 1
+        self._actions.append(StartWorker(self._workers.start(cores), cores))
 
     def _check_done(self) -> None:
         if self._done:
             return
-        busy = any(worker.lease is not None for worker in self._workers.values())
-        complete = self._ended and not self._waiting and not self._open
-        if not busy and (self._draining or complete):
+        if not self._workers.busy() and (self._draining or self._is_complete()):
             self._done = True
             self._actions.append(Done())
+
+    def _is_complete(self) -> bool:
+        return self._ended and not self._waiting and not self._open

@@ -1,0 +1,69 @@
+"""What waits to be evaluated, in the order in which it should run, apart for each size of worker."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lobench.core.case import CaseInfo
+from lobench.core.schedule_events import EvaluationId
+
+__all__ = ["Entry", "Rank", "WorkQueue"]
+
+_WINDOW = 16  # entries looked at for each lease: what keeps a lease O(log n)
+
+
+class Rank(NamedTuple):
+    """Lower goes first: a retry, an older checkpoint, a wider case (so that workers change size seldom), a longer one.
+
+    Attributes:
+      fresh: 0 for a retry, 1 otherwise.
+      position: Of the checkpoint.
+      narrowness: Minus the cores.
+      shortness: Minus the expected seconds.
+    """
+
+    fresh: int
+    position: int
+    narrowness: int
+    shortness: float
+
+
+class Entry(NamedTuple):
+    """One waiting evaluation. Equal ranks fall back on the evaluation, so that the order is total."""
+
+    rank: Rank
+    evaluation: EvaluationId
+    case: CaseInfo
+
+
+class WorkQueue:
+    """A heap for each number of cores."""
+
+    def __init__(self) -> None:
+        self._heaps: dict[int, list[Entry]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._heaps)
+
+    def push(self, cores: int, entry: Entry) -> None:
+        heapq.heappush(self._heaps.setdefault(cores, []), entry)
+
+    def sizes(self) -> list[int]:
+        """Returns the numbers of cores that are waited for, the first in the order first."""
+        return sorted(self._heaps, key=lambda cores: self._heaps[cores][0])
+
+    def count(self, cores: int) -> int:
+        return len(self._heaps.get(cores, ()))
+
+    def take(self, cores: int, choose: Callable[[Sequence[Entry]], int]) -> Entry:
+        """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
+        heap = self._heaps[cores]
+        window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
+        taken = window.pop(choose(window))
+        for entry in window:
+            heapq.heappush(heap, entry)
+        if not heap:
+            del self._heaps[cores]
+        return taken
