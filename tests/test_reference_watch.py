@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from reference import reference_curves, reference_data
+from reference import reference_curves, reference_data, relative_error
 from tiny import results, watch
 
 TASK = '''
@@ -48,6 +47,8 @@ ref/Case.task = @DigitsRef()
 
 CHECKPOINTS = {
     "celo": ("celo.msgpack", "Celo"),
+    "dm": ("dm.npz", "L2ODM"),
+    "dm_cl": ("dm_cl.npz", "L2ODM"),
     "rnnprop": ("rnnprop.npz", "RNNProp"),
     "mlp_lopt": ("mlp_lopt.npz", "MLPLOpt"),
     "adafac_mlp_lopt": ("adafac_mlp_lopt.npz", "AdafacMLPLOpt"),
@@ -68,8 +69,7 @@ def check(store: Path, name: str) -> None:
     found = results(store, "--curves")
     assert sorted(record["seeds"] for record in found) == [[0], [1]]
     for record in found:
-        expected = np.asarray(reference[record["seeds"][0]]["batch_loss"])
-        error = np.abs(np.asarray(record["curves"]["batch/loss"][0]) / expected - 1)
+        error = relative_error(record["curves"]["batch/loss"][0], reference[record["seeds"][0]]["batch_loss"])
         assert error[:200].max() < 1e-5
         assert error.max() < 1e-2
 

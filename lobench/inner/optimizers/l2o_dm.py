@@ -45,7 +45,7 @@ class L2ODM(LearnedOptimizer):
             grad, unravel = ravel_pytree(grads)
             log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
             sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
-            output, state = two_layers(theta, jnp.stack([log, sign], axis=1), state)
+            output, state = two_layers(theta, [log, sign], state)
             return unravel(self._step_mult * output), state
 
         return optax.GradientTransformationExtraArgs(init, update)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -36,20 +39,32 @@ def initial_state(size: int) -> LSTMState:
 
 
 def _cell(
-    theta: dict[str, jax.Array], inputs: jax.Array, state: tuple[jax.Array, jax.Array]
+    theta: dict[str, jax.Array], inputs: Sequence[jax.Array] | jax.Array, state: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     h, c = state
-    gates = jnp.concatenate([inputs, h], axis=1) @ theta["w_gates"] + theta["b_gates"]
+    weights = theta["w_gates"]
+    if isinstance(inputs, jax.Array):
+        gates = inputs @ weights[:-HIDDEN]
+    else:  # a few vectors: products with one row of weights each, which fuse with what follows
+        gates = functools.reduce(operator.add, (x[:, None] * weights[row] for row, x in enumerate(inputs)))
+    gates = gates + h @ weights[-HIDDEN:] + theta["b_gates"]
     i, j, f, o = jnp.split(gates, 4, axis=1)
     c = c * jax.nn.sigmoid(f + 1) + jax.nn.sigmoid(i) * jnp.tanh(j)
     return jnp.tanh(c) * jax.nn.sigmoid(o), c
 
 
 def two_layers(
-    theta: dict[str, dict[str, jax.Array]], inputs: jax.Array, state: LSTMState
+    theta: dict[str, dict[str, jax.Array]], inputs: Sequence[jax.Array] | jax.Array, state: LSTMState
 ) -> tuple[jax.Array, LSTMState]:
     """Returns the read-out, float32[size], and the new state.
 
+    The products with inputs and with h are sums of two, and inputs given as vectors are multiplied row by row: nothing
+    is concatenated, and it is the order of summation that XLA chooses where the weights are constants of the program.
+
+    Args:
+      theta: Of `init_lstm`'s structure.
+      inputs: float32[size, num_inputs], or its columns where they are few.
+      state: Of the step before.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474), whose gates come in the order i, j, f, o.
     """
     first = _cell(theta["lstm_1"], inputs, state[0])
