@@ -76,8 +76,8 @@ class Celo(LearnedOptimizer):
         def update(
             grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
-            means, minima, loss_features = _loss_features(state, value, horizon)
-            h, c, rates = _rates(theta["rnn_params"], state, loss_features, horizon)
+            means, minima, of_loss = loss_features(state, value, horizon)
+            h, c, rates = tensor_rates(theta["rnn_params"], state, of_loss, horizon)
             updates, momenta, squares, factors = [], [], [], []
             for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
                 grad, param = jnp.clip(at_least_1d(g), -1000.0, 1000.0), at_least_1d(p)
@@ -106,7 +106,7 @@ class Celo(LearnedOptimizer):
         return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _loss_features(state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def loss_features(state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the new means and minima of the loss buffer, and nine features of how fast the loss falls."""
     halflives = np.logspace(1, np.log10(horizon), _NUM_LOSS_DECAYS)
     d = jnp.asarray(np.exp(-1.0 / halflives), jnp.float32)
@@ -122,12 +122,12 @@ def _loss_features(state: dict[str, Any], loss: jax.Array, horizon: int) -> tupl
     return means, minima, jnp.where(t + 1 <= 2, 0.0, features)
 
 
-def _rates(
-    theta: dict[str, dict[str, jax.Array]], state: dict[str, Any], loss_features: jax.Array, horizon: int
+def tensor_rates(
+    theta: dict[str, dict[str, jax.Array]], state: dict[str, Any], of_loss: jax.Array, horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the LSTM's new h and c, float32[num_tensors, 64], and the learning rates, float32[num_tensors]."""
     progress = jnp.tanh(10 * (state["step"].astype(jnp.float32) / horizon - _PROGRESS))
-    inputs = jnp.concatenate([progress, loss_features])
+    inputs = jnp.concatenate([progress, of_loss])
     h, c = state["h"], state["c"]
     x = jnp.tile(inputs[None], (h.shape[0], 1))
     common = jnp.max(jax.nn.relu(_linear(theta["linear_1"], x)), axis=0, keepdims=True)
