@@ -23,8 +23,8 @@ class Feed:
     """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
 
     Attributes:
-      eval_batches: By split, leaves [num_lanes, eval_batches, ...]; only splits that an iterator feeds.
-      example_chunk: Shapes of a training chunk, leaves [chunk, num_lanes, ...]; None where none is fed.
+      eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed.
     """
 
     def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
@@ -47,7 +47,7 @@ class Feed:
         return self._first
 
     def next_chunk(self) -> PyTree:
-        """Returns the next batches, leaves [chunk, num_lanes, ...]; a short last chunk repeats its last batch."""
+        """Returns the next batches, leaves [chunk, (num_lanes,) ...]; a short last chunk repeats its last batch."""
         if not self.feeds_training:
             return None
         chunk, self._first = (self._first, None) if self._first is not None else (self._read(), None)
@@ -60,6 +60,8 @@ class Feed:
         return self._by_lane(rows, axis=1)
 
     def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
+        if len(rows) * self._repeat == 1:
+            return rows[0]
         return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
 
 

@@ -44,10 +44,22 @@ class ArrayDataset:
     def num_examples(self) -> int:
         return int(jax.tree.leaves(self.arrays)[0].shape[0])
 
+    def indices(self, key: jax.Array) -> jax.Array:
+        """Returns which examples make up the batch of `key`, int32[batch_size]."""
+        if self.num_examples >= 1 << 16:
+            return jax.random.randint(key, (self.batch_size,), 0, self.num_examples)
+        # The high half of a 32 by 16 bit product: half the random bits of `randint` and none of its divisions.
+        bits = jax.random.bits(key, (self.batch_size,), jnp.uint32)
+        size = jnp.uint32(self.num_examples)
+        return ((size * (bits >> 16) + ((size * (bits & 0xFFFF)) >> 16)) >> 16).astype(jnp.int32)
+
+    def take(self, indices: jax.Array) -> Batch:
+        """Returns the examples at `indices`, leaves [*indices.shape, ...]."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self.arrays)
+
     def sample(self, key: jax.Array) -> Batch:
         """Returns one batch, leaves [batch_size, ...]."""
-        index = jax.random.randint(key, (self.batch_size,), 0, self.num_examples)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.arrays)
+        return self.take(self.indices(key))
 
 
 @dataclass(frozen=True, eq=False)

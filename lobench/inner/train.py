@@ -7,7 +7,7 @@ deadline can end it, and the calls' lengths change no bit: the loop body is comp
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,17 +17,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.case import Case, SeedBlock
-from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.data import (
+    INIT,
+    LOSS,
+    OPTIMIZER,
+    Lane,
+    draw_ahead,
+    draw_evaluation,
+    fits_ahead,
+    key_of,
+    per_lane,
+    present_splits,
+    steps_ahead,
+    stream,
+    train_batch,
+)
 from lobench.inner.feed import ITERATOR_CHUNK, Feed
 from lobench.inner.optimizer import PyTree, Theta
-from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+from lobench.inner.task import ArrayDataset, Task, TaskFamily
 
 __all__ = ["Program", "eval_steps"]
 
-# Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
-_INIT, _DATA, _LOSS, _EVAL, _OPTIMIZER = range(5)
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 _FIRST_CHUNK = 25
 _CHUNK_SECONDS = 0.5
@@ -38,24 +50,17 @@ def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
     return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
 
 
-class _Lane(NamedTuple):
-    """What identifies one training: a seed, and the task's index in its family."""
-
-    seed: jax.Array  # uint32[]
-    task: jax.Array  # uint32[]
-
-
 class _Carry(NamedTuple):
-    """State of a block between steps; every leaf of the first five has the lanes as leading axis."""
+    """State of a block between steps; several lanes are a leading axis of the first five, a single one is none."""
 
     opt_state: PyTree
     params: PyTree
     model_state: PyTree
-    diverged_at: jax.Array  # int32[num_lanes], -1 where not
+    diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
-    metrics: dict[str, jax.Array]  # float32[num_evals, num_lanes]
-    log: jax.Array  # float32[num_logs, num_lanes]
+    metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
+    log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
 
 
 class Program:
@@ -75,7 +80,7 @@ class Program:
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
         self._log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
-        self._datasets = _datasets(task)
+        self._datasets = present_splits(task)
         self._arrays = {
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
@@ -106,7 +111,7 @@ class Program:
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         compile_seconds = self._compile(theta, lanes, feed)
-        carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._carry_shape)
+        carry = jax.tree.map(_zeros, self._carry_shape)
         started = time.perf_counter()
         step, chunk = 0, _FIRST_CHUNK
         while step < self._case.num_inner_steps:
@@ -115,8 +120,7 @@ class Program:
             carry = self._compiled(theta, lanes, self._arrays, feed.eval_batches, feed.next_chunk(), carry, step, stop)
             carry.step.block_until_ready()
             step = stop
-            if time.perf_counter() - chunk_started < _CHUNK_SECONDS / 2:
-                chunk *= 2
+            chunk *= _growth(time.perf_counter() - chunk_started)
             if on_progress is not None:
                 on_progress(step)
             if should_stop is not None and step < self._case.num_inner_steps and should_stop():
@@ -124,12 +128,13 @@ class Program:
         wall_seconds = time.perf_counter() - started
         return self._curves(carry, block, compile_seconds, wall_seconds)
 
-    def _lanes(self, block: SeedBlock) -> _Lane:
+    def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
-        return _Lane(jnp.asarray(seeds), jnp.asarray(tasks))
+        lanes = Lane(jnp.asarray(seeds), jnp.asarray(tasks))
+        return lanes if seeds.size > 1 else jax.tree.map(lambda leaf: leaf[0], lanes)
 
-    def _compile(self, theta: Theta, lanes: _Lane, feed: Feed) -> float:
+    def _compile(self, theta: Theta, lanes: Lane, feed: Feed) -> float:
         """Compiles at the first call; returns the seconds that it took (0 afterwards)."""
         if self._compiled is not None:
             return 0.0
@@ -143,81 +148,76 @@ class Program:
 
     # What follows is traced.
 
-    def _task_of(self, lane: _Lane) -> Task:
+    def _task_of(self, lane: Lane) -> Task:
         if isinstance(self._task, TaskFamily):
-            key = jax.random.fold_in(_key(_FAMILY_SEED), lane.task)
+            key = jax.random.fold_in(key_of(_FAMILY_SEED), lane.task)
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
-    def _initial(self, theta: Theta, lanes: _Lane, arrays: PyTree, eval_batches: PyTree) -> _Carry:
+    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> _Carry:
         stepper = self._make_stepper(theta)
 
-        def one(lane: _Lane) -> tuple[PyTree, PyTree, PyTree]:
-            params, model_state = self._task_of(lane).init_with_state(_stream(lane, _INIT))
-            return stepper.init(params, model_state, _stream(lane, _OPTIMIZER)), params, model_state
+        def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
+            return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
 
-        opt_state, params, model_state = jax.vmap(one)(lanes)
-        num_lanes = lanes.seed.shape[0]
+        opt_state, params, model_state = per_lane(one, lanes)(lanes)
         names = jax.eval_shape(
-            lambda: self._evaluate(stepper, lanes, arrays, eval_batches, opt_state, params, model_state)
+            lambda: self._evaluate(
+                stepper, lanes, self._evaluation(lanes, arrays, eval_batches), opt_state, params, model_state
+            )
         )
         return _Carry(
             opt_state=opt_state,
             params=params,
             model_state=model_state,
-            diverged_at=jnp.full((num_lanes,), -1, jnp.int32),
+            diverged_at=jnp.full(lanes.seed.shape, -1, jnp.int32),
             step=jnp.int32(0),
             num_evals=jnp.int32(0),
-            metrics={name: jnp.zeros((len(self._eval_steps), num_lanes), jnp.float32) for name in names},
-            log=jnp.zeros((len(self._log_steps), num_lanes), jnp.float32),
+            metrics={name: jnp.zeros((len(self._eval_steps), *lanes.seed.shape), jnp.float32) for name in names},
+            log=jnp.zeros((len(self._log_steps) + 1, *lanes.seed.shape), jnp.float32),
         )
 
-    def _evaluate(
-        self,
-        stepper: Stepper,
-        lanes: _Lane,
-        arrays: PyTree,
-        eval_batches: PyTree,
-        opt_state: PyTree,
-        params: PyTree,
-        model_state: PyTree,
-    ) -> dict[str, jax.Array]:
-        """Returns each metric, float32[num_lanes]: the mean over the evaluation's batches."""
+    def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
+        """Returns what every evaluation computes on, by split, leaves [(num_lanes,) num_splits, num_batches, ...]."""
 
-        def one(lane: _Lane, fed: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree) -> dict[str, Any]:
+        def one(lane: Lane, fed: PyTree) -> PyTree:
+            return draw_evaluation(self._datasets, arrays, fed, lane, self._case.eval_batches)
+
+        return per_lane(one, lanes)(lanes, eval_batches)
+
+    def _evaluate(
+        self, stepper: Stepper, lanes: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+    ) -> dict[str, jax.Array]:
+        """Returns each metric, float32[(num_lanes)]: the mean over the evaluation's batches."""
+
+        def one(
+            lane: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+        ) -> dict[str, Any]:
             task = self._task_of(lane)
             at = stepper.eval_params(opt_state, params)
             has_normalizer = type(task).normalizer is not Task.normalizer
+
+            def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
+                loss, aux = task.eval_loss_with_aux(at, model_state, key, data)
+                named = {"loss": loss, **aux}
+                if has_normalizer:
+                    named["normalized_loss"] = task.normalizer(loss)
+                return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
+
             metrics: dict[str, jax.Array] = {}
-            for index, (split, dataset) in enumerate(self._datasets.items()):
-                key = jax.random.fold_in(_stream(lane, _EVAL), index)
-
-                def batch_metrics(
-                    batch_key: jax.Array,
-                    batch: PyTree,
-                    dataset: Any = dataset,
-                    split: str = split,
-                ) -> dict[str, jax.Array]:
-                    data_key, loss_key = jax.random.split(batch_key)
-                    data = batch if batch is not None else _sample(dataset, arrays.get(split), data_key)
-                    loss, aux = task.eval_loss_with_aux(at, model_state, loss_key, data)
-                    named = {"loss": loss, **aux}
-                    if has_normalizer:
-                        named["normalized_loss"] = task.normalizer(loss)
-                    return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
-
-                num_batches = 1 if dataset is None else self._case.eval_batches
-                batch_keys = jax.random.split(key, num_batches)
-                per_batch = jax.vmap(batch_metrics)(batch_keys, fed.get(split))
-                metrics.update({f"{split}/{name}": value.mean() for name, value in per_batch.items()})
+            for splits, (keys, batches) in evaluation.items():
+                values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
+                for index, split in enumerate(splits.split(",")):
+                    metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
             return metrics
 
-        return jax.vmap(one)(lanes, eval_batches, opt_state, params, model_state)
+        return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
 
     def _advance(
         self,
         theta: Theta,
-        lanes: _Lane,
+        lanes: Lane,
         arrays: PyTree,
         eval_batches: PyTree,
         chunk: PyTree,
@@ -226,72 +226,88 @@ class Program:
         stop: jax.Array,
     ) -> _Carry:
         """Runs inner steps `start` .. `stop-1` and the evaluations that are due, the one at the very end included."""
-        case, stepper = self._case, self._make_stepper(theta)
+        case, stepper, dataset = self._case, self._make_stepper(theta), self._datasets["train"]
         carry = jax.lax.cond(start == 0, lambda: self._initial(theta, lanes, arrays, eval_batches), lambda: carry)
+        draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
+        kept = draw() if fits_ahead(jax.eval_shape(draw)) else None
 
         def evaluate(carry: _Carry) -> _Carry:
-            values = self._evaluate(
-                stepper, lanes, arrays, eval_batches, carry.opt_state, carry.params, carry.model_state
-            )
+            evaluation = draw() if kept is None else kept
+            values = self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
             diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
             diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
             metrics = {
-                name: carry.metrics[name].at[carry.num_evals].set(jnp.where(diverged_at >= 0, jnp.nan, value))
+                name: _put(carry.metrics[name], carry.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value))
                 for name, value in values.items()
             }
             return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
 
-        def step(index: jax.Array, carry: _Carry) -> _Carry:
-            batch = jax.tree.map(lambda leaf: leaf[index - start], chunk)
-            opt_state, params, model_state, loss = self._step(stepper, lanes, arrays, batch, index, carry)
+        def step(index: jax.Array, carry: _Carry, drawn: PyTree) -> _Carry:
+            opt_state, params, model_state, loss = self._step(stepper, lanes, arrays, drawn, index, carry)
             newly = (carry.diverged_at < 0) & ~jnp.isfinite(loss)
             diverged_at = jnp.where(newly, index, carry.diverged_at)
             log = carry.log
             if case.log_every:
-                at = index // case.log_every
                 shown = jnp.where(diverged_at >= 0, jnp.nan, loss)
-                log = log.at[at].set(jnp.where(index % case.log_every == 0, shown, log[at]))
+                # Steps that are not logged go to a last row, which nobody reads.
+                row = jnp.where(index % case.log_every == 0, index // case.log_every, len(self._log_steps))
+                log = _put(log, row, shown)
             return carry._replace(
                 opt_state=opt_state, params=params, model_state=model_state, diverged_at=diverged_at, log=log
             )
 
-        def segment(carry: _Carry) -> _Carry:
+        def segment(carry: _Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> _Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
             carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
-            until = jnp.minimum(stop, (carry.step // case.eval_every + 1) * case.eval_every)
-            carry = jax.lax.fori_loop(carry.step, until, step, carry)
-            return carry._replace(step=until)
+            until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
 
-        def more(carry: _Carry) -> jax.Array:
+            def body(index: jax.Array, carry: _Carry) -> _Carry:
+                return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn))
+
+            return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
+
+        def more(carry: _Carry, until: jax.Array) -> jax.Array:
             last_eval_due = (carry.step == case.num_inner_steps) & (carry.num_evals < len(self._eval_steps))
-            return (carry.step < stop) | last_eval_due
+            return (carry.step < until) | last_eval_due
 
-        return jax.lax.while_loop(more, segment, carry)
+        def segments(carry: _Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> _Carry:
+            return jax.lax.while_loop(
+                lambda carry: more(carry, until), lambda carry: segment(carry, drawn, drawn_at, until), carry
+            )
+
+        if not isinstance(dataset, ArrayDataset):
+            return segments(carry, chunk, start, stop)
+        ahead = steps_ahead(dataset, lanes.seed.size)
+
+        def stretch(carry: _Carry) -> _Carry:
+            drawn = draw_ahead(dataset, lanes, carry.step, ahead)
+            return segments(carry, drawn, carry.step, jnp.minimum(stop, carry.step + ahead))
+
+        return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
 
     def _step(
-        self, stepper: Stepper, lanes: _Lane, arrays: PyTree, batch: PyTree, index: jax.Array, carry: _Carry
+        self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: _Carry
     ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
-        """One inner step of every lane; the loss is the batch's before the update, float32[num_lanes]."""
+        """One inner step of every lane; the loss is the batch's before the update, float32[(num_lanes)]."""
         dataset = self._datasets["train"]
 
         def one(
-            lane: _Lane, data: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+            lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
             task = self._task_of(lane)
-            if data is None:
-                data = _sample(dataset, arrays.get("train"), jax.random.fold_in(_stream(lane, _DATA), index))
+            data = train_batch(dataset, arrays.get("train"), lane, index, drawn)
 
             def loss_fn(params: PyTree) -> tuple[jax.Array, PyTree]:
-                key = jax.random.fold_in(_stream(lane, _LOSS), index)
+                key = jax.random.fold_in(stream(lane, LOSS), index)
                 loss, state, _ = task.loss_with_state_and_aux(params, model_state, key, data)
                 return loss, state
 
             (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-            key = jax.random.fold_in(_stream(lane, _OPTIMIZER), index + 1)
+            key = jax.random.fold_in(stream(lane, OPTIMIZER), index + 1)
             opt_state, params, new_state = stepper.step(opt_state, params, new_state, grads, loss, key)
             return opt_state, params, new_state, jnp.asarray(loss, jnp.float32)
 
-        return jax.vmap(one)(lanes, batch, carry.opt_state, carry.params, carry.model_state)
+        return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
     def _curves(self, carry: _Carry, block: SeedBlock, compile_seconds: float, wall_seconds: float) -> Curves:
         shape = (self._num_seeds, self._tasks_per_seed)
@@ -301,8 +317,7 @@ class Program:
         diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
         metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
         if self._log_steps:
-            metrics["batch/loss"] = _rows(np.asarray(carry.log), shape)
-        leaves = jax.tree.leaves(carry.params)
+            metrics["batch/loss"] = _rows(np.asarray(carry.log)[:-1], shape)
         return Curves(
             seeds=tuple(block.seeds),
             metrics=metrics,
@@ -311,8 +326,23 @@ class Program:
             diverged_at=tuple(diverged_at.tolist()),
             compile_seconds=compile_seconds,
             wall_seconds=wall_seconds,
-            num_params=sum(int(np.prod(leaf.shape[1:])) for leaf in leaves),
+            num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
         )
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> Any:
+    # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
+    extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
+
+
+def _growth(seconds: float) -> int:
+    """Returns by how much the next chunk may be longer than one that took `seconds`."""
+    return 4 if seconds < _CHUNK_SECONDS / 8 else 2 if seconds < _CHUNK_SECONDS / 2 else 1
+
+
+def _put(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)
 
 
 def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
@@ -320,36 +350,3 @@ def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
     by_seed = values.reshape(values.shape[0], *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
     return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)
-
-
-def _key(seed: jax.Array | int) -> jax.Array:
-    # The implementation is named so that a user's jax configuration cannot change the bits.
-    return jax.random.key(seed, impl="threefry2x32")
-
-
-def _stream(lane: _Lane, stream: int) -> jax.Array:
-    return jax.random.fold_in(_key(lane.seed), stream)
-
-
-def _sample(dataset: Any, arrays: PyTree, key: jax.Array) -> PyTree:
-    if isinstance(dataset, ArrayDataset):
-        return dataclasses.replace(dataset, arrays=arrays).sample(key)
-    if isinstance(dataset, SampledDataset):
-        return dataset.sample(key)
-    return None
-
-
-def _datasets(task: Task | TaskFamily) -> dict[str, Any]:
-    """Returns the splits that are there; a task without data has one, `train`, of None."""
-    datasets: Datasets | None = task.datasets
-    if datasets is None:
-        return {"train": None}
-    present = {split: getattr(datasets, split) for split in SPLITS}
-    for split, dataset in present.items():
-        if dataset is not None and not isinstance(dataset, ArrayDataset | SampledDataset | IteratorDataset):
-            raise ConfigError(
-                f"split {split!r} of {type(task).__name__}",
-                got=type(dataset).__name__,
-                expected="ArrayDataset, SampledDataset or IteratorDataset",
-            )
-    return {split: dataset for split, dataset in present.items() if dataset is not None}

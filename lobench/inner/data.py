@@ -1,0 +1,150 @@
+"""What a training reads: its streams of random keys, and batches drawn ahead of the steps that use them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+
+__all__ = [
+    "INIT",
+    "LOSS",
+    "OPTIMIZER",
+    "Evaluation",
+    "Lane",
+    "draw_ahead",
+    "draw_evaluation",
+    "fits_ahead",
+    "key_of",
+    "per_lane",
+    "present_splits",
+    "steps_ahead",
+    "stream",
+    "train_batch",
+]
+
+# Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
+INIT, DATA, LOSS, EVAL, OPTIMIZER = range(5)
+_AHEAD_BYTES = 1 << 26  # what batches of evaluations may hold; larger ones are drawn anew each time
+_DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
+_MOST_AHEAD = 64  # steps
+
+
+class Lane(NamedTuple):
+    """What identifies a training, a seed and the task's index in its family; several have a leading axis."""
+
+    seed: jax.Array  # uint32[]
+    task: jax.Array  # uint32[]
+
+
+def key_of(seed: jax.Array | int) -> jax.Array:
+    """Returns the key of a seed."""
+    # The implementation is named so that a user's jax configuration cannot change the bits.
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def stream(lane: Lane, which: int) -> jax.Array:
+    """Returns the key of one stream of a training."""
+    return jax.random.fold_in(key_of(lane.seed), which)
+
+
+def per_lane(function: Any, lanes: Lane) -> Any:
+    """Maps over the leading axis of lanes; a single lane has no such axis, which is cheaper to compile and to run."""
+    return jax.vmap(function) if lanes.seed.ndim else function
+
+
+def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
+    """Returns the splits that are there; a task without data has one, `train`, of None."""
+    datasets: Datasets | None = task.datasets
+    if datasets is None:
+        return {"train": None}
+    present = {split: getattr(datasets, split) for split in SPLITS}
+    for split, dataset in present.items():
+        if dataset is not None and not isinstance(dataset, ArrayDataset | SampledDataset | IteratorDataset):
+            raise ConfigError(
+                f"split {split!r} of {type(task).__name__}",
+                got=type(dataset).__name__,
+                expected="ArrayDataset, SampledDataset or IteratorDataset",
+            )
+    return {split: dataset for split, dataset in present.items() if dataset is not None}
+
+
+def draw_ahead(dataset: ArrayDataset, lanes: Lane, first: jax.Array, count: int) -> jax.Array:
+    """Returns which examples the steps `first` .. `first + count - 1` train on, int32[count, (num_lanes,) batch_size].
+
+    Random bits for many steps at once cost a fraction of as many draws inside the loop.
+    """
+
+    def of_step(offset: jax.Array) -> jax.Array:
+        return per_lane(lambda lane: dataset.indices(_step_key(lane, first + offset)), lanes)(lanes)
+
+    return jax.vmap(of_step)(jnp.arange(count))
+
+
+def train_batch(dataset: Any, arrays: PyTree, lane: Lane, step: jax.Array, drawn: PyTree) -> PyTree:
+    """Returns the batch of a step.
+
+    Args:
+      drawn: What was drawn ahead, or fed from an iterator, for this step and lane; else None.
+    """
+    if isinstance(dataset, ArrayDataset):
+        return dataclasses.replace(dataset, arrays=arrays).take(drawn)
+    return dataset.sample(_step_key(lane, step)) if isinstance(dataset, SampledDataset) else drawn
+
+
+def _step_key(lane: Lane, step: jax.Array) -> jax.Array:
+    return jax.random.fold_in(stream(lane, DATA), step)
+
+
+class Evaluation(NamedTuple):
+    """What every evaluation of a training computes on: splits of one shape together, larger products, fewer kernels.
+
+    Attributes:
+      keys: Of the losses, [num_splits, num_batches].
+      batches: Leaves [num_splits, num_batches, ...].
+    """
+
+    keys: jax.Array
+    batches: PyTree
+
+
+def draw_evaluation(
+    datasets: dict[str, Any], arrays: PyTree, fed: PyTree, lane: Lane, num_batches: int
+) -> dict[str, Evaluation]:
+    """Returns the evaluation of one training; a key of the dictionary names its splits, joined by commas."""
+    drawn = {}
+    for index, (split, dataset) in enumerate(datasets.items()):
+        keys = jax.random.split(jax.random.fold_in(stream(lane, EVAL), index), 1 if dataset is None else num_batches)
+        data_keys, loss_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+        if isinstance(dataset, ArrayDataset):
+            batches = dataclasses.replace(dataset, arrays=arrays[split]).take(jax.vmap(dataset.indices)(data_keys))
+        elif isinstance(dataset, SampledDataset):
+            batches = jax.vmap(dataset.sample)(data_keys)
+        else:
+            batches = fed.get(split)
+        drawn[split] = Evaluation(loss_keys, batches)
+    alike: dict[str, list[str]] = {}
+    for split, evaluation in drawn.items():
+        shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), evaluation)
+        alike.setdefault(str(shapes), []).append(split)
+    return {
+        ",".join(splits): jax.tree.map(lambda *leaves: jnp.stack(leaves), *(drawn[split] for split in splits))
+        for splits in alike.values()
+    }
+
+
+def fits_ahead(evaluation: PyTree) -> bool:
+    """Whether the batches of all lanes are small enough to be kept between evaluations."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(evaluation)) <= _AHEAD_BYTES
+
+
+def steps_ahead(dataset: ArrayDataset, num_lanes: int) -> int:
+    """Returns how many steps' examples to draw together: enough to be cheap, few enough to be small."""
+    return max(1, min(_MOST_AHEAD, _DRAWN_BYTES // (4 * dataset.batch_size * num_lanes)))
