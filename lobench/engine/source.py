@@ -47,20 +47,27 @@ class DirectorySource:
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         self._pending = {}
-        single = reader_for(self._path, self._readers)
-        if single is not None and self._path.exists():
-            candidates = [self._path]
-        elif self._path.is_dir():
-            candidates = [path for path in self._path.iterdir() if _is_candidate(path.name)]
-        else:
-            return []
         seen: list[tuple[float, SeenCheckpoint]] = []
-        for path in candidates:
+        for path in self._candidates():
             found = self._examine(path)
             if found is not None:
                 seen.append(found)
         seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
         return [checkpoint for _, checkpoint in seen]
+
+    def _candidates(self) -> list[epath.Path]:
+        """Returns what may be a checkpoint: the location itself, or what lies in it.
+
+        A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
+        """
+        single = reader_for(self._path, self._readers)
+        if not self._path.is_dir():
+            return [self._path] if single is not None and self._path.exists() else []
+        if single is not None and self._readers[single].is_complete(self._path):
+            return [self._path]
+        inside = [path for path in self._path.iterdir() if _is_candidate(path.name)]
+        is_run = single is None or any(reader_for(path, self._readers) for path in inside)
+        return inside if is_run else [self._path]
 
     def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         reader_name = reader_for(path, self._readers)
