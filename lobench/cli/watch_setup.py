@@ -72,6 +72,7 @@ def run_watch(command: WatchCommand) -> int:
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     max_cores = _workers(command.workers)
     policy_name, _, argument = command.checkpoints.partition(":")
     policy = manager.find("lobench_admission_policies", policy_name, kind="admission policy").load()(argument)
