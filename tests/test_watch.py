@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny import content, is_alive, make_run, make_suite, results, watch, watch_command, write_checkpoint
+from tiny import KILLED_CHIEF, content, is_alive, make_run, make_suite, results, watch, watch_command, write_checkpoint
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -74,34 +75,6 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
         output, _ = first.communicate(timeout=60)
     assert first.returncode == 130
     assert "the same command goes on" in output
-
-
-KILLED_CHIEF = """
-import os, signal, sys
-from lobench.engine import ledger
-left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-class Database:
-    def __init__(self, wrapped):
-        self.wrapped = wrapped
-    def __getattr__(self, name):
-        return getattr(self.wrapped, name)
-    def execute(self, sql, *arguments):
-        global left
-        left -= sql == "COMMIT"
-        if sql == "COMMIT" and left == 0 and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        found = self.wrapped.execute(sql, *arguments)
-        if sql == "COMMIT" and left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return found
-init = ledger.Ledger.__init__
-def patched(self, store, connection, lock):
-    init(self, store, Database(connection) if lock else connection, lock)
-ledger.Ledger.__init__ = patched
-from lobench.cli import main
-sys.argv[0] = "lobench"
-main()
-"""
 
 
 @pytest.mark.timeout(600)
@@ -196,3 +169,40 @@ def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_pat
     assert scalars(store)["tiny/a/train/loss", 3] == 1
     assert output.count("tiny/a  passed") == 3
     assert not list((store / "spool").iterdir())
+
+
+# Publishes after every commit but the one that kills.
+EAGER = """
+from lobench.engine.network_store import LocalCopy
+changed = LocalCopy.changed
+def eager(self):
+    changed(self)
+    self.publish()
+LocalCopy.changed = eager
+"""
+
+
+@pytest.mark.timeout(600)
+def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
+    reference: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Killed between two publications; the local disk is kept once, lost twice."""
+    run, suite = reference
+    store, machine = tmp_path / "store", tmp_path / "machine"
+    environment = {**os.environ, "LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(machine)}
+    options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
+    known = []
+    for write, program, is_lost in ((9, EAGER, True), (6, "", True), (6, EAGER, False)):
+        command = [sys.executable, "-c", program + KILLED_CHIEF, str(write), "1", "watch", *options]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=environment)
+        assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+        if is_lost:
+            shutil.rmtree(machine)
+        known.append(len(results(store)))
+    assert 0 < known[0] == known[1] <= known[2], "the second start published nothing that it evaluated"
+    command = [sys.executable, "-m", "lobench.cli", "watch", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert content(store) == content(run.parent / "store")
+    assert scalars(store) == scalars(run.parent / "store")
+    assert list(machine.iterdir()) == [] and list((store / "spool").iterdir()) == []

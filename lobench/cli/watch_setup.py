@@ -84,13 +84,17 @@ def run_watch(command: WatchCommand) -> int:
         return 130
     name = command.name or Path(command.suites[0]).resolve().stem
     store = Path(command.store) if command.store else default_store(command.location, name)
-    ledger = Ledger.open(store, name=name)
+    ledger = Ledger.open(store, name=name, on_problem=progress.say)
     deliverer = None
     try:
         if command.retry_errors:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
         sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
-        deliverer = Deliverer(ledger, sinks, lambda sink, error: progress.say(f"sink {sink!r}: {error}; trying again"))
+        deliverer = Deliverer(
+            ledger,
+            sinks,
+            lambda sink, error: progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; trying again"),
+        )
         progress.say(f"watching {command.location}; results: {store}")
         with progress:
             ending = Watch(

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from lobench.engine.ledger import Ledger
 from lobench.hookspecs import ResultSink
@@ -23,6 +22,7 @@ _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
+_HURRIED_SECONDS = 2.0
 
 OnError = Callable[[str, BaseException], None]
 Wait = Callable[[threading.Event, float | None], bool]
@@ -49,7 +49,7 @@ class Deliverer:
         self._ledger, self._on_error = ledger, on_error
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._lanes = {
-            address: _Lane(address, sink, ledger.store, ledger.cursor(address), self._reports, wait)
+            address: _Lane(address, sink, ledger.reader, ledger.cursor(address), self._reports, wait)
             for address, sink in sinks.items()
         }
         for lane in self._lanes.values():
@@ -77,11 +77,13 @@ class Deliverer:
         for address, error in errors:
             self._on_error(address, error)
 
-    def flush(self, timeout: float) -> dict[str, int]:
+    def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has everything, at most `timeout` seconds.
 
         A sink that waits for its next attempt makes it now.
 
+        Args:
+          is_hurried: Asked again and again; from when it says so on, two seconds are left at most.
         Returns:
           How many deliveries a sink lacks, for those that lack any.
         """
@@ -89,8 +91,11 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.retry.set()
         self.wake()
+        hurried = False
         while True:
             self.pump()
+            if not hurried and is_hurried():
+                hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
             behind = [address for address in self._lanes if self._ledger.cursor(address) < last]
             if not behind or time.monotonic() > deadline:
                 lacking = self._ledger.num_deliveries_after
@@ -123,12 +128,12 @@ class _Lane:
         self,
         address: str,
         sink: ResultSink,
-        store: Path,
+        open_reader: Callable[[], Ledger],
         sequence: int,
         reports: queue.SimpleQueue[_Report],
         wait: Wait,
     ) -> None:
-        self._address, self._sink, self._store, self._sequence = address, sink, store, sequence
+        self._address, self._sink, self._open_reader, self._sequence = address, sink, open_reader, sequence
         self._reports, self._wait = reports, wait
         self._ledger: Ledger | None = None
         self._stopping = False
@@ -160,7 +165,7 @@ class _Lane:
 
     def _deliver(self) -> bool:
         if self._ledger is None:
-            self._ledger = Ledger.open(self._store, read_only=True)
+            self._ledger = self._open_reader()
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
         if not deliveries:
             return False

@@ -60,6 +60,7 @@ class Watch:
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
+        self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
         self._outcomes: dict[Outcome, int] = {}
         self._signals = 0
         self._done = self._ended = False
@@ -81,7 +82,9 @@ class Watch:
         try:
             self._recover()
             self._loop()
-            behind = self._deliverer.flush(2.0 if self._signals else _FLUSH_SECONDS)
+            behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
+            self._ledger.publish()
+            self._discard()
         finally:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
@@ -141,6 +144,7 @@ class Watch:
                 self._maybe_end(quiet_polls)
             self._wait(0.02 if self._done else min(max(next_poll - time.monotonic(), 0.0), 0.5))
             self._deliverer.pump()
+            self._discard()
 
     def _maybe_end(self, quiet_polls: int) -> None:
         options = self._options
@@ -185,7 +189,7 @@ class Watch:
             position = self._ledger.record_sighting(checkpoint)
         if position in self._checkpoints:
             if not self._needed.get(checkpoint.sha256):
-                self._spool.discard(checkpoint.sha256)
+                self._released[checkpoint.sha256] = self._ledger.place()
             return
         self._checkpoints[position] = checkpoint
         self._needed.setdefault(checkpoint.sha256, set()).add(position)
@@ -355,7 +359,16 @@ class Watch:
         needed.discard(position)
         if not needed:
             self._needed.pop(sha256, None)
-            self._spool.discard(sha256)
+            self._released[sha256] = self._ledger.place()
+
+    def _discard(self) -> None:
+        """Drops thetas that nothing needs, once a restart would know so too."""
+        for sha256, place in list(self._released.items()):
+            if self._needed.get(sha256):
+                del self._released[sha256]
+            elif self._ledger.is_published(place):
+                self._spool.discard(sha256)
+                del self._released[sha256]
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
         self._progress.say(f"{where}: {type(error).__name__}: {error}")
