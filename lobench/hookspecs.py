@@ -169,7 +169,11 @@ class SinkContext:
 
 
 class ResultSink(Protocol):
-    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`."""
+    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`.
+
+    How far a sink came is remembered under its address, and under its attribute `destination` (str) where it has one:
+    an id that goes with what was written, so that a destination which was removed, or is another one, gets everything.
+    """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Takes deliveries in ledger order; durable when it returns.

@@ -171,6 +171,28 @@ def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_pat
     assert not list((store / "spool").iterdir())
 
 
+def test_a_tensorboard_folder_that_was_removed_is_filled_again(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    run, suite = reference
+    store = shutil.copytree(run.parent / "store", tmp_path / "store")
+    shutil.rmtree(store / "tensorboard")
+    done = watch(run, suite, *ALL, "--sink", "tensorboard", "--store", str(store))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" not in done.stdout, "nothing is evaluated again"
+    assert scalars(store) == scalars(run.parent / "store")
+
+
+def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    suite, run, store = reference[1], make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
+    options = [str(run), "--suite", str(suite), *ALL, "--store", str(store)]
+    command = [sys.executable, "-c", KILLED_CHIEF, "3", "1", "watch", *options]
+    assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == -signal.SIGKILL
+    shutil.rmtree(store / "spool")
+    (run / "theta_1.npz").unlink()
+    assert watch(run, suite, *ALL, "--store", str(store)).returncode == 3
+    found = Counter((r["checkpoint"]["outer_step"], r["outcome"]) for r in results(store))
+    assert found == {(1, "expired"): 2, (2, "passed"): 2}
+
+
 # Publishes after every commit but the one that kills.
 EAGER = """
 from lobench.engine.network_store import LocalCopy

@@ -66,7 +66,6 @@ def _check_plugins() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.ledger import Ledger
-
     from lobench.engine.network_store import file_system, is_network
 
     exists = (store / "ledger.sqlite").is_file()

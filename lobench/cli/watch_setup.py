@@ -14,7 +14,7 @@ from pathlib import Path
 
 from etils import epath
 
-from lobench.core.errors import CheckpointError, UsageError
+from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.delivery import Deliverer
 from lobench.engine.gin_config import Layers
@@ -218,7 +218,16 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
     for address in addresses:
         name, _, argument = address.partition(":")
         factory = manager.find("lobench_result_sinks", name, kind="sink").load()
-        sinks[address] = factory(SinkContext(store=context.store, argument=argument, name=context.name))
+        try:
+            sink = factory(SinkContext(store=context.store, argument=argument, name=context.name))
+            getattr(sink, "destination", "")  # may have to be made
+        except LobenchError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
+            ) from error
+        sinks[address] = sink
     return sinks
 
 

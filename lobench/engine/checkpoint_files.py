@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 
-__all__ = ["content_of", "flatten", "index_in_name", "reading"]
+__all__ = ["content_of", "flatten", "index_in_name", "mark_of", "reading"]
 
 _STEP_NAMES = ("outer_step", "step", "iteration")
 _GENERATION_NAMES = ("generation", "gen_id")
@@ -24,6 +26,20 @@ def index_in_name(name: str) -> int | None:
     """Returns the last number in a name; an index, not an outer step."""
     numbers = re.findall(r"\d+", name)
     return int(numbers[-1]) if numbers else None
+
+
+def mark_of(path: epath.Path) -> tuple[int, float]:
+    """Returns what changes when a file is written again: size, and time as exactly as the file system knows it.
+
+    Raises:
+      OSError: it is gone, or cannot be looked at.
+    """
+    if "://" not in str(path):
+        # Not etils' own: it cuts times down to seconds, and stumbles over an owner whom the machine does not know.
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns / 1e9
+    remote = path.stat()
+    return remote.length, float(remote.mtime)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ class Deliverer:
 
     Args:
       ledger: The chief's, which writes.
-      sinks: By address (`NAME[:ARG]`), which also names the cursor.
+      sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
       on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
       wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
     """
@@ -48,12 +48,16 @@ class Deliverer:
     ) -> None:
         self._ledger, self._on_error = ledger, on_error
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._lanes = {
-            address: _Lane(address, sink, ledger.reader, ledger.cursor(address), self._reports, wait)
+            address: _Lane(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
         for lane in self._lanes.values():
             lane.thread.start()
+
+    def _position(self, address: str) -> int:
+        return self._ledger.cursor(self._cursors[address])
 
     def wake(self) -> None:
         """Says that the ledger has something new."""
@@ -73,7 +77,7 @@ class Deliverer:
         if newest:
             with self._ledger.transaction():
                 for address, sequence in newest.items():
-                    self._ledger.advance(address, sequence)
+                    self._ledger.advance(self._cursors[address], sequence)
         for address, error in errors:
             self._on_error(address, error)
 
@@ -96,10 +100,10 @@ class Deliverer:
             self.pump()
             if not hurried and is_hurried():
                 hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
-            behind = [address for address in self._lanes if self._ledger.cursor(address) < last]
+            behind = [address for address in self._lanes if self._position(address) < last]
             if not behind or time.monotonic() > deadline:
                 lacking = self._ledger.num_deliveries_after
-                return {address: lacking(self._ledger.cursor(address)) for address in behind}
+                return {address: lacking(self._position(address)) for address in behind}
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -110,6 +114,11 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump()
+
+
+def _cursor_of(address: str, sink: ResultSink) -> str:
+    destination = getattr(sink, "destination", "")
+    return f"{address} {destination}" if destination else address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

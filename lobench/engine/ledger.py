@@ -10,7 +10,7 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -127,13 +127,18 @@ class Ledger(LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint) -> int:
-        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight."""
+    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+
+        Args:
+          fingerprint: Of the files it was read from, so that a restart need not read them again.
+        """
         values = (checkpoint.uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step)
         where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
             if found is not None:
+                self._remember(checkpoint.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
             self._db.execute(
@@ -141,7 +146,12 @@ class Ledger(LedgerReader):
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (position, *values, checkpoint.run, time.time()),
             )
+            self._remember(checkpoint.uri, fingerprint)
             return int(position)
+
+    def _remember(self, uri: str, fingerprint: str) -> None:
+        if fingerprint:
+            self._db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (uri, fingerprint))
 
     def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
         with self.transaction():
@@ -215,16 +225,26 @@ class Ledger(LedgerReader):
                 (kind, evaluation.sha256, evaluation.case_key, block.start, block.size, time.time()),
             )
 
-    def finish_checkpoint(self, position: int) -> None:
-        """Records that a position is complete, and whatever of it was not announced yet."""
+    def finish_checkpoint(self, position: int, *, program_version: str, case_keys: Collection[str]) -> None:
+        """Records that a position is complete, and whatever of it was not announced yet.
+
+        Args:
+          program_version, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may
+            hold others, of an older program, of other cases or of another optimizer.
+        """
         with self.transaction():
             done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
                 return
             self._db.execute(
-                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id FROM checkpoints c "
-                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
-                "ORDER BY e.case_identity, e.seed_start",
+                "INSERT OR IGNORE INTO completions SELECT c.position, e.id FROM checkpoints c "
+                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? AND e.program_version = ? "
+                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?))",
+                (position, program_version, json.dumps(sorted(case_keys))),
+            )
+            self._db.execute(
+                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "
+                "JOIN evaluations e ON e.id = d.evaluation WHERE d.position = ? ORDER BY e.case_identity, e.seed_start",
                 (position,),
             )
             self._db.execute("INSERT INTO deliveries (position, evaluation) VALUES (?, NULL)", (position,))
@@ -254,6 +274,8 @@ class Ledger(LedgerReader):
                 f"DELETE FROM deliveries WHERE evaluation IN (SELECT id FROM evaluations WHERE outcome IN ({marks}))",
                 outcomes,
             )
+            unfinished = "(SELECT position FROM checkpoints WHERE finished = 0)"
+            self._db.execute(f"DELETE FROM completions WHERE position IN {unfinished}")
             self._db.execute("DELETE FROM incidents WHERE kind = 'death'")
             return self._db.execute(f"DELETE FROM evaluations WHERE outcome IN ({marks})", outcomes).rowcount
 

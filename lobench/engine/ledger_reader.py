@@ -23,6 +23,7 @@ EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, experiment, trial, session, recorded_at"
 )
+_EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,11 @@ class LedgerReader:
                 "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
             ).fetchall()
         return {row[0]: _checkpoint(row[1:]) for row in rows}
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what each location's files were like when they were last read."""
+        with store_errors(self.store):
+            return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
     def history(self, program_version: str) -> History:
         """Returns what the scheduler must know to go on."""
@@ -94,26 +100,36 @@ class LedgerReader:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
         with store_errors(self.store):
             rows = self._db.execute(
-                "SELECT d.sequence, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run FROM deliveries d "
-                "JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? ORDER BY d.sequence LIMIT ?",
+                "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
+                "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
+                "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
-            return [Delivery(sequence=row[0], event=self._event(row[1], _checkpoint(row[2:]))) for row in rows]
+            deliveries = []
+            for place, position, evaluation, *columns in rows:
+                checkpoint = _checkpoint(tuple(columns))
+                event: EvaluationFinished | CheckpointFinished
+                if evaluation is not None:
+                    event = self._evaluation(evaluation, checkpoint)
+                else:
+                    event = self._completion(position, checkpoint)
+                deliveries.append(Delivery(sequence=place, event=event))
+            return deliveries
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as the sinks get it."""
-        event = self._event(None, self.sightings()[position])
-        assert isinstance(event, CheckpointFinished)
-        return event
+        with store_errors(self.store):
+            return self._completion(position, self.sightings()[position])
 
-    def _event(self, evaluation: int | None, checkpoint: Checkpoint) -> EvaluationFinished | CheckpointFinished:
-        columns = "case_json, seed_start, seed_count, outcome, message, payload"
-        if evaluation is not None:
-            row = self._db.execute(f"SELECT {columns} FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
-            return _finished(checkpoint, row)
+    def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
+        query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
+        return _finished(checkpoint, self._db.execute(query, (evaluation,)).fetchone())
+
+    def _completion(self, position: int, checkpoint: Checkpoint) -> CheckpointFinished:
         rows = self._db.execute(
-            f"SELECT {columns} FROM evaluations WHERE checkpoint_sha256 = ? ORDER BY case_identity, seed_start",
-            (checkpoint.sha256,),
+            f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
+            "ORDER BY case_identity, seed_start",
+            (position,),
         ).fetchall()
         return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
 

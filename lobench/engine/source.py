@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.engine.checkpoint_files import index_in_name
+from lobench.engine.checkpoint_files import index_in_name, mark_of
 from lobench.engine.readers import reader_for
 from lobench.hookspecs import SourceContext
 
@@ -16,14 +15,6 @@ __all__ = ["DirectorySource"]
 
 _IGNORED = (".", "_", "lobench")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """What changes when a file is written again: (size, mtime)."""
-
-    size: int
-    mtime: float
 
 
 class DirectorySource:
@@ -37,8 +28,8 @@ class DirectorySource:
         self._path = epath.Path(context.location)
         self._readers = context.readers
         self.poll_seconds = 10.0 if "://" in context.location else 1.0
-        self._yielded: dict[str, _Mark] = {}
-        self._previous: dict[str, _Mark] = {}
+        self._yielded: dict[str, tuple[int, float]] = {}
+        self._previous: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, str] = {}
 
     def pending(self) -> dict[str, str]:
@@ -75,10 +66,9 @@ class DirectorySource:
             return None
         reader, name = self._readers[reader_name], str(path)
         try:
-            stat = path.stat()
+            mark = mark_of(path)
         except OSError:
             return None  # gone between listing and looking
-        mark = _Mark(stat.length, float(stat.mtime))
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark
@@ -89,7 +79,7 @@ class DirectorySource:
             self._pending[name] = "half-written: the marks of completeness are missing"
             return None
         self._yielded[name] = mark
-        return mark.mtime, SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+        return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
 
 def _is_candidate(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import os
 import shutil
@@ -16,10 +17,11 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.engine.checkpoint_files import mark_of
 from lobench.engine.readers import checkpoint_of
 from lobench.hookspecs import CheckpointReader
 
-__all__ = ["Spool", "dump_theta", "load_theta"]
+__all__ = ["Spool", "dump_theta", "fingerprint", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -48,9 +50,9 @@ class Spool:
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
-                before = _fingerprint(source)
+                before = fingerprint(source)
                 self._copy(source, copy)
-                if _fingerprint(source) != before:
+                if fingerprint(source) != before:
                     continue
                 content = _plain(reader.read(epath.Path(copy)))
                 checkpoint = checkpoint_of(content, seen.uri, seen.index)
@@ -126,15 +128,19 @@ def _files(folder: epath.Path) -> Iterator[epath.Path]:
             yield entry
 
 
-def _fingerprint(path: epath.Path) -> tuple[object, ...]:
-    """Returns what would change if the checkpoint were written or removed meanwhile."""
+def fingerprint(path: epath.Path) -> str:
+    """Returns what would change if the checkpoint were written or removed meanwhile; reads no content.
+
+    Raises:
+      CheckpointGone: it is not there any more.
+    """
     try:
         if not path.is_dir():
-            stat = path.stat()
-            return (stat.length, stat.mtime)
-        return tuple(sorted((str(file), file.stat().length) for file in _files(path)))
-    except FileNotFoundError as error:
+            return "{}:{}".format(*mark_of(path))
+        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
+    return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
 
 
 def _plain(content: CheckpointContent) -> CheckpointContent:

@@ -11,11 +11,12 @@ from typing import Any
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
-from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, SuiteError
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.delivery import Deliverer, notify
+from lobench.engine.intake import Intake
 from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
@@ -52,7 +53,7 @@ class Watch:
         progress: Progress,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._spool, self._source, self._readers = ledger, spool, source, readers
+        self._ledger, self._spool, self._source = ledger, spool, source
         self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
         self._progress, self._options = progress, options
         self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION))
@@ -60,12 +61,12 @@ class Watch:
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
-        self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
+        self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._outcomes: dict[Outcome, int] = {}
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
+        self._intake = Intake(ledger=ledger, spool=spool, source=source, readers=readers, say=progress.say)
 
     def run(self) -> Ending:
         """Runs until the run ends or a signal comes.
@@ -84,7 +85,7 @@ class Watch:
             self._loop()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
-            self._discard()
+            self._intake.discard(self._needed)
         finally:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
@@ -112,7 +113,7 @@ class Watch:
             for position, checkpoint in sightings.items()
             if position not in history.finished and history.admissions.get(position) != "skipped"
         }
-        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished.values()})
+        self._intake.recover(unfinished.values())
         for position, checkpoint in unfinished.items():
             self._needed.setdefault(checkpoint.sha256, set()).add(position)
         for position, checkpoint in sightings.items():
@@ -136,17 +137,19 @@ class Watch:
                 return
             if not self._ended and not drain_deadline and now >= next_poll:
                 found = self._poll()
-                quiet_polls = 0 if found or self._pending() else quiet_polls + 1
-                next_poll = time.monotonic() + poll_seconds
+                quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
+                next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
                 if not self._checkpoints and not announced and not self._options.once:
                     self._progress.say("no complete checkpoint yet; waiting")
                     announced = True
                 self._maybe_end(quiet_polls)
-            self._wait(0.02 if self._done else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
             self._deliverer.pump()
-            self._discard()
+            self._intake.discard(self._needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
+        if self._intake.backlog:
+            return
         options = self._options
         highest = max((checkpoint.outer_step for checkpoint in self._checkpoints.values()), default=-1)
         idle = time.monotonic() - self._last_news
@@ -158,38 +161,20 @@ class Watch:
             self._ended = True
             self._handle(schedule.RunEnded())
 
-    def _pending(self) -> bool:
-        # A file that may still be written holds `--once` up for a look or two, a half-written one does not.
-        pending: dict[str, str] = getattr(self._source, "pending", dict)()
-        return any("may still" in reason for reason in pending.values())
-
     # Checkpoints.
 
     def _poll(self) -> int:
-        found = self._source.poll()
-        for seen in found:
+        num_found, taken = self._intake.poll()
+        if num_found:
             self._last_news = time.monotonic()
-            try:
-                checkpoint = self._spool.take(seen, self._readers[seen.reader])
-            except CheckpointGone as error:
-                self._incident("expired", seen, error)
-            except CheckpointError as error:
-                self._incident("unreadable", seen, error)
-            else:
-                self._see(checkpoint)
-        return len(found)
+        for position, checkpoint in taken:
+            self._see(position, checkpoint)
+        return num_found
 
-    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
-        self._progress.say(f"{kind}: {error}")
-        if (kind, seen.uri, str(error)) not in self._known_events:
-            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
-
-    def _see(self, checkpoint: Checkpoint) -> None:
-        with self._ledger.transaction():
-            position = self._ledger.record_sighting(checkpoint)
+    def _see(self, position: int, checkpoint: Checkpoint) -> None:
         if position in self._checkpoints:
             if not self._needed.get(checkpoint.sha256):
-                self._released[checkpoint.sha256] = self._ledger.place()
+                self._intake.release(checkpoint.sha256)
             return
         self._checkpoints[position] = checkpoint
         self._needed.setdefault(checkpoint.sha256, set()).add(position)
@@ -206,7 +191,8 @@ class Watch:
             messages = self._executor.wait(timeout)
         now = time.monotonic()
         # Results that came together share one commit.
-        events: list[tuple[schedule.Event, bytes]] = []
+        events: list[tuple[schedule.Event, bytes]] = [(event, b"") for event in self._own_events]
+        self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
         events.append((schedule.Tick(now), b""))
@@ -286,7 +272,7 @@ class Watch:
             case schedule.Skip(position):
                 self._ledger.set_admission(position, "skipped")
             case schedule.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position)
+                self._ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=self._cases.keys())
 
     def _act(self, action: schedule.Action, payload: bytes) -> None:
         match action:
@@ -322,6 +308,11 @@ class Watch:
         evaluation = action.evaluation
         position = min(self._needed[evaluation.sha256])
         checkpoint = self._checkpoints[position]
+        if not self._intake.holds(evaluation.sha256):
+            text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
+            now = time.monotonic()
+            self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
+            return
         self._progress.leased(action.lease, checkpoint, action.case)
         self._executor.send(
             action.worker,
@@ -359,16 +350,7 @@ class Watch:
         needed.discard(position)
         if not needed:
             self._needed.pop(sha256, None)
-            self._released[sha256] = self._ledger.place()
-
-    def _discard(self) -> None:
-        """Drops thetas that nothing needs, once a restart would know so too."""
-        for sha256, place in list(self._released.items()):
-            if self._needed.get(sha256):
-                del self._released[sha256]
-            elif self._ledger.is_published(place):
-                self._spool.discard(sha256)
-                del self._released[sha256]
+            self._intake.release(sha256)
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
         self._progress.say(f"{where}: {type(error).__name__}: {error}")

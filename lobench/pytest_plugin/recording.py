@@ -91,10 +91,16 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
             try:
-                self._ledger.finish_checkpoint(self._position)
+                self._finish_checkpoint(self._ledger)
                 self._ledger.close()
             except LobenchError as error:
                 self._problem = str(error)
+
+    def _finish_checkpoint(self, ledger: Ledger) -> None:
+        from lobench.core.program import PROGRAM_VERSION
+
+        keys = {finished.case.key for finished in self._finished}
+        ledger.finish_checkpoint(self._position, program_version=PROGRAM_VERSION, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:

@@ -78,7 +78,7 @@ def add(ledger: Ledger, num_checkpoints: int) -> None:
         position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
         ledger.set_admission(position, "admitted")
         ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
-        ledger.finish_checkpoint(position)
+        ledger.finish_checkpoint(position, program_version="1", case_keys=[CASE.key])
 
 
 @pytest.fixture
@@ -274,3 +274,32 @@ def observer(act: Callable[[CheckpointSeen], object]) -> Callable[[CheckpointSee
         act(event)
 
     return observe
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_cuts_the_last_wait_for_a_sink_that_hangs(ledger: Ledger) -> None:
+    add(ledger, 1)
+    release = threading.Event()
+    deliverer = Deliverer(ledger, {"slow": Sink(before=release.wait)}, no_error)
+    assert deliverer.flush(3600.0, is_hurried=lambda: True) == {"slow": 2}
+    release.set()
+    deliverer.close()
+
+
+def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there_does_not(ledger: Ledger) -> None:
+    add(ledger, 1)
+
+    def take(destination: str) -> list[int]:
+        sink = Sink()
+        sink.destination = destination  # type: ignore[attr-defined]  # an attribute that a sink may have
+        deliverer = Deliverer(ledger, {"a": sink}, no_error)
+        assert deliverer.flush(PATIENCE) == {}
+        deliverer.close()
+        return sink.taken
+
+    assert [take(destination) for destination in ("first", "first", "second", "first")] == [
+        places(ledger),
+        [],
+        places(ledger),
+        [],
+    ]
