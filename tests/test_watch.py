@@ -134,6 +134,16 @@ def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path) ->
     assert found == [("a", [0, 1], "passed"), ("b", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
 
 
+def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    program = "from lobench.engine import watch\nwatch._SLOW_START_SECONDS = 0.0\nfrom lobench.cli import main\nmain()"
+    command = [sys.executable, "-c", program, "watch", str(run), "--suite", str(suite), *ALL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = run / "lobench" / "tiny" / "logs" / "worker-0.log"
+    assert done.stdout.count(f"worker 0 is not ready after 0 s; still waiting, see {log}") == 1
+
+
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, extra=extra_case("Hang"))
     run = make_run(tmp_path, -3.0)

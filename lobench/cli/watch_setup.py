@@ -149,12 +149,14 @@ def _exit_code(
     if ending.interrupted:
         progress.say("stopped; nothing is lost: the same command goes on from here")
         return 130
+    pending: Mapping[str, str] = getattr(source, "pending", dict)()
     if ending.num_checkpoints == 0:
-        pending: Mapping[str, str] = getattr(source, "pending", dict)()
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
         raise CheckpointError(
             "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
         )
+    for path, reason in pending.items():
+        progress.say(f"left out: {path}: {reason}")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
     progress.say(f"done: {counts}; see `lobench results --store {store}`")
     if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
@@ -243,7 +245,7 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # noqa: BLE001  (a plugin boundary; the workers report it too, if it is theirs)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
             continue
         manager.register_conftest(module)

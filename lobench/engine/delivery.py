@@ -197,7 +197,5 @@ def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) 
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
             implementation.function(**({"event": event} if implementation.argnames else {}))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  (a plugin boundary: not even sys.exit() ends a run)
+        except BaseException as error:  # noqa: BLE001  (a plugin's: Ctrl-C is a flag while a watch runs, and no exception)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -76,11 +78,12 @@ class Intake:
         if not self._found:
             self._found.extend(self._source.poll())
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
-        while self._found and (not num_taken or time.monotonic() < deadline):
-            num_taken += 1
-            sighting = self._take(self._found.popleft())
-            if sighting is not None:
-                taken.append(sighting)
+        with self._ledger.transaction() if self._found else contextlib.nullcontext():
+            while self._found and (not num_taken or time.monotonic() < deadline):
+                num_taken += 1
+                sighting = self._take(self._found.popleft())
+                if sighting is not None:
+                    taken.append(sighting)
         return num_taken, taken
 
     def release(self, sha256: str) -> None:
@@ -98,6 +101,11 @@ class Intake:
 
     def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Checkpoint] | None:
         """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
+        if not _is_text(seen.uri):
+            shown = seen.uri.encode("utf-8", "backslashreplace").decode()
+            error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
+            self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
+            return None
         try:
             mark = fingerprint(epath.Path(seen.uri))
             if not again and self._fingerprints.get(seen.uri) == mark:
@@ -115,3 +123,12 @@ class Intake:
         self._say(f"{kind}: {error}")
         if (kind, seen.uri, str(error)) not in self._known_events:
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+
+
+def _is_text(name: str) -> bool:
+    """A name that the system gave and that is no text can neither be stored nor shown."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
 from lobench.engine.ledger_reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
@@ -37,6 +38,8 @@ class Ledger(LedgerReader):
     ) -> None:
         super().__init__(store, connection)
         self._lock, self._local_copy = lock, local_copy
+        self._file = local_copy.database if local_copy is not None else store / "ledger.sqlite"
+        self._inode = self._file.stat().st_ino
         self._depth = 0
 
     @classmethod
@@ -70,8 +73,7 @@ class Ledger(LedgerReader):
 
     def reader(self) -> Ledger:
         """Returns a ledger for another thread, which sees every commit of this one."""
-        database = self._local_copy.database if self._local_copy is not None else self.store / "ledger.sqlite"
-        return Ledger(self.store, connect(self.store, database, read_only=True))
+        return Ledger(self.store, connect(self.store, self._file, read_only=True))
 
     def close(self) -> None:
         """Closes it; on a network file system, when the store has everything.
@@ -110,6 +112,7 @@ class Ledger(LedgerReader):
         if self._depth:
             yield
             return
+        self._refuse_if_removed()
         with store_errors(self.store):
             self._db.execute("BEGIN IMMEDIATE")
             self._depth += 1
@@ -124,6 +127,19 @@ class Ledger(LedgerReader):
                     self._local_copy.changed()
             finally:
                 self._depth -= 1
+
+    def _refuse_if_removed(self) -> None:
+        """The system lets a removed file be written to the end, and all of it would be lost."""
+        try:
+            is_there = self._file.stat().st_ino == self._inode
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise StoreError(
+                "the store was removed or replaced while it was in use",
+                where=str(self.store),
+                next_step="start again: what it held is evaluated anew",
+            )
 
     # What the chief writes.
 

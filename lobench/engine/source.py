@@ -67,8 +67,11 @@ class DirectorySource:
         reader, name = self._readers[reader_name], str(path)
         try:
             mark = mark_of(path)
-        except OSError:
+        except FileNotFoundError:
             return None  # gone between listing and looking
+        except OSError as error:
+            self._pending[name] = error.strerror or str(error)
+            return None
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark

@@ -82,6 +82,8 @@ class Spool:
                     target.write_bytes(data)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
+        except OSError as error:
+            raise _unreadable(source, error) from error
 
     def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
         path = self.path(sha256)
@@ -120,19 +122,23 @@ class Spool:
 
 
 def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields every file below a folder; etils has no recursive glob."""
+    """Yields every file below a folder; etils has no recursive glob. Links that lead back up are left out."""
     for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files(entry)
-        else:
+        if not entry.is_dir():
             yield entry
+        elif "://" in str(entry) or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
+            yield from _files(entry)
+
+
+def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+    return CheckpointError("the checkpoint cannot be copied", where=str(path), got=error.strerror or str(error))
 
 
 def fingerprint(path: epath.Path) -> str:
     """Returns what would change if the checkpoint were written or removed meanwhile; reads no content.
 
     Raises:
-      CheckpointGone: it is not there any more.
+      CheckpointGone: it is not there any more. CheckpointError: it cannot be looked at.
     """
     try:
         if not path.is_dir():
@@ -140,6 +146,8 @@ def fingerprint(path: epath.Path) -> str:
         files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
 
 

@@ -29,6 +29,7 @@ __all__ = ["Watch"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
+_SLOW_START_SECONDS = 60.0
 
 
 class Watch:
@@ -62,6 +63,8 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
+        self._sighted: list[tuple[int, Checkpoint]] = []
+        self._starting: dict[int, float] = {}
         self._outcomes: dict[Outcome, int] = {}
         self._signals = 0
         self._done = self._ended = False
@@ -144,6 +147,7 @@ class Watch:
                     announced = True
                 self._maybe_end(quiet_polls)
             self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            self._mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._needed)
 
@@ -167,8 +171,11 @@ class Watch:
         num_found, taken = self._intake.poll()
         if num_found:
             self._last_news = time.monotonic()
-        for position, checkpoint in taken:
-            self._see(position, checkpoint)
+        self._sighted += taken
+        if not self._intake.backlog:  # before, the newest that is known of would not be among them
+            for position, checkpoint in self._sighted:
+                self._see(position, checkpoint)
+            self._sighted.clear()
         return num_found
 
     def _see(self, position: int, checkpoint: Checkpoint) -> None:
@@ -200,6 +207,8 @@ class Watch:
 
     def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
         values = message.values
+        if message.kind in ("ready", "died"):
+            self._starting.pop(message.worker, None)
         match message.kind:
             case "ready":
                 cases = tuple(case_from_record(record) for record in values["cases"])
@@ -224,6 +233,17 @@ class Watch:
                 )
                 return [(event, message.payload)]
         return []
+
+    def _mention_slow_starts(self) -> None:
+        """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
+        now = time.monotonic()
+        for worker, since in list(self._starting.items()):
+            if now - since > _SLOW_START_SECONDS:
+                del self._starting[worker]
+                log = self._ledger.store / "logs" / f"worker-{worker}.log"
+                self._progress.say(
+                    f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting, see {log}"
+                )
 
     # Decisions and what follows from them.
 
@@ -279,8 +299,10 @@ class Watch:
             case schedule.StartWorker(worker, num_cpus):
                 if self._executor is None:
                     self._executor = self._make_executor(self._wakeup)
+                self._starting[worker] = time.monotonic()
                 self._executor.start(worker, num_cpus)
             case schedule.KillWorker(worker, _):
+                self._starting.pop(worker, None)
                 assert self._executor is not None
                 self._executor.kill(worker)
             case schedule.Lease():

@@ -16,7 +16,7 @@ from lobench.engine.intake import Intake
 from lobench.engine.ledger import Ledger
 from lobench.engine.readers import NpzReader
 from lobench.engine.source import DirectorySource
-from lobench.engine.spool import Spool
+from lobench.engine.spool import Spool, fingerprint
 from lobench.hookspecs import SourceContext
 
 
@@ -36,12 +36,13 @@ class Start:
     def __init__(self, folder: Path) -> None:
         self.reader, self.said = CountingReader(), []
         readers = {"npz": self.reader}
+        self.source = DirectorySource(SourceContext(location=str(folder / "run"), readers=readers))
         self.ledger = Ledger.open(folder / "store")
         self.spool = Spool(folder / "store" / "spool")
         self.intake = Intake(
             ledger=self.ledger,
             spool=self.spool,
-            source=DirectorySource(SourceContext(location=str(folder / "run"), readers=readers)),
+            source=self.source,
             readers=readers,
             say=self.said.append,
         )
@@ -120,4 +121,61 @@ def test_an_owner_whom_the_machine_does_not_know(tmp_path: Path) -> None:
     os.chown(write(tmp_path, 1, 1.0), 54_321, 54_321)
     start = Start(tmp_path)
     assert start.take_all() == [1]
+    start.ledger.close()
+
+
+def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    run = write(tmp_path, 1, 1.0).parent
+    (run / "loop_2.npz").symlink_to("loop_2.npz")
+    (run / "dangling_3.npz").symlink_to("nowhere")
+    (run / "up_4").symlink_to("..")
+    (run / "folder_5.npz").mkdir()
+    os.mkfifo(run / "pipe_6.npz")
+    for name in ("loop_2.npz", "folder_5.npz", "pipe_6.npz"):
+        (run / f"{name}.done").touch()
+    os.rename(write(tmp_path, 7, 7.0), os.fsencode(run / "x") + b"\xff7.npz")
+    (run / os.fsdecode(b"x\xff7.npz.done")).touch()
+    start = Start(tmp_path)
+    assert start.take_all() == [1]
+    assert start.said == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
+    reasons = {Path(path).name: reason for path, reason in start.source.pending().items()}
+    assert reasons == {
+        "loop_2.npz": "Too many levels of symbolic links",
+        "folder_5.npz": "half-written: the marks of completeness are missing",
+        "pipe_6.npz": "neither a file nor a folder",
+    }
+    start.ledger.close()
+
+
+def test_links_that_lead_up_inside_of_a_checkpoint_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "5"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "data").write_bytes(b"data")
+    (folder / "inner" / "up").symlink_to("..")
+    (folder / "also").symlink_to("inner")
+    before = fingerprint(epath.Path(folder))
+    copy = tmp_path / "new" / "copy"
+    Spool(tmp_path / "spool")._copy(epath.Path(folder), copy)
+    assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()) == [
+        "also/data",
+        "inner/data",
+    ]
+    os.utime(folder / "inner" / "data", (1, 1))
+    assert fingerprint(epath.Path(folder)) != before
+
+
+def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
+    run = write(tmp_path, 1, 1.0).parent
+    os.rename(run / "theta_1.npz", run / "theta_20260101123456789012345.npz")
+    counters = {"nan": np.float32("nan"), "huge": np.uint64(2**63), "text": np.asarray("12")}
+    for name, value in counters.items():
+        np.savez(run / f"{name}.npz", **{"theta/x": np.float32(0), "outer_step": value})
+        (run / f"{name}.npz.done").touch()
+    (run / "theta_20260101123456789012345.npz.done").touch()
+    start = Start(tmp_path)
+    assert sorted(start.take_all()) == [0, 12]
+    assert sorted(line.split(": ", 2)[2] for line in start.said) == [
+        "the counter 'outer_step' is no number of steps; got 9223372036854775808",
+        "the counter 'outer_step' is no number of steps; got nan",
+    ]
     start.ledger.close()

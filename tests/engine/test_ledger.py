@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -191,3 +192,16 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
         (tmp_path / "locked").mkdir(mode=0o500)
         with pytest.raises(StoreError, match="Permission denied"):
             Ledger.open(tmp_path / "locked")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_store_that_is_removed_or_replaced_while_it_is_in_use(tmp_path: Path, is_replaced: bool) -> None:
+    """The system would let it be written to the end, and nothing of that would be left."""
+    store = tmp_path / "store"
+    ledger = Ledger.open(store)
+    sight(ledger, "x", 1)
+    shutil.rmtree(store)
+    if is_replaced:
+        Ledger.open(store).close()
+    with pytest.raises(StoreError, match="store: the store was removed or replaced while it was in use"):
+        sight(ledger, "y", 2)
