@@ -50,7 +50,7 @@ class Declaration:
 
     Attributes:
       name: How the command line and gin name it; two plugins with one name are an error that names both.
-      factory: "module:attribute", imported when it is used and not before.
+      factory: "module:attribute", imported when it is used and not before; ":attribute" is in the declaring module.
       summary: One line for `lobench list`.
     """
 
@@ -169,7 +169,11 @@ class SinkContext:
 
 
 class ResultSink(Protocol):
-    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`."""
+    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`.
+
+    How far a sink came is remembered under its address, and under its attribute `destination` (str) where it has one:
+    an id that goes with what was written, so that a destination which was removed, or is another one, gets everything.
+    """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Takes deliveries in ledger order; durable when it returns.
@@ -237,7 +241,12 @@ class HookSpecs:
 
     @hookspec
     def lobench_metrics(self) -> Iterable[Declaration]:
-        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed."""
+        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed.
+
+        Computed for every seed block where it ran, and stored, shown and delivered like the task's own metrics. Names
+        are `<split>/<metric>`; one without "/" goes below the declaration's name. What raises is named with the
+        evaluation, and changes nothing else.
+        """
         return ()
 
     @hookspec
