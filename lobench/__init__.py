@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
     from lobench.core.case import Case, CaseInfo, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.draws import Draws, fold
     from lobench.core.errors import (
         CheckpointError,
         CheckpointGone,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         SuiteError,
         ThetaMismatch,
     )
+    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
     from lobench.engine.result import Result
@@ -50,6 +52,18 @@ _HOMES = {
         "SuiteError",
         "ThetaMismatch",
     ),
+    "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.population": (
+        "Direction",
+        "Member",
+        "Objective",
+        "Pool",
+        "Selection",
+        "better",
+        "oriented",
+        "rank",
+        "weighted",
+    ),
     "lobench.core.result": ("Curves", "Outcome"),
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
@@ -73,30 +87,41 @@ __all__ = [
     "ConfigError",
     "Curves",
     "Datasets",
+    "Direction",
+    "Draws",
     "Interval",
     "IteratorDataset",
     "LearnedOptimizer",
     "LobenchError",
+    "Member",
+    "Objective",
     "Outcome",
     "PickleRefused",
     "PluginError",
+    "Pool",
     "Result",
     "SampledDataset",
     "SeedBlock",
     "SeenCheckpoint",
+    "Selection",
     "StoreError",
     "SuiteError",
     "Task",
     "TaskFamily",
     "ThetaMismatch",
+    "better",
     "cases",
     "configurable",
     "content_of",
     "evaluate",
     "flatten",
+    "fold",
     "hookimpl",
+    "oriented",
+    "rank",
     "reading",
     "stratified_t_mean",
+    "weighted",
 ]
 
 
