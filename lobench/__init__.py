@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
     from lobench.engine.result import Result
+    from lobench.engine.spool import checkpoint_sha256
     from lobench.engine.suite import cases
     from lobench.evaluation.notebook import evaluate
     from lobench.hookspecs import hookimpl
@@ -70,6 +71,7 @@ _HOMES = {
     "lobench.inner.optimizer": ("LearnedOptimizer",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
     "lobench.engine.result": ("Result",),
+    "lobench.engine.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
     "lobench.engine.suite": ("cases",),
@@ -111,6 +113,7 @@ __all__ = [
     "ThetaMismatch",
     "better",
     "cases",
+    "checkpoint_sha256",
     "configurable",
     "content_of",
     "evaluate",
