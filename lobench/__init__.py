@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StoreError,
         SuiteError,
         ThetaMismatch,
+        UsageError,
     )
     from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
@@ -52,6 +53,7 @@ _HOMES = {
         "StoreError",
         "SuiteError",
         "ThetaMismatch",
+        "UsageError",
     ),
     "lobench.core.draws": ("Draws", "fold"),
     "lobench.core.population": (
@@ -111,6 +113,7 @@ __all__ = [
     "Task",
     "TaskFamily",
     "ThetaMismatch",
+    "UsageError",
     "better",
     "cases",
     "checkpoint_sha256",

@@ -109,6 +109,10 @@ class Service:
         with self._lock:
             return TrialTable(self._db, self._row(name).name).page(after, limit)
 
+    def lease_seconds(self, name: str = "") -> float:
+        with self._lock:
+            return self._study(self._row(name).config)[0].lease_seconds
+
     # Workers.
 
     def suggest(self, name: str, worker: str) -> Suggestion:
