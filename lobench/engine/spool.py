@@ -55,7 +55,9 @@ class Spool:
                 if _fingerprint(source) != before:
                     continue
                 content = _plain(reader.read(epath.Path(copy)))
-                checkpoint = checkpoint_of(content, seen.uri, seen.index)
+                if content.generation is None:
+                    content = dataclasses.replace(content, generation=seen.generation)
+                checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except CheckpointError as error:
