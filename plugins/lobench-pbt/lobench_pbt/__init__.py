@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lobench_pbt.client import StudyClient, TrialSession, client
+    from lobench_pbt.lineage import replay
+    from lobench_pbt.trainer import LeaseLost, StudyClient, TrialSession, client
 
-__all__ = ["StudyClient", "TrialSession", "client"]
+_HOMES = {
+    **dict.fromkeys(("LeaseLost", "StudyClient", "TrialSession", "client"), "lobench_pbt.trainer"),
+    "replay": "lobench_pbt.lineage",
+}
+
+__all__ = ["LeaseLost", "StudyClient", "TrialSession", "client", "replay"]
 
 
 def __getattr__(name: str) -> Any:
     """Loads the client when it is used: the plugin's declarations must not import gRPC."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'lobench_pbt' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module("lobench_pbt.client"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hmac
 import ipaddress
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -31,6 +33,7 @@ __all__ = ["Security", "security_from", "serve", "start_server"]
 
 _THREADS = 16
 _PAGE = 500
+_TICK_SECONDS = 1.0
 _CODES = {
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
@@ -250,16 +253,30 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
     service = Service(store)
     try:
         service.create_study(study)
-        server, address = start_server(service, listen, security)
+        server, address = start_server(service, _again(store, listen), security)
         temporary = store / "address.tmp"
         temporary.write_text(address)
         os.replace(temporary, store / "address")
         say(f"study {study.name!r} is served at {address}; store: {store}")
-        ended.wait()
+        while not ended.wait(_TICK_SECONDS):
+            service.expire()  # a deadline passes also when nobody asks
         server.stop(grace=5.0).wait()
     finally:
         service.close()
         os.close(lock)
+
+
+def _again(store: Path, listen: str) -> str:
+    """Returns where to listen: for port 0 where this store was served before, if that is free: clients look there."""
+    host, _, port = listen.rpartition(":")
+    with contextlib.suppress(OSError):
+        before = (store / "address").read_text().strip()
+        if port == "0" and before.rpartition(":")[0] == host:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.strip("[]"), int(before.rpartition(":")[2])))
+            return before
+    return listen
 
 
 def _lock(store: Path) -> int:

@@ -67,6 +67,12 @@ class Service:
         with self._lock:
             self._db.close()
 
+    def expire(self) -> None:
+        """Deals with deadlines that have passed."""
+        with self._lock:
+            for row in studies(self._db):
+                self._expire(row.name)
+
     # Studies.
 
     def create_study(self, study: Study) -> StudyRow:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench import UsageError
-from lobench_pbt.replay import segments
+from lobench_pbt.lineage import segments
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import StudyRow, TrialTable, connect, studies
 from lobench_pbt.trial import State, Trial

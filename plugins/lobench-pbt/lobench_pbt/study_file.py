@@ -33,6 +33,7 @@ from typing import Any
 from lobench import ConfigError, Direction, LobenchError, Objective
 from lobench.plugins import load_plugins
 from lobench_pbt.gin_paths import check_paths
+from lobench_pbt.lineage import warm_starts
 from lobench_pbt.space import Kind, Parameter, Rule, Scale
 from lobench_pbt.study import FitnessFrom, Keep, Opponents, Segment, Study, check_study, study_from_json, study_to_json
 
@@ -184,9 +185,9 @@ def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
         return ()
     path = study_file.absolute().parent / name
     try:
-        segments = json.loads(path.read_text())["segments"]
+        chain = warm_starts(json.loads(path.read_text())["segments"])
         names = [field.name for field in dataclasses.fields(Segment)]
-        return tuple(Segment(**{key: entry[key] for key in names}) for entry in segments)
+        return tuple(Segment(**{key: entry[key] for key in names}) for entry in chain)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "cannot read the schedule", where=str(path), got=f"{type(error).__name__}: {error}"

@@ -125,6 +125,13 @@ class TrialSession:
     def end_step(self) -> int:
         return self.start_step + self.n_steps
 
+    def folder(self, root: str | Path) -> Path:
+        """Returns a folder of this attempt's own, where a watch on `root` looks for its checkpoints; makes it."""
+        places = (f"generation_{self.generation}", f"trial_{self.id}", f"attempt_{self._trial.attempt}")
+        folder = Path(root).joinpath(*places)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def restored(self) -> None:
         """Checks that the checkpoint to start from is what the controller promised.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from lobench_pbt.trial import Trial
 
-__all__ = ["schedule", "segments"]
+__all__ = ["replay", "schedule", "segments", "warm_starts"]
+
+_State = TypeVar("_State")
 
 
 def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
@@ -57,3 +59,38 @@ def segments(
             }
         )
     return found
+
+
+def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the segments whose weights the last one goes back to, oldest first: without those that crossover only
+    took a value from.
+    """
+    by_trial = {segment["trial"]: segment for segment in segments}
+    chain: list[Mapping[str, Any]] = []
+    place = segments[-1] if segments else None
+    while place is not None:
+        chain.append(place)
+        place = by_trial.get(place["parents"][0]) if place["parents"] else None
+    return chain[::-1]
+
+
+def replay(
+    document: Mapping[str, Any],
+    train: Callable[[_State | None, Mapping[str, Any]], _State],
+    *,
+    start: _State | None = None,
+) -> _State | None:
+    """Trains a trial's history again.
+
+    Args:
+      document: What `lobench pbt replay` printed, parsed.
+      train: (state, segment) -> state after the segment's `n_steps` from `start_step` with its `params` and `seed`; the
+        state is None for a segment from scratch.
+      start: State to begin with, for a schedule that was cut at its beginning.
+    Returns:
+      The last segment's state; `start` where there is no segment.
+    """
+    state = start
+    for segment in warm_starts(document["segments"]):
+        state = train(state, segment)
+    return state
