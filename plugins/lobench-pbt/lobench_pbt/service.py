@@ -52,14 +52,17 @@ class Service:
     Args:
       store: Folder; the caller holds its lock.
       clock: Seconds; leases are measured with it, across restarts.
+      plugins: Where strategies come from; None loads those that are installed.
     """
 
-    def __init__(self, store: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Path, *, clock: Callable[[], float] = time.time, plugins: PluginManager | None = None
+    ) -> None:
         store.mkdir(parents=True, exist_ok=True)
         self._db: sqlite3.Connection = connect(store / "pbt.sqlite")
         self._vault, self._clock = Vault(store / "checkpoints"), clock
         self._lock = threading.Lock()
-        self._plugins: PluginManager = load_plugins()
+        self._plugins: PluginManager = plugins or load_plugins()
         self._parsed: tuple[str, Study, SelectionStrategy] | None = None  # the last study's text, and what it says
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 

@@ -16,6 +16,7 @@ from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refused, State, Trial
 
 from lobench import Direction, Draws, Objective, checkpoint_sha256
+from lobench.plugins import load_plugins
 
 PARAMETERS = (
     Parameter(path="outer.learning_rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG),
@@ -31,6 +32,7 @@ PARAMETERS = (
         when={"outer.name": ("sgdm",), "outer.batch": (8, 16)},
     ),
 )
+PLUGINS = load_plugins()
 LOSS = (Objective(metric="loss", direction=Direction.MIN),)
 
 
@@ -84,7 +86,7 @@ class Simulation:
         self.service.create_study(self.study)
 
     def _open(self) -> Service:
-        return Service(self.store, clock=lambda: self.now)
+        return Service(self.store, clock=lambda: self.now, plugins=PLUGINS)
 
     def restart(self) -> None:
         self.service.close()
