@@ -18,6 +18,7 @@ from lobench_pbt.trial import Value
 __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "check_parameters"]
 
 _STEP = 0.2  # of the value (multiply) or of the range (add)
+_NOISE = 0.1  # of the range
 
 
 class Kind(enum.StrEnum):
@@ -37,10 +38,13 @@ class Scale(enum.StrEnum):
 
 
 class Rule(enum.StrEnum):
-    """How a range mutates: times 1.2 or 0.8; a fifth of the range up or down; anew from the prior."""
+    """How a range mutates: times 1.2 or 0.8; a fifth of the range up or down; by a normal draw, a tenth of the range
+    wide; anew from the prior.
+    """
 
     MULTIPLY = "multiply"
     ADD = "add"
+    NOISE = "noise"
     RESAMPLE = "resample"
 
 
@@ -98,7 +102,10 @@ class Parameter:
         if self.rule is Rule.RESAMPLE or draws.chance(p_resample):
             return self.sample(draws)
         number, sign = float(value), 1 if up else -1
-        moved = number * (1 + sign * _STEP) if self.rule is Rule.MULTIPLY else number + sign * _STEP * self._range
+        if self.rule is Rule.MULTIPLY:
+            moved = number * (1 + sign * _STEP)
+        else:
+            moved = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
         result = self._clip(moved)
         if self.kind is Kind.INT and result == value:
             # Away from the value in the direction in which the real move went.
@@ -162,7 +169,7 @@ def _check_domain(parameter: Parameter, where: str) -> None:
             "a multiplicative rule over a domain with 0",
             where=where,
             got=bounds,
-            next_step="use rule 'add' or 'resample'",
+            next_step="use rule 'add', 'noise' or 'resample'",
         )
 
 

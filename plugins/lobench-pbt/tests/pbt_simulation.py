@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refused, State, Trial
 
 from lobench import Direction, Draws, Objective, checkpoint_sha256
+from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import load_plugins
 
 PARAMETERS = (
@@ -194,3 +196,45 @@ def assert_properties(study: Study, trials: Sequence[Trial]) -> None:
             assert ancestor.start_step == by_id[ancestor.parent_ids[0]].end_step
             depth, ancestor = depth + 1, by_id[ancestor.parent_ids[0]]
         assert depth <= trial.generation
+
+
+class Rows:
+    """A trial table in memory, for decisions without a service."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self.trials = list(trials)
+
+    def replace(self, trial: Trial) -> None:
+        """Writes a row, new or changed, and marks its initiator as having a child, as the service does."""
+        rows = {row.id: row for row in self.trials} | {trial.id: trial}
+        if trial.initiator_id is not None:
+            rows[trial.initiator_id] = dataclasses.replace(rows[trial.initiator_id], has_child=True)
+        self.trials = list(rows.values())
+
+    def owned(self, worker: str) -> Trial | None:
+        return next((trial for trial in self.trials if trial.state is State.ACTIVE and trial.worker_id == worker), None)
+
+    def oldest_requested(self) -> Trial | None:
+        return next((trial for trial in self.trials if trial.state is State.REQUESTED), None)
+
+    def next_id(self) -> int:
+        return 1 + max((trial.id for trial in self.trials), default=0)
+
+    def num_trials(self, generation: int, *, terminal: bool = False) -> int:
+        return sum(trial.generation == generation and (trial.is_terminal or not terminal) for trial in self.trials)
+
+    def childless(self, below: int) -> Iterable[Trial]:
+        return [
+            trial for trial in self.trials if trial.is_terminal and not trial.has_child and trial.generation < below
+        ]
+
+    def of_generations(self, generations: Sequence[int]) -> Sequence[Trial]:
+        return [trial for trial in self.trials if trial.generation in generations]
+
+    def has_unfinished(self, below: int) -> bool:
+        return any(trial.state in (State.ACTIVE, State.STOPPING) for trial in self.trials)
+
+
+def strategy_of(name: str) -> SelectionStrategy:
+    strategy: SelectionStrategy = PLUGINS.find("lobench_selection_strategies", name, kind="").load()("")
+    return strategy

@@ -9,7 +9,6 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,24 @@ from lobench_pbt.space import Space
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, State, Trial
-from pbt_simulation import LOSS, PARAMETERS, Simulation, assert_properties, by_generation, make_study, write_theta
+from pbt_simulation import (
+    LOSS,
+    PARAMETERS,
+    Rows,
+    Simulation,
+    assert_properties,
+    by_generation,
+    make_study,
+    strategy_of,
+    write_theta,
+)
 
 from lobench import Direction, Objective, fold
-from lobench.hookspecs import SelectionStrategy
-from lobench.plugins import load_plugins
 
 STRATEGIES = ("tournament", "truncation", "exploit_explore", "winner_takes_all", "single_worker", "random_search")
 # Every transition waits for the disk: thousands of them are quicker where there is none.
 FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 STUDIES = {
     "population": st.integers(1, 5),
     "generations": st.integers(0, 4),
@@ -93,7 +100,7 @@ def without_places(trial: Trial) -> Trial:
     return dataclasses.replace(trial, metrics=metrics, **digests)  # type: ignore[arg-type]
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(values=st.fixed_dictionaries({**STUDIES, "population": st.integers(2, 4), "generations": st.integers(1, 3)}))
 def test_killed_after_any_transition_it_decides_the_same_later(values: dict[str, object]) -> None:
     """P6, P7: a service restarted before every request, its rows shuffled, against one that is never restarted."""
@@ -101,41 +108,6 @@ def test_killed_after_any_transition_it_decides_the_same_later(values: dict[str,
     undisturbed = history(Simulation, study, 0.0)
     assert history(Simulation, study, 1.0) == undisturbed
     assert history(Shuffled, study, 1.0) == undisturbed
-
-
-class Rows:
-    """A trial table in memory, for decisions without a service."""
-
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self.trials = list(trials)
-
-    def owned(self, worker: str) -> Trial | None:
-        return next((trial for trial in self.trials if trial.state is State.ACTIVE and trial.worker_id == worker), None)
-
-    def oldest_requested(self) -> Trial | None:
-        return next((trial for trial in self.trials if trial.state is State.REQUESTED), None)
-
-    def next_id(self) -> int:
-        return 1 + max((trial.id for trial in self.trials), default=0)
-
-    def num_trials(self, generation: int, *, terminal: bool = False) -> int:
-        return sum(trial.generation == generation and (trial.is_terminal or not terminal) for trial in self.trials)
-
-    def childless(self, below: int) -> Iterable[Trial]:
-        return [
-            trial for trial in self.trials if trial.is_terminal and not trial.has_child and trial.generation < below
-        ]
-
-    def of_generations(self, generations: Sequence[int]) -> Sequence[Trial]:
-        return [trial for trial in self.trials if trial.generation in generations]
-
-    def has_unfinished(self, below: int) -> bool:
-        return any(trial.state in (State.ACTIVE, State.STOPPING) for trial in self.trials)
-
-
-def strategy_of(name: str) -> SelectionStrategy:
-    strategy: SelectionStrategy = load_plugins().find("lobench_selection_strategies", name, kind="").load()("")
-    return strategy
 
 
 def ended(id: int, *fitness: float, generation: int = 0) -> Trial:
