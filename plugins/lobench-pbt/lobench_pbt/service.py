@@ -14,7 +14,7 @@ from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import PluginManager, load_plugins
 from lobench_pbt import transitions
 from lobench_pbt.decide import Answer, Suggestion, suggest
-from lobench_pbt.study import Keep, Study, check_study, study_from_json, study_to_json
+from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
 from lobench_pbt.table import StudyRow, TrialTable, connect, studies, transaction
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refusal, Refused, State, Trial
@@ -84,9 +84,7 @@ class Service:
         Raises:
           ConfigError: it cannot run. Refused: there is another one of that name.
         """
-        known = list(self._plugins.declarations("lobench_selection_strategies"))
-        check_study(study, f"study {study.name!r}", known)
-        self._strategy(study)
+        check_study(study, f"study {study.name!r}", self._plugins)
         text = study_to_json(study)
         with self._lock, transaction(self._db):
             found = studies(self._db, study.name)
@@ -250,14 +248,8 @@ class Service:
     def _study(self, text: str) -> tuple[Study, SelectionStrategy]:
         if self._parsed is None or self._parsed[0] != text:
             study = study_from_json(text)
-            self._parsed = (text, study, self._strategy(study))
+            self._parsed = (text, study, load_strategy(study, self._plugins, f"study {study.name!r}"))
         return self._parsed[1], self._parsed[2]
-
-    def _strategy(self, study: Study) -> SelectionStrategy:
-        name, _, argument = study.strategy.partition(":")
-        found = self._plugins.find("lobench_selection_strategies", name, kind="selection strategy")
-        strategy: SelectionStrategy = found.load()(argument)
-        return strategy
 
     def _retire(self, name: str) -> None:
         """Drops checkpoints that nobody needs any more; the rows first, so that no row names a file that is gone."""

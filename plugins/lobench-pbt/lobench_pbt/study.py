@@ -5,15 +5,27 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lobench import ConfigError, Direction, Objective
+from lobench import ConfigError, Direction, Objective, UsageError
+from lobench.hookspecs import SelectionStrategy
+from lobench.plugins import PluginManager
 from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 from lobench_pbt.trial import Value
 
-__all__ = ["FitnessFrom", "Keep", "Opponents", "Segment", "Study", "check_study", "study_from_json", "study_to_json"]
+__all__ = [
+    "FitnessFrom",
+    "Keep",
+    "Opponents",
+    "Segment",
+    "Study",
+    "check_study",
+    "load_strategy",
+    "study_from_json",
+    "study_to_json",
+]
 
 _VERSION = 1
 
@@ -120,7 +132,22 @@ def _parameter(entry: Mapping[str, Any]) -> Parameter:
     return Parameter(**{**entry, **enums, "values": tuple(entry["values"]), "when": when})
 
 
-def check_study(study: Study, where: str, strategies: Sequence[str]) -> None:
+def load_strategy(study: Study, plugins: PluginManager, where: str) -> SelectionStrategy:
+    """Returns the study's strategy.
+
+    Raises:
+      ConfigError: unknown, or with an argument that it does not take.
+    """
+    name, _, argument = study.strategy.partition(":")
+    try:
+        found = plugins.find("lobench_selection_strategies", name, kind="strategy")
+        strategy: SelectionStrategy = found.load()(argument)
+    except UsageError as error:
+        raise ConfigError(f"Study.strategy: {error}", where=where) from error
+    return strategy
+
+
+def check_study(study: Study, where: str, plugins: PluginManager) -> None:
     """Refuses a study that cannot run.
 
     Raises:
@@ -148,9 +175,7 @@ def check_study(study: Study, where: str, strategies: Sequence[str]) -> None:
     if not study.name or any(character in study.name for character in "/\\\0 "):
         raise ConfigError("Study.name", where=where, got=repr(study.name), expected="a name without spaces and slashes")
     _check_objectives(study, where)
-    name = study.strategy.partition(":")[0]
-    if name not in strategies:
-        raise ConfigError("Study.strategy", where=where, got=repr(name), expected=f"one of {', '.join(strategies)}")
+    load_strategy(study, plugins, where)
     check_parameters(study.parameters, where)
     _check_schedule(study, where)
 

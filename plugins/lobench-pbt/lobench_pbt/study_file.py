@@ -80,7 +80,7 @@ def load_study(path: Path) -> Study:
     if values["schedule"] and values["generations"] is None:
         values["generations"] = len(values["schedule"]) - 1
     study = Study(**values)
-    check_study(study, where, list(load_plugins().declarations("lobench_selection_strategies")))
+    check_study(study, where, load_plugins())
     check_paths([parameter.path for parameter in study.parameters], where)
     return study
 

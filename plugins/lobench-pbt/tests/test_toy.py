@@ -60,7 +60,7 @@ def test_without_exchange() -> None:
 
 @pytest.mark.parametrize(("lr", "steps", "period", "expected"), [(0.01, 200, 10, 1.1669), (0.05, 100, 4, 1.1999)])
 def test_the_best_ones_weights_copied_every_period(lr: float, steps: int, period: int, expected: float) -> None:
-    """The figure's workers take steps in turn; at its period's end one takes the other's weights if they are no worse."""
+    """The figure's workers take steps in turn; at a period's end one takes weights that are no worse."""
     points, hs = [START, START], [(1.0, 0.0), (0.0, 1.0)]
     for step in range(1, steps + 1):
         for own in range(2):
