@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lobench_pbt.lineage import replay
-    from lobench_pbt.trainer import LeaseLost, StudyClient, TrialSession, client
+    from lobench_pbt.trainer import StudyClient, TrialSession, client
 
 _HOMES = {
-    **dict.fromkeys(("LeaseLost", "StudyClient", "TrialSession", "client"), "lobench_pbt.trainer"),
+    **dict.fromkeys(("StudyClient", "TrialSession", "client"), "lobench_pbt.trainer"),
     "replay": "lobench_pbt.lineage",
 }
 
-__all__ = ["LeaseLost", "StudyClient", "TrialSession", "client", "replay"]
+__all__ = ["StudyClient", "TrialSession", "client", "replay"]
 
 
 def __getattr__(name: str) -> Any:

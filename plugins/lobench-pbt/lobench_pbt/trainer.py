@@ -7,10 +7,12 @@
             for step in range(trial.start_step, trial.end_step):
                 state = train(state, step)
                 trial.report(step, {"loss": loss})        # may be left out
+                if trial.should_stop:
+                    break
             trial.complete(save(state))                   # a checkpoint that was published by a rename
 
-The lease is renewed in the background. A trial whose lease was lost raises `LeaseLost` where it reports or completes;
-`trials` goes on with the next one.
+The lease is renewed in the background. A trial whose lease was lost (`is_lost`) should stop, and what is reported of it
+or completes it does nothing: somebody else has it. `trials` goes on with the next one.
 """
 
 from __future__ import annotations
@@ -29,13 +31,9 @@ from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
 from lobench_pbt.vault import bytes_sha256
 
-__all__ = ["LeaseLost", "StudyClient", "TrialSession", "client"]
+__all__ = ["StudyClient", "TrialSession", "client"]
 
 _POLL_SECONDS = 0.5
-
-
-class LeaseLost(LobenchError):
-    """The controller has given the trial to somebody else, or the study is over."""
 
 
 def client(address: str, *, patience: float = 300.0) -> StudyClient:
@@ -77,8 +75,6 @@ class StudyClient:
             session = TrialSession(self._connection, reply.trial)
             try:
                 yield session
-            except LeaseLost:
-                continue
             finally:
                 session.close()
 
@@ -103,7 +99,8 @@ class TrialSession:
 
     Attributes:
       id, generation, params, start_step, n_steps, seed: As the controller says.
-      should_stop: True once the study was stopped: complete with what there is.
+      should_stop: True once the study was stopped or the lease was lost: complete with what there is.
+      is_lost: Whether the trial is somebody else's now, so that nothing that this worker says of it counts.
     """
 
     def __init__(self, connection: Connection, message: pbt_pb2.Trial) -> None:
@@ -114,8 +111,8 @@ class TrialSession:
         self.start_step, self.n_steps = trial.start_step, trial.n_steps
         self.warm_checkpoint = Path(trial.warm_checkpoint.uri) if trial.warm_checkpoint else None
         self.warm_state = Path(trial.warm_state.uri) if trial.warm_state else None
-        self.should_stop = False
-        self._trial, self._applied, self._lost = trial, False, ""
+        self.should_stop = self.is_lost = False
+        self._trial, self._applied = trial, False
         self._ended = threading.Event()
         beat = max(message.lease_seconds / 4, 0.1)
         self._thread = threading.Thread(target=self._beat, args=(beat,), name=f"trial {trial.id}", daemon=True)
@@ -150,11 +147,7 @@ class TrialSession:
         self._applied = True
 
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
-        """Adds a measurement.
-
-        Raises:
-          LeaseLost: the trial is somebody else's now.
-        """
+        """Adds a measurement."""
         request = pbt_pb2.AddMeasurementRequest(
             study=self._study,
             trial=self.id,
@@ -163,7 +156,8 @@ class TrialSession:
             seconds=seconds,
             metrics=_floats(metrics),
         )
-        self.should_stop |= self._call(self._connection.stub.AddMeasurement, request).stop
+        reply = self._call(self._connection.stub.AddMeasurement, request)
+        self.should_stop |= reply is not None and reply.stop
 
     def complete(
         self,
@@ -173,8 +167,8 @@ class TrialSession:
         state: str | Path | None = None,
         used: Mapping[str, Value] | None = None,
         n_steps: int | None = None,
-    ) -> None:
-        """Ends the trial.
+    ) -> bool:
+        """Ends the trial; returns False where the lease was lost, so that it does not count.
 
         Args:
           checkpoint: What a watch evaluates; it must not change any more.
@@ -183,7 +177,6 @@ class TrialSession:
           used: Parameters that training really used, where it does not read them from gin.
           n_steps: Outer steps done, fewer than asked for only where `should_stop` was seen.
         Raises:
-          LeaseLost: the trial is somebody else's now.
           LobenchError: the parameters were not applied, or something has overwritten them since.
         """
         self._check_used(used)
@@ -197,14 +190,17 @@ class TrialSession:
             n_steps=self.n_steps if n_steps is None else n_steps,
             **self._identity,
         )
-        self._call(self._connection.stub.Complete, request)
-        self.close()
+        return self._end(request)
 
-    def fail(self, reason: str) -> None:
-        """Ends the trial as infeasible: its parameters cannot be trained with."""
-        request = pbt_pb2.CompleteRequest(infeasible_reason=reason or "unknown", **self._identity)
-        self._call(self._connection.stub.Complete, request)
+    def fail(self, reason: str) -> bool:
+        """Ends the trial as infeasible: its parameters cannot be trained with. Returns as `complete`."""
+        return self._end(pbt_pb2.CompleteRequest(infeasible_reason=reason or "unknown", **self._identity))
+
+    def _end(self, request: pbt_pb2.CompleteRequest) -> bool:
+        is_taken = self._call(self._connection.stub.Complete, request) is not None
         self.close()
+        self.is_lost = not is_taken  # a heartbeat that came after the completion was refused for another reason
+        return is_taken
 
     def close(self) -> None:
         """Ends the heartbeats."""
@@ -233,14 +229,19 @@ class TrialSession:
             )
 
     def _call(self, method: Any, request: Any) -> Any:
-        if self._lost:
-            raise LeaseLost(self._lost, where=f"trial {self.id}")
+        """Calls; returns None where the lease is lost."""
+        if self.is_lost:
+            return None
         try:
             return self._connection.call(method, request)
         except Refused as error:
-            if error.refusal is Refusal.STALE:
-                raise LeaseLost(str(error), where=f"trial {self.id}") from error
-            raise
+            if error.refusal is not Refusal.STALE:
+                raise
+            self._lose()
+            return None
+
+    def _lose(self) -> None:
+        self.is_lost = self.should_stop = True
 
     def _beat(self, seconds: float) -> None:
         """Renews the lease; a controller that is away is asked again, one that says no ends it."""
@@ -248,8 +249,8 @@ class TrialSession:
         while not self._ended.wait(seconds):
             try:
                 self.should_stop |= self._connection.once(self._connection.stub.Heartbeat, request).stop
-            except Refused as error:
-                self._lost = str(error)
+            except Refused:
+                self._lose()
                 return
             except LobenchError:
                 continue
