@@ -27,8 +27,8 @@ _PATIENCE_SECONDS = 2.0  # the watch tries again by itself
 
 def trial_of(run: str) -> int | None:
     """Returns the trial that a run's folder is named by."""
-    found = re.fullmatch(r"trial_0*(\d+)", run)
-    return int(found[1]) if found else None
+    found = re.fullmatch(r"(.*/)?trial_(\d+)", run)
+    return int(found[2]) if found else None
 
 
 def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
