@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -110,4 +111,13 @@ def show_export(store: Path, name: str) -> None:
                 for attempt, step, seconds, metrics in table.measurements(trial["id"])
             ]
         document = {"version": 1, "study": json.loads(row.config), "stopped": row.stopped, "trials": trials}
-    print(json.dumps(document, indent=2))
+    print(json.dumps(_finite(document), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """Returns the same with null for NaN and infinities, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

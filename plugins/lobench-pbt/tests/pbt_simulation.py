@@ -111,6 +111,8 @@ class Simulation:
             if suggestion.trial is not None:
                 done.clear()
                 assert suggestion.answer is Answer.TRIAL
+                warm = suggestion.trial.warm_checkpoint
+                assert warm is None or Path(warm.uri).is_file(), "a live trial's checkpoint was dropped"
                 if not self.draws.chance(self.preempted):
                     self.running[worker] = suggestion.trial
                 else:
