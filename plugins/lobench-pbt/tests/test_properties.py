@@ -149,6 +149,21 @@ def test_a_suggestion_does_not_hang_on_the_order_of_rows(shift: int) -> None:
     assert children(trials[shift:] + trials[:shift]) == children(trials)
 
 
+def test_who_reproduces_first_changes_nothing_but_ids() -> None:
+    study, strategy, parents = make_study(seed=3), strategy_of("tournament"), [ended(id, 1.0) for id in range(1, 7)]
+
+    def children(order: list[Trial]) -> dict[int | None, Trial]:
+        table = Rows(parents)
+        for initiator in order:
+            child = reproduce(study, strategy, table, initiator)
+            assert child is not None
+            table.replace(child)
+        found = [trial for trial in table.trials if trial.generation == 1]
+        return {trial.initiator_id: dataclasses.replace(trial, id=0) for trial in found}
+
+    assert children(parents) == children(parents[::-1])
+
+
 def test_which_worker_asks_changes_nothing_but_its_name() -> None:
     study, strategy, table = make_study(seed=3), strategy_of("tournament"), Rows(ended(id, 1.0) for id in range(1, 5))
     one, two = (
