@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
     from lobench.core.case import Case, CaseInfo, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.draws import Draws, fold
     from lobench.core.errors import (
         CheckpointError,
         CheckpointGone,
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
         StoreError,
         SuiteError,
         ThetaMismatch,
+        UsageError,
     )
+    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
     from lobench.engine.result import Result
+    from lobench.engine.spool import checkpoint_sha256
     from lobench.engine.suite import cases
     from lobench.evaluation.notebook import evaluate
     from lobench.hookspecs import hookimpl
@@ -49,6 +53,19 @@ _HOMES = {
         "StoreError",
         "SuiteError",
         "ThetaMismatch",
+        "UsageError",
+    ),
+    "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.population": (
+        "Direction",
+        "Member",
+        "Objective",
+        "Pool",
+        "Selection",
+        "better",
+        "oriented",
+        "rank",
+        "weighted",
     ),
     "lobench.core.result": ("Curves", "Outcome"),
     "lobench.hookspecs": ("hookimpl",),
@@ -56,6 +73,7 @@ _HOMES = {
     "lobench.inner.optimizer": ("LearnedOptimizer",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
     "lobench.engine.result": ("Result",),
+    "lobench.engine.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
     "lobench.engine.suite": ("cases",),
@@ -73,30 +91,43 @@ __all__ = [
     "ConfigError",
     "Curves",
     "Datasets",
+    "Direction",
+    "Draws",
     "Interval",
     "IteratorDataset",
     "LearnedOptimizer",
     "LobenchError",
+    "Member",
+    "Objective",
     "Outcome",
     "PickleRefused",
     "PluginError",
+    "Pool",
     "Result",
     "SampledDataset",
     "SeedBlock",
     "SeenCheckpoint",
+    "Selection",
     "StoreError",
     "SuiteError",
     "Task",
     "TaskFamily",
     "ThetaMismatch",
+    "UsageError",
+    "better",
     "cases",
+    "checkpoint_sha256",
     "configurable",
     "content_of",
     "evaluate",
     "flatten",
+    "fold",
     "hookimpl",
+    "oriented",
+    "rank",
     "reading",
     "stratified_t_mean",
+    "weighted",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import functools
 import io
 import os
 import shutil
@@ -18,10 +19,11 @@ from etils import epath
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
 from lobench.engine.checkpoint_files import mark_of
-from lobench.engine.readers import checkpoint_of
+from lobench.engine.readers import checkpoint_of, load_readers, reader_for
 from lobench.hookspecs import CheckpointReader
+from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "dump_theta", "fingerprint", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -55,7 +57,9 @@ class Spool:
                 if fingerprint(source) != before:
                     continue
                 content = _plain(reader.read(epath.Path(copy)))
-                checkpoint = checkpoint_of(content, seen.uri, seen.index)
+                if content.generation is None:
+                    content = dataclasses.replace(content, generation=seen.generation)
+                checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except CheckpointError as error:
@@ -157,6 +161,26 @@ def _plain(content: CheckpointContent) -> CheckpointContent:
         path: leaf if leaf.dtype.kind in "fiub" else leaf.astype(np.float32) for path, leaf in content.leaves.items()
     }
     return dataclasses.replace(content, leaves=leaves)
+
+
+def checkpoint_sha256(location: str | Path) -> str:
+    """Returns the digest (hex) of a checkpoint's theta, under which a watch records its results.
+
+    Raises:
+      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+    """
+    path, readers = epath.Path(location), _readers()
+    name = reader_for(path, readers)
+    if not path.exists():
+        raise CheckpointGone("there is no checkpoint here", where=str(location))
+    if name is None:
+        raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
+    return checkpoint_of(_plain(readers[name].read(path)), str(location), None).sha256
+
+
+@functools.cache
+def _readers() -> Mapping[str, CheckpointReader]:
+    return load_readers(load_plugins(), allow_pickle=False)
 
 
 def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
