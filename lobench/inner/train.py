@@ -154,6 +154,7 @@ class Program:
 
         def one(lane: _Lane) -> tuple[PyTree, PyTree, PyTree]:
             params, model_state = self._task_of(lane).init_with_state(_stream(lane, _INIT))
+            params = stepper.initial_params(params)
             return stepper.init(params, model_state, _stream(lane, _OPTIMIZER)), params, model_state
 
         opt_state, params, model_state = jax.vmap(one)(lanes)

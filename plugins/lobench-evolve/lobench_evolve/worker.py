@@ -1,0 +1,198 @@
+"""A worker of an evolution: decodes genomes, trains members, keeps thetas and compiled programs warm.
+
+It takes jobs and answers each with one message, float32 per member for an evaluation: the answers of a block of members
+travel together, and are as large as the block, whatever the size of theta.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import queue
+import threading
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench import (
+    CaseSpec,
+    ConfigError,
+    Layers,
+    LobenchError,
+    as_learned_optimizer,
+    bind_case,
+    claim_backend,
+    decode,
+    device_description,
+    encode,
+)
+from lobench_evolve.genome import Genome
+from lobench_evolve.members import MemberProgram, cosine_adam
+from lobench_evolve.settings import AntitheticES, Evolve
+from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
+
+__all__ = ["Evaluator", "serve"]
+
+
+class Evaluator:
+    """What a worker does, without its pipe.
+
+    Args:
+      cases: Cases that fitness is the mean over; their learned optimizer is one and the same.
+      layers: gin text around them.
+      run: Settings of the run.
+      es: Settings of evolution strategies; what is read of them is the outer optimizer.
+    Raises:
+      ConfigError: a case cannot be built, or cannot be trained in one program with others.
+    """
+
+    def __init__(self, cases: list[CaseSpec], layers: Layers, run: Evolve, es: AntitheticES) -> None:
+        bound = [bind_case(spec, layers) for spec in cases]
+        threads = {case.case.num_cpus for case in bound}
+        if len(threads) > 1:
+            raise ConfigError("Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(threads)))
+        if not claim_backend(threads.pop()):
+            raise LobenchError("this process's jax backend was made for another number of threads")
+        self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale)
+        self.decoder = Decoder(self.weights)
+        self._programs = [
+            MemberProgram(case.case, f"{spec.path}: case {spec.scope!r}", run, self.weights)
+            for spec, case in zip(cases, bound, strict=True)
+        ]
+        self._width = run.members_per_program
+        self._outer = cosine_adam(es.learning_rate, run.num_generations, es.final_rate_fraction, es.clip_norm)
+        self._outer_step = jax.jit(self._apply)
+        self._states: tuple[int, Any] = (-1, None)
+
+    def provenance(self) -> dict[str, str]:
+        """Returns what must be the same for a run to go on with the same bits."""
+        return {
+            "jax": jax.__version__,
+            "device": device_description(),
+            "random": RANDOM_IMPLEMENTATION,
+            "threefry_partitionable": str(jax.config.read("jax_threefry_partitionable")),
+            "enable_x64": str(jax.config.read("jax_enable_x64")),
+            "num_weights": str(self.weights.num_weights),
+        }
+
+    def evaluate(self, trials: list[tuple[int, int]]) -> np.ndarray:
+        """Returns float32[len(trials)] for (genome id, seed); a short block is filled up, since width fixes bits."""
+        filled = trials + trials[-1:] * (self._width - len(trials))
+        thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in filled])
+        seeds = [seed for _, seed in filled]
+        total = np.zeros(self._width, np.float32)
+        for program in self._programs:
+            total += program.run(thetas, seeds)
+        return (total / np.float32(len(self._programs)))[: len(trials)]
+
+    def begin(self, seed: int) -> bytes:
+        """Returns the state of evolution strategies before their first step."""
+        theta = self.weights.init(key_of(seed))
+        return _dump((theta, self._outer.init(theta)))
+
+    def take_state(self, genome_id: int, state: bytes) -> None:
+        """Takes theta and the outer optimizer's state; theta is the parent that perturbations refer to."""
+        theta = jnp.zeros(self.weights.num_weights)
+        loaded = _load(state, (theta, self._outer.init(theta)))
+        self._states = (genome_id, loaded)
+        self.decoder.put(genome_id, loaded[0])
+
+    def update(self, seeds: list[int], weights: list[float]) -> bytes:
+        """Moves the state that was taken last by one step; noise is made again from its seeds."""
+        theta, outer_state = self._states[1]
+        gradient = jnp.zeros_like(theta)
+        for seed, weight in zip(seeds, weights, strict=True):
+            gradient = self.weights.add_noise(gradient, key_of(seed), np.float32(weight))
+        return _dump(self._outer_step(gradient, len(seeds), theta, outer_state))
+
+    def _apply(self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any) -> tuple[Any, Any]:
+        updates, outer_state = self._outer.update(gradient / jnp.maximum(count, 1), outer_state)
+        return theta + updates, outer_state
+
+    def export(self, genome_id: int, outer_step: int) -> bytes:
+        """Returns an npz that lobench reads as a checkpoint."""
+        leaves = self.weights.leaves(self.decoder.theta(genome_id))
+        buffer = io.BytesIO()
+        named: dict[str, Any] = {f"theta/{path}": leaf for path, leaf in leaves.items()}
+        np.savez(buffer, outer_step=np.int64(outer_step), **named)
+        return buffer.getvalue()
+
+
+def _dump(tree: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))})  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _load(data: bytes, template: Any) -> Any:
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        leaves = [jnp.asarray(file[f"leaf{index}"]) for index in range(len(file.files))]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+    """Runs one worker on a connection until it is told to exit; `arguments[0]` says, as JSON, for what."""
+    try:
+        record = json.loads(arguments[0])
+        evaluator = Evaluator(
+            [CaseSpec(**spec) for spec in record["cases"]],
+            layers,
+            Evolve(**record["run"]),
+            AntitheticES(**record["es"]),
+        )
+    except LobenchError as error:
+        connection.send_bytes(encode("failed", messages=[str(error)]))
+        return
+    jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_read, args=(connection, jobs, exit_at_eof), daemon=True).start()
+    connection.send_bytes(encode("ready", provenance=evaluator.provenance(), pid=os.getpid()))
+    while (request := jobs.get()) is not None:
+        try:
+            payload = _answer(evaluator, request)
+        except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
+            line = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+            message = encode("failed", messages=[str(error) if isinstance(error, LobenchError) else line])
+        else:
+            message = encode("result", payload, job=request["job"])
+        with contextlib.suppress(OSError):
+            connection.send_bytes(message)
+
+
+def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:
+    """Takes requests while a job runs, so that the end of the chief ends a worker in the middle of one."""
+    try:
+        while True:
+            values, _ = decode(connection.recv_bytes())
+            jobs.put(values if values["kind"] == "job" else None)
+            if values["kind"] == "exit":
+                return
+    except (EOFError, OSError):
+        if exit_at_eof:
+            os._exit(1)
+        jobs.put(None)
+
+
+def _answer(evaluator: Evaluator, request: Mapping[str, Any]) -> bytes:
+    evaluator.decoder.learn(Genome(*record) for record in request["genomes"])
+    if request["state"] is not None:
+        genome_id, text = request["state"]
+        evaluator.take_state(genome_id, base64.b64decode(text))
+    match request["task"]:
+        case "evaluate":
+            fitness = evaluator.evaluate([(genome, seed) for genome, seed in request["trials"]])
+            return fitness.astype("<f4").tobytes()
+        case "begin":
+            return evaluator.begin(request["seed"])
+        case "update":
+            return evaluator.update(request["seeds"], request["weights"])
+        case "export":
+            return evaluator.export(request["genome"], request["outer_step"])
+    raise LobenchError(f"unknown task {request['task']!r}")
