@@ -154,9 +154,7 @@ class Crew:
 
     def _lost(self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int]) -> None:
         worker = self._workers.pop(number)
-        self._say(
-            f"a worker was lost ({reason}); " + ("its members go to another" if worker.job is not None else "...")
-        )
+        self._say(f"a worker was lost ({reason}); " + ("its job goes to another" if worker.job is not None else "another is started"))
         if not worker.ready:
             self._start_failures += 1
             if self._start_failures >= _MAX_START_FAILURES:

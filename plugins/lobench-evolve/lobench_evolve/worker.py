@@ -78,8 +78,8 @@ class Evaluator:
             "jax": jax.__version__,
             "device": device_description(),
             "random": RANDOM_IMPLEMENTATION,
-            "threefry_partitionable": str(jax.config.read("jax_threefry_partitionable")),
-            "enable_x64": str(jax.config.read("jax_enable_x64")),
+            "threefry_partitionable": str(jax.config.jax_threefry_partitionable),
+            "enable_x64": str(jax.config.jax_enable_x64),
             "num_weights": str(self.weights.num_weights),
         }
 
