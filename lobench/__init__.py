@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
     from lobench.core.case import Case, CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.draws import Draws, fold
     from lobench.core.errors import (
         CheckpointError,
         CheckpointGone,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         ThetaMismatch,
         UsageError,
     )
+    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
     from lobench.engine.gin_config import Layers, bind_case
@@ -62,6 +64,18 @@ _HOMES = {
         "ThetaMismatch",
         "UsageError",
     ),
+    "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.population": (
+        "Direction",
+        "Member",
+        "Objective",
+        "Pool",
+        "Selection",
+        "better",
+        "oriented",
+        "rank",
+        "weighted",
+    ),
     "lobench.core.result": ("Curves", "Outcome"),
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
@@ -94,18 +108,24 @@ __all__ = [
     "ConfigError",
     "Curves",
     "Datasets",
+    "Direction",
+    "Draws",
     "Interval",
     "IteratorDataset",
     "Layers",
     "LearnedOptimizer",
     "LobenchError",
+    "Member",
+    "Objective",
     "Outcome",
     "PickleRefused",
     "PluginError",
+    "Pool",
     "Result",
     "SampledDataset",
     "SeedBlock",
     "SeenCheckpoint",
+    "Selection",
     "StoreBusy",
     "StoreError",
     "SuiteError",
@@ -117,6 +137,7 @@ __all__ = [
     "as_learned_optimizer",
     "as_stepper",
     "as_task",
+    "better",
     "bind_case",
     "cases",
     "claim_backend",
@@ -127,14 +148,18 @@ __all__ = [
     "encode",
     "evaluate",
     "flatten",
+    "fold",
     "hookimpl",
     "leaf_paths",
     "load_plugins",
+    "oriented",
     "parse_file",
     "parse_text",
+    "rank",
     "reading",
     "specs_in",
     "stratified_t_mean",
+    "weighted",
 ]
 
 

@@ -19,6 +19,7 @@ import pluggy
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "Delivery",
     "EvaluationFinished",
     "ResultSink",
+    "SelectionStrategy",
     "SinkContext",
     "SourceContext",
     "hookimpl",
@@ -197,6 +199,29 @@ class AdmissionPolicy(Protocol):
         """
 
 
+class SelectionStrategy(Protocol):
+    """Picks who succeeds a member of a population. Factory: `factory(argument: str) -> SelectionStrategy`. Pure.
+
+    Attributes:
+      pool: Whom an asynchronous controller shows it beside the initiator; see `Pool`.
+    """
+
+    @property
+    def pool(self) -> Pool: ...
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        """Returns parent and other of the initiator's child; ids, or None.
+
+        The same whatever the order of the population. An infeasible member is never the parent, and one with a value of
+        minus infinity (which is what NaN becomes) never succeeds an initiator without one.
+
+        Args:
+          population: The initiator and the others, each once.
+          initiator: Id of the member whose place is to be filled.
+          seed: All the chance that there is.
+        """
+
+
 class HookSpecs:
     """The specifications that plugins implement; registered with the manager."""
 
@@ -222,7 +247,7 @@ class HookSpecs:
 
     @hookspec
     def lobench_selection_strategies(self) -> Iterable[Declaration]:
-        """Declares strategies that pick members of a population."""
+        """Declares strategies that pick members of a population (`SelectionStrategy`)."""
         return ()
 
     @hookspec
