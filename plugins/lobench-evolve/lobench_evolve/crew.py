@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench import LobenchError
+from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
 
-__all__ = ["Crew", "Job"]
+__all__ = ["Course", "Crew", "Job"]
 
 _MAX_ATTEMPTS = 3  # a job that was lost with that many workers would be lost with the next one too
 _MAX_START_FAILURES = 3
@@ -20,20 +21,44 @@ _POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The way of a theta that moves by updates: where it was once, and what moved it since.
+
+    Attributes:
+      theta: Id of where it is now.
+      step, state: Where it was, and after how many updates.
+      updates: Those since.
+    """
+
+    theta: int
+    step: int
+    state: bytes
+    updates: tuple[Update, ...]
+
+    def after(self, known: int | None) -> dict[str, Any]:
+        """Returns what a worker must hear that is `known` updates far; None: that knows nothing."""
+        state, first = None, known
+        if first is None or first < self.step:
+            state, first = base64.b64encode(self.state).decode(), self.step
+        updates = [[update.seeds, update.weights] for update in self.updates[first - self.step :]]
+        return {"theta": self.theta, "state": state, "updates": updates}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One message to a worker and one back.
 
     Attributes:
-      task: evaluate, begin, update or export.
+      task: evaluate, begin, state or export.
       values: What the task needs.
       wanted: Genomes that the worker must know; it is told those that it does not.
-      state: (id, bytes) of a theta that no seed makes, and of what belongs to it.
+      course: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
     """
 
     task: str
     values: Mapping[str, Any]
     wanted: tuple[int, ...] = ()
-    state: tuple[int, bytes] | None = None
+    course: Course | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +67,7 @@ class _Worker:
     job: int | None = None
     deadline: float = 0.0
     genomes: set[int] = field(default_factory=set)
-    state: int | None = None
+    step: int | None = None  # updates of the course that it knows
 
 
 class Crew:
@@ -105,16 +130,18 @@ class Crew:
                     yield job - numbers.start, payload
 
     def _send(self, number: int, worker: _Worker, job_number: int, job: Job, genomes: Mapping[int, Genome]) -> None:
-        worker.genomes &= genomes.keys()
-        new = lineage(genomes, job.wanted, worker.genomes)
+        gone = sorted(worker.genomes - genomes.keys())
+        worker.genomes.difference_update(gone)
+        course, given = job.course, []
+        values: dict[str, Any] = {"job": job_number, "task": job.task, "forget": gone, "course": None, **job.values}
+        if course is not None:
+            given = [course.theta]
+            values["course"] = course.after(worker.step)
+            worker.step = course.step + len(course.updates)
+        new = lineage(genomes, job.wanted, [*worker.genomes, *given])
         worker.genomes.update(genome.id for genome in new)
-        state = None
-        if job.state is not None and worker.state != job.state[0]:
-            worker.state = job.state[0]
-            state = [job.state[0], base64.b64encode(job.state[1]).decode()]
+        values["genomes"] = [genome.to_record() for genome in new]
         worker.job, worker.deadline = job_number, self._clock() + self._timeout_seconds
-        records = [genome.to_record() for genome in new]
-        values = {"job": job_number, "task": job.task, "genomes": records, "state": state, **job.values}
         self._executor.send(number, "job", **values)
 
     def _listen(self, attempts: dict[int, int], waiting: deque[int]) -> list[tuple[int, bytes]]:
@@ -154,7 +181,10 @@ class Crew:
 
     def _lost(self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int]) -> None:
         worker = self._workers.pop(number)
-        self._say(f"a worker was lost ({reason}); " + ("its job goes to another" if worker.job is not None else "another is started"))
+        self._say(
+            f"a worker was lost ({reason}); "
+            + ("its job goes to another" if worker.job is not None else "another is started")
+        )
         if not worker.ready:
             self._start_failures += 1
             if self._start_failures >= _MAX_START_FAILURES:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lobench_evolve.genome import Genome, Trial, derive
+from lobench import fold
+from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.settings import AntitheticES
 from lobench_evolve.truncation_ga import Generation, ranked, summary
 
@@ -21,21 +22,26 @@ __all__ = ["EvolutionStrategies", "Update"]
 class Update:
     """How theta moves: the estimated gradient of the loss is the mean of `weights[i] * noise(seeds[i])`.
 
+    Every worker takes the same update, so that theta itself never travels but to a worker that is new.
+
     Attributes:
-      step: Outer steps before this one.
-      weights: float32 on the wire: (loss at plus - loss at minus) / (2 sigma).
+      weights: (loss at plus - loss at minus) / (2 sigma).
     """
 
-    step: int
     seeds: tuple[int, ...]
     weights: tuple[float, ...]
 
 
 class EvolutionStrategies:
-    """The search: `trials`, then `update`, then `close`, once each in a generation."""
+    """The search: `trials`, then `update`, then `close`, once each in a generation.
+
+    Attributes:
+      theta: Id of theta in this generation; members are its mutations, and no genome makes it.
+    """
 
     def __init__(self, settings: AntitheticES, seed: int) -> None:
         self._settings, self._seed = settings, seed
+        self.init_seed = fold(seed, "init", 0)
         self.generation = 0
         self.genomes: dict[int, Genome] = {}
         self._begin()
@@ -43,26 +49,25 @@ class EvolutionStrategies:
     def _begin(self) -> None:
         """Ids of a generation: theta's first, then each pair's two."""
         generation, settings = self.generation, self._settings
-        first = generation * (2 * settings.num_pairs + 1)
-        self.theta = Genome(first, None, derive(self._seed, "init", 0), 0.0)
+        self.theta = first = generation * (2 * settings.num_pairs + 1)
         self._members = []
         for pair in range(settings.num_pairs):
-            noise = derive(self._seed, "noise", generation, pair)
+            noise = fold(self._seed, "noise", generation, pair)
             self._members += [
                 Genome(first + 1 + 2 * pair, first, noise, settings.sigma),
                 Genome(first + 2 + 2 * pair, first, noise, -settings.sigma),
             ]
-        self.genomes = {genome.id: genome for genome in (self.theta, *self._members)}
+        self.genomes = {genome.id: genome for genome in self._members}
 
     def skip_to(self, generation: int) -> None:
-        """Goes on at a generation: nothing but its number is needed, theta's state is kept elsewhere."""
+        """Goes on at a generation: nothing but its number is needed, theta is elsewhere."""
         self.generation = generation
         self._begin()
 
     def trials(self) -> list[Trial]:
         common = self._settings.common_random_numbers
         seeds = [
-            derive(self._seed, "evaluate", self.generation, 0 if common else pair)
+            fold(self._seed, "evaluate", self.generation, 0 if common else pair)
             for pair in range(self._settings.num_pairs)
         ]
         return [Trial(genome, seeds[index // 2]) for index, genome in enumerate(self._members)]
@@ -76,7 +81,7 @@ class EvolutionStrategies:
                 continue
             seeds.append(self._members[2 * pair].seed)
             weights.append((minus - plus) / (2 * self._settings.sigma))
-        return Update(step=self.generation, seeds=tuple(seeds), weights=tuple(weights))
+        return Update(seeds=tuple(seeds), weights=tuple(weights))
 
     def close(self, fitness: Sequence[float | None]) -> Generation:
         order = ranked(fitness)
@@ -88,7 +93,7 @@ class EvolutionStrategies:
         best_id = self._members[best].id
         self._begin()
         return Generation(
-            elite=self.theta.id,
+            elite=self.theta,
             elite_fitness=mean,
             best=best_id,
             best_fitness=best_fitness,

@@ -1,16 +1,15 @@
 """Genomes: a theta as the history that makes it, a few bytes whatever its size. Standard library only.
 
-Every random choice is a hash of what it is for, (run's seed, purpose, generation, index), so that nothing hangs on the
-order in which workers answer, and a killed run draws the same again.
+Every random choice is a hash (`lobench.fold`) of what it is for, (run's seed, purpose, generation, index), so that
+nothing hangs on the order in which workers answer, and a killed run draws the same again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Genome", "Trial", "derive", "lineage"]
+__all__ = ["Genome", "Trial", "lineage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Genome:
     Attributes:
       id: Unique within a run.
       parent: The genome that it is a mutation of; None where it begins a lineage.
-      seed: 64 bits: of the mutation's noise, or of the initial theta.
+      seed: 63 bits: of the mutation's noise, or of the initial theta.
       sigma: What the noise is multiplied by; its sign tells the halves of an antithetic pair apart.
     """
 
@@ -35,16 +34,10 @@ class Genome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A genome and the 64-bit seed of the tasks, initial parameters and batches that it is tried on."""
+    """A genome and the seed of the tasks, initial parameters and batches that it is tried on."""
 
     genome: Genome
     seed: int
-
-
-def derive(*parts: int | str) -> int:
-    """Returns 64 bits that hang on all the parts and on nothing else."""
-    text = "/".join(map(str, parts)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterable[int] = ()) -> list[Genome]:

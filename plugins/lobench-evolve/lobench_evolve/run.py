@@ -24,12 +24,12 @@ from lobench import (
     parse_text,
     specs_in,
 )
-from lobench_evolve.crew import Crew, Job
-from lobench_evolve.evolution_strategies import EvolutionStrategies
+from lobench_evolve.crew import Course, Crew, Job
+from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.journal import Closed, Journal
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, settings_from
-from lobench_evolve.truncation_ga import Generation, Population
+from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
 __all__ = ["Experiment", "plan", "run_experiment"]
 
@@ -82,6 +82,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     for text in gin_params:
         statements += parse_text(text, f"--gin-param {text!r}")
     run, ga, es = settings_from(statements)
+    selection_strategy(ga)  # an unknown one is said here
     known = {spec.scope: spec for spec in specs_in(config)}
     unknown = [scope for scope in scopes if scope not in known]
     if unknown or not known:
@@ -176,9 +177,10 @@ class _Runner:
         started = time.perf_counter()
         for generation in range(len(self._journal.generations()), self._run.num_generations):
             before = time.perf_counter()
-            ended, state = self._generation(generation)
+            ended = self._generation(generation)
+            state = None
             if generation == 0 or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
-                self._write_checkpoints(generation, ended, state)
+                state = self._write_checkpoints(generation, ended)
                 self._say(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
                     f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
@@ -192,10 +194,11 @@ class _Runner:
     def _resume(self) -> None:
         raise NotImplementedError
 
-    def _generation(self, generation: int) -> tuple[Generation, bytes | None]:
+    def _generation(self, generation: int) -> Generation:
         raise NotImplementedError
 
-    def _write_checkpoints(self, generation: int, ended: Generation, state: bytes | None) -> None:
+    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes | None:
+        """Writes them; returns the state to go on from, where one is needed."""
         raise NotImplementedError
 
     def _evaluate(
@@ -206,7 +209,7 @@ class _Runner:
         genomes: Mapping[int, Genome],
         *,
         first_n: int = 0,
-        state: tuple[int, bytes] | None = None,
+        course: Course | None = None,
     ) -> list[float | None]:
         """Returns a fitness for each trial, those of the journal among them; None for what was not waited for."""
         width, wanted = self._run.members_per_program, first_n or len(trials)
@@ -226,7 +229,7 @@ class _Runner:
         if num_found == wanted:
             return found
         missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
-        jobs = [_evaluation(blocks[block], state) for block in missing]
+        jobs = [_evaluation(blocks[block], course) for block in missing]
         for index, payload in self._crew.run(jobs, genomes):
             self._journal.add(generation, phase, missing[index], payload)
             take(missing[index], struct.unpack(f"<{len(payload) // 4}f", payload))
@@ -249,19 +252,19 @@ class _Runner:
 
 class _GaRunner(_Runner):
     def _resume(self) -> None:
-        self._search = Population(self._experiment.ga, self._experiment.seed)
+        self._search = Population(self._experiment.ga, self._experiment.seed, selection_strategy(self._experiment.ga))
         for _ in self._journal.generations():
             # Decisions are cheap: the run so far is decided again from its results.
             self._generation(self._search.generation)
 
-    def _generation(self, generation: int) -> tuple[Generation, bytes | None]:
+    def _generation(self, generation: int) -> Generation:
         genomes = self._search.genomes
         fitness = self._evaluate(generation, "population", self._search.trials(), genomes, first_n=self._run.first_n)
         fresh_trials = self._search.fresh_trials(fitness)
         fresh = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
-        return self._search.close(fitness, fresh), None
+        return self._search.close(fitness, fresh)
 
-    def _write_checkpoints(self, generation: int, ended: Generation, state: bytes | None) -> None:
+    def _write_checkpoints(self, generation: int, ended: Generation) -> None:
         genomes = self._search.genomes
         for name, genome in (("checkpoints", ended.elite), ("best", ended.best)):
             values = {"genome": genome, "outer_step": generation}
@@ -270,44 +273,49 @@ class _GaRunner(_Runner):
 
 
 class _EsRunner(_Runner):
-    _state: bytes
-
     def _resume(self) -> None:
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
-        state = self._journal.state()
-        if state is None:
-            begin = Job(task="begin", values={"seed": self._search.theta.seed})
-            self._state = self._one(begin, {})
-            self._journal.begin_state(self._state)
+        kept = self._journal.state()
+        if kept is None:
+            state = self._one(Job(task="begin", values={"seed": self._search.init_seed}), {})
+            self._journal.begin_state(state)
+            kept = (0, state)
+        self._step, self._state = kept
+        self._updates: list[Update] = []
+        self._search.skip_to(self._step)
+        num_closed = len(self._journal.generations())
+        if num_closed == 0:
             self._write_theta(0)
-            return
-        self._search.skip_to(state[0])
-        self._state = state[1]
+        while self._search.generation < num_closed:
+            self._generation(self._search.generation)
 
-    def _generation(self, generation: int) -> tuple[Generation, bytes | None]:
+    @property
+    def _course(self) -> Course:
+        return Course(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
+
+    def _generation(self, generation: int) -> Generation:
         search = self._search
-        at = (search.theta.id, self._state)
-        trials, genomes = search.trials(), search.genomes
-        fitness = self._evaluate(generation, "population", trials, genomes, first_n=self._run.first_n, state=at)
-        update = search.update(fitness)
-        values = {"seeds": update.seeds, "weights": update.weights}
-        self._state = self._one(Job(task="update", values=values, state=at), genomes)
-        return search.close(fitness), self._state
+        trials, first_n = search.trials(), self._run.first_n
+        fitness = self._evaluate(generation, "population", trials, search.genomes, first_n=first_n, course=self._course)
+        self._updates.append(search.update(fitness))
+        return search.close(fitness)
 
-    def _write_checkpoints(self, generation: int, ended: Generation, state: bytes | None) -> None:
+    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
         self._write_theta(generation + 1)
+        state = self._one(Job(task="state", values={}, course=self._course), {})
+        self._step, self._state, self._updates = generation + 1, state, []
+        return state
 
     def _write_theta(self, outer_step: int) -> None:
-        theta = self._search.theta.id
-        values = {"genome": theta, "outer_step": outer_step}
-        content = self._one(Job(task="export", values=values, state=(theta, self._state)), self._search.genomes)
+        values = {"genome": self._search.theta, "outer_step": outer_step}
+        content = self._one(Job(task="export", values=values, course=self._course), {})
         self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
 
 
-def _evaluation(trials: Sequence[Trial], state: tuple[int, bytes] | None) -> Job:
+def _evaluation(trials: Sequence[Trial], course: Course | None) -> Job:
     ids = tuple(trial.genome.id for trial in trials)
     values: dict[str, Any] = {"trials": [[trial.genome.id, trial.seed] for trial in trials]}
-    return Job(task="evaluate", values=values, wanted=ids, state=state)
+    return Job(task="evaluate", values=values, wanted=ids, course=course)
 
 
 def _replace(path: Path, content: bytes) -> None:

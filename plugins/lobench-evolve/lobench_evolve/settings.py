@@ -55,6 +55,7 @@ class TruncationGA:
 
     Attributes:
       population_size, num_parents, num_candidates: N, T, and how many are evaluated anew for the elite's place.
+      selection: The strategy that picks a child's parent among the T (`lobench list strategies`); "": by chance.
       sigma: Standard deviation of a mutation.
       elite_evals: Fresh evaluations of each candidate; 0: fitness is exact, and its best member is the elite.
     """
@@ -62,6 +63,7 @@ class TruncationGA:
     population_size: int = 200
     num_parents: int = 20
     num_candidates: int = 10
+    selection: str = ""
     sigma: float = 0.1
     elite_evals: int = 30
 

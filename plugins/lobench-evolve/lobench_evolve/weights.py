@@ -24,7 +24,7 @@ RANDOM_IMPLEMENTATION = "threefry2x32"
 
 
 def key_of(seed: int) -> jax.Array:
-    """Returns the key whose data are the seed's 64 bits."""
+    """Returns the key whose data are the seed's bits."""
     data = jnp.asarray(np.asarray([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
     key: jax.Array = jax.random.wrap_key_data(data, impl=RANDOM_IMPLEMENTATION)
     return key
@@ -110,9 +110,11 @@ class Decoder:
         while len(self._cache) > self._capacity:
             self._cache.popitem(last=False)
 
-    def forget_thetas(self) -> None:
-        """Drops every cached theta, so that the next ones are decoded in full."""
-        self._cache.clear()
+    def forget(self, genome_ids: Iterable[int]) -> None:
+        """Drops genomes that have no descendants any more, and their thetas."""
+        for genome_id in genome_ids:
+            self._genomes.pop(genome_id, None)
+            self._cache.pop(genome_id, None)
 
     def theta(self, genome_id: int, *, keep: bool = True) -> jax.Array:
         """Returns float32[num_weights]; `keep` says whether it is likely to be a parent."""

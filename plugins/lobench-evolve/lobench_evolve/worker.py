@@ -70,7 +70,8 @@ class Evaluator:
         self._width = run.members_per_program
         self._outer = cosine_adam(es.learning_rate, run.num_generations, es.final_rate_fraction, es.clip_norm)
         self._outer_step = jax.jit(self._apply)
-        self._states: tuple[int, Any] = (-1, None)
+        self._theta_id = -1
+        self._state: Any = None
 
     def provenance(self) -> dict[str, str]:
         """Returns what must be the same for a run to go on with the same bits."""
@@ -98,20 +99,24 @@ class Evaluator:
         theta = self.weights.init(key_of(seed))
         return _dump((theta, self._outer.init(theta)))
 
-    def take_state(self, genome_id: int, state: bytes) -> None:
-        """Takes theta and the outer optimizer's state; theta is the parent that perturbations refer to."""
-        theta = jnp.zeros(self.weights.num_weights)
-        loaded = _load(state, (theta, self._outer.init(theta)))
-        self._states = (genome_id, loaded)
-        self.decoder.put(genome_id, loaded[0])
+    def follow(self, theta_id: int, state: bytes | None, updates: list[tuple[list[int], list[float]]]) -> None:
+        """Moves theta by updates, from a state or from where it was; noise is made again from its seeds."""
+        if state is not None:
+            zeros = jnp.zeros(self.weights.num_weights)
+            self._state = _load(state, (zeros, self._outer.init(zeros)))
+        for seeds, weights in updates:
+            theta, outer_state = self._state
+            gradient = jnp.zeros_like(theta)
+            for seed, weight in zip(seeds, weights, strict=True):
+                gradient = self.weights.add_noise(gradient, key_of(seed), np.float32(weight))
+            self._state = self._outer_step(gradient, len(seeds), theta, outer_state)
+        self.decoder.forget([self._theta_id])
+        self._theta_id = theta_id
+        self.decoder.put(theta_id, self._state[0])
 
-    def update(self, seeds: list[int], weights: list[float]) -> bytes:
-        """Moves the state that was taken last by one step; noise is made again from its seeds."""
-        theta, outer_state = self._states[1]
-        gradient = jnp.zeros_like(theta)
-        for seed, weight in zip(seeds, weights, strict=True):
-            gradient = self.weights.add_noise(gradient, key_of(seed), np.float32(weight))
-        return _dump(self._outer_step(gradient, len(seeds), theta, outer_state))
+    def state(self) -> bytes:
+        """Returns theta and the outer optimizer's state."""
+        return _dump(self._state)
 
     def _apply(self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any) -> tuple[Any, Any]:
         updates, outer_state = self._outer.update(gradient / jnp.maximum(count, 1), outer_state)
@@ -148,8 +153,8 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
             Evolve(**record["run"]),
             AntitheticES(**record["es"]),
         )
-    except LobenchError as error:
-        connection.send_bytes(encode("failed", messages=[str(error)]))
+    except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
+        connection.send_bytes(_failed(error))
         return
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_read, args=(connection, jobs, exit_at_eof), daemon=True).start()
@@ -158,12 +163,19 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
         try:
             payload = _answer(evaluator, request)
         except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
-            line = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-            message = encode("failed", messages=[str(error) if isinstance(error, LobenchError) else line])
+            message = _failed(error)
         else:
             message = encode("result", payload, job=request["job"])
         with contextlib.suppress(OSError):
             connection.send_bytes(message)
+
+
+def _failed(error: Exception) -> bytes:
+    """Says what happened in a line; the worker's log has all of it."""
+    if isinstance(error, LobenchError):
+        return encode("failed", messages=[str(error)])
+    traceback.print_exception(error)
+    return encode("failed", messages=[traceback.format_exception_only(error)[-1].strip().splitlines()[0]])
 
 
 def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:
@@ -181,18 +193,19 @@ def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit
 
 
 def _answer(evaluator: Evaluator, request: Mapping[str, Any]) -> bytes:
+    evaluator.decoder.forget(request["forget"])
     evaluator.decoder.learn(Genome(*record) for record in request["genomes"])
-    if request["state"] is not None:
-        genome_id, text = request["state"]
-        evaluator.take_state(genome_id, base64.b64decode(text))
+    if (course := request["course"]) is not None:
+        state = base64.b64decode(course["state"]) if course["state"] is not None else None
+        evaluator.follow(course["theta"], state, course["updates"])
     match request["task"]:
         case "evaluate":
             fitness = evaluator.evaluate([(genome, seed) for genome, seed in request["trials"]])
             return fitness.astype("<f4").tobytes()
         case "begin":
             return evaluator.begin(request["seed"])
-        case "update":
-            return evaluator.update(request["seeds"], request["weights"])
+        case "state":
+            return evaluator.state()
         case "export":
             return evaluator.export(request["genome"], request["outer_step"])
     raise LobenchError(f"unknown task {request['task']!r}")
