@@ -125,8 +125,7 @@ class _PointGoal(Task):
         """Returns minus the return of the policy without its noise, and the distance that is left."""
 
         def move(position: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-            action, _ = self._policy(params, position)
-            return self._moved(position, action)
+            return self._moved(position, self._policy(params, position)[0])
 
         position, rewards = jax.lax.scan(move, jnp.zeros(2, jnp.float32), None, self.num_moves)
         return -rewards.sum(), {"distance": jnp.sqrt(jnp.sum((position - self.goal) ** 2))}

@@ -41,6 +41,9 @@ from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_
 
 __all__ = ["Evaluator", "serve"]
 
+# What else changes the bits of random numbers and of arithmetic.
+_FLAGS = ("jax_threefry_partitionable", "jax_enable_x64", "jax_default_matmul_precision")
+
 
 class Evaluator:
     """What a worker does, without its pipe.
@@ -79,8 +82,7 @@ class Evaluator:
             "jax": jax.__version__,
             "device": device_description(),
             "random": RANDOM_IMPLEMENTATION,
-            "threefry_partitionable": str(jax.config.jax_threefry_partitionable),
-            "enable_x64": str(jax.config.jax_enable_x64),
+            **{flag: str(jax.config.values[flag]) for flag in _FLAGS},
             "num_weights": str(self.weights.num_weights),
         }
 
