@@ -164,9 +164,7 @@ def mlp_lopt(theta: Any, num_steps: int) -> optax.GradientTransformationExtraArg
     def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         embedding = step_embedding(state["step"])
         updates, momenta = [], []
-        for old, grad, param in zip(
-            state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True
-        ):
+        for old, grad, param in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
             m = _decayed(old, grad, _MLP_DECAYS)
             normed = _rms_norm(jnp.concatenate([grad[..., None], param[..., None], m], axis=-1))
             times = jnp.broadcast_to(embedding, (*grad.shape, 11))

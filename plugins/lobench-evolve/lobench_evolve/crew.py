@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,6 @@ class Crew:
         self._next_worker = self._next_job = 0
         self._start_failures = 0
         self.provenance: dict[str, str] = {}
-        self.bytes_received = self.messages_received = 0
 
     def start(self) -> dict[str, str]:
         """Starts the workers; returns what the first of them says of its versions and device."""
@@ -156,8 +155,6 @@ class Crew:
                     self._welcome(worker, message.values["provenance"])
                 case "result":
                     worker.job = None
-                    self.messages_received += 1
-                    self.bytes_received += len(message.payload)
                     results.append((message.values["job"], message.payload))
                 case "failed":
                     raise LobenchError("; ".join(message.values["messages"]))
@@ -204,10 +201,6 @@ class Crew:
         number, self._next_worker = self._next_worker, self._next_worker + 1
         self._workers[number] = _Worker()
         self._executor.start(number, self._num_cpus)
-
-    @property
-    def workers(self) -> Set[int]:
-        return self._workers.keys()
 
     def close(self) -> None:
         self._executor.close()

@@ -31,7 +31,7 @@ from lobench_evolve.journal import Closed, Journal
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, settings_from
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
-__all__ = ["Experiment", "plan", "run_experiment"]
+__all__ = ["Experiment", "plan", "run_experiment", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,23 +118,27 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     )
 
 
-def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]) -> Crew:
-    """Makes the workers' executor by its name; nothing is started yet."""
-    factory = load_plugins().find("lobench_executors", executor, kind="executor").load()
+def worker_config(experiment: Experiment) -> WorkerConfig:
+    """Returns what an executor needs to start this experiment's workers."""
     record = {
         "cases": [dataclasses.asdict(spec) for spec in experiment.cases],
         "run": dataclasses.asdict(experiment.run),
         "es": dataclasses.asdict(experiment.es),
     }
-    config = WorkerConfig(
+    return WorkerConfig(
         arguments=(json.dumps(record),),
         layers=experiment.layers,
         log_folder=experiment.folder / "logs",
         compilation_cache=experiment.folder / "compiled",
         serve="lobench_evolve.worker:serve",
     )
+
+
+def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]) -> Crew:
+    """Makes the workers' executor by its name; nothing is started yet."""
+    factory = load_plugins().find("lobench_executors", executor, kind="executor").load()
     return Crew(
-        factory(config),
+        factory(worker_config(experiment)),
         num_workers=num_workers,
         num_cpus=experiment.num_cpus,
         timeout_seconds=experiment.timeout_seconds,
