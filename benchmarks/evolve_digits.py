@@ -3,7 +3,7 @@
     for seed in 0 1 2; do
       lobench evolve examples/evolve/digits_es.gin --store runs/digits/$seed --workers 2 --seed $seed
     done
-    python benchmarks/evolve_digits.py runs/digits/0 runs/digits/1 runs/digits/2
+    python benchmarks/evolve_digits.py runs/compared runs/digits/0 runs/digits/1 runs/digits/2
 
 Each is compared with its own initial theta at several step multiples, with SGD and with Adam, the rates of both chosen
 per case on these very cases and seeds. The loss is that of an evaluation after the last step, at most a uniform
@@ -14,17 +14,19 @@ meta-trained theta; intervals are stratified t over cases, the unit within a cas
 from __future__ import annotations
 
 import argparse
+import json
 import math
-import tempfile
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from lobench import Result, evaluate, stratified_t_mean
+from lobench import stratified_t_mean
 
-SUITE = Path(__file__).resolve().parents[1] / "suites" / "demo" / "demo.gin"
+SUITE = Path(__file__).resolve().parents[1] / "suites" / "demo"
 CASES = ("relu32", "tanh32", "relu32x2", "batch16", "gelu48")
-PARAMS = ("Case.num_seeds = 8", "Case.eval_every = 2")
+PARAMS = ("Case.num_seeds = 8", "Case.eval_every = 5")
 MULTIPLES = (1, 3, 10, 30)
 SGD_RATES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 ADAM_RATES = (0.003, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -33,56 +35,61 @@ GUESS = math.log(10)
 Curves = dict[str, np.ndarray]  # by case: float[num_evals], the mean over seeds
 
 
-def curves(checkpoint: Path) -> Curves:
-    """Evaluates a checkpoint on all cases."""
-    return {case: _curve(evaluate(SUITE, case=case, checkpoint=checkpoint, gin_params=PARAMS)) for case in CASES}
+def curves(folder: Path) -> dict[str, Curves]:
+    """Evaluates a folder's checkpoints on all cases with `lobench watch`; returns them by the file's name."""
+    lobench = [sys.executable, "-m", "lobench.cli"]
+    watch = [*lobench, "watch", str(folder), "--suite", str(SUITE), "--once", "--checkpoints", "all"]
+    for param in PARAMS:
+        watch += ["--gin-param", param]
+    subprocess.run(
+        [*watch, "--name", "compared", "--workers", "1"], check=False
+    )  # a verdict may fail; results are there
+    shown = [*lobench, "results", "--store", str(folder / "lobench" / "compared"), "--format", "json", "--curves"]
+    found: dict[str, Curves] = {}
+    for record in json.loads(subprocess.run(shown, check=True, capture_output=True, text=True).stdout):
+        losses = np.asarray(record["curves"]["train/loss"], float)  # None is NaN
+        losses = np.minimum(np.where(np.isfinite(losses), losses, GUESS), GUESS).mean(axis=0)
+        found.setdefault(Path(record["checkpoint"]["uri"]).stem, {})[record["case"]["name"]] = losses
+    return found
 
 
-def _curve(result: Result) -> np.ndarray:
-    losses = np.asarray(result.metrics["train/loss"])
-    return np.minimum(np.where(np.isfinite(losses), losses, GUESS), GUESS).mean(axis=0)
-
-
-def write_thetas(runs: list[Path], folder: Path) -> tuple[list[list[Path]], list[Path]]:
+def write_thetas(runs: list[Path], folder: Path) -> Path:
     """Writes each run's initial theta at larger steps and its last theta, all beside one config, for one program.
 
     The network's first output is the direction that `step_mult` multiplies: scaling its weights is the same.
     """
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.gin").write_bytes((runs[0] / "checkpoints" / "config.gin").read_bytes())
-    initial: list[list[Path]] = []
     for index, run in enumerate(runs):
         with np.load(run / "checkpoints" / "generation_000000.npz") as file:
-            leaves = dict(file)
-        initial.append([folder / f"run_{index}_x_{multiple}.npz" for multiple in MULTIPLES])
-        for multiple, path in zip(MULTIPLES, initial[-1], strict=True):
+            leaves = {name: file[name] for name in file.files if name != "outer_step"}
+        for multiple in MULTIPLES:
             scale = np.asarray([multiple, 1.0], np.float32)
             scaled = {name: leaves[name] * scale for name in ("theta/nn/~/w2", "theta/nn/~/b2")}
-            np.savez(path, **{**leaves, **scaled})
-    trained = [folder / f"run_{index}_trained.npz" for index in range(len(runs))]
-    for run, path in zip(runs, trained, strict=True):
-        path.write_bytes(max((run / "checkpoints").glob("*.npz")).read_bytes())
-    return initial, trained
+            np.savez(folder / f"run{index}_x{multiple}.npz", **{**leaves, **scaled})
+        last = max((run / "checkpoints").glob("*.npz"))
+        (folder / f"run{index}_trained.npz").write_bytes(last.read_bytes())
+    return folder
 
 
-def write_rates(optimizer: str, rates: tuple[float, ...], leaves: dict[str, float], folder: Path) -> list[Path]:
+def write_rates(optimizer: str, rates: tuple[float, ...], leaves: dict[str, float], folder: Path) -> Path:
     """Writes a baseline at each rate as a theta, so that all rates share one program."""
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.gin").write_text(f"Case.learned_optimizer = @{optimizer}()\n")
-    paths = [folder / f"rate_{rate}.npz" for rate in rates]
-    for path, rate in zip(paths, rates, strict=True):
-        values = {"log_lr": math.log(rate), **leaves}
-        np.savez(path, **{name: np.float32(value) for name, value in values.items()})
-    return paths
+    for index, rate in enumerate(rates):
+        values = {name: np.float32(value) for name, value in {"log_lr": math.log(rate), **leaves}.items()}
+        np.savez(folder / f"rate{index}.npz", allow_pickle=False, **values)
+    return folder
 
 
-def best_of(paths: list[Path]) -> Curves:
+def best_of(found: dict[str, Curves], rates: tuple[float, ...]) -> Curves:
     """Returns each case's curve at the rate that ends lowest there."""
-    found = [curves(path) for path in paths]
+    best: Curves = {}
     for case in CASES:
-        best = int(np.argmin([each[case][-1] for each in found]))
-        print(f"  {case}: best {paths[best].stem}, ends at {found[best][case][-1]:.4f}", flush=True)
-    return {case: min((each[case] for each in found), key=lambda curve: curve[-1]) for case in CASES}
+        index = min(range(len(rates)), key=lambda index: float(found[f"rate{index}"][case][-1]))
+        best[case] = found[f"rate{index}"][case]
+        print(f"  {case}: best rate {rates[index]}, ends at {best[case][-1]:.4f}")
+    return best
 
 
 def speed(theirs: np.ndarray, ours: np.ndarray) -> float:
@@ -102,17 +109,20 @@ def report(name: str, trained: list[Curves], other: list[Curves]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="Where what is compared goes; the same command goes on from there.")
     parser.add_argument("runs", type=Path, nargs="+", help="Stores of `lobench evolve`, a meta-training run each.")
-    runs = parser.parse_args().runs
+    arguments = parser.parse_args()
+    folder, runs = arguments.folder, arguments.runs
     adam_leaves = {"one_minus_beta1": math.log(0.1), "one_minus_beta2": math.log(0.001), "log_epsilon": math.log(1e-8)}
-    with tempfile.TemporaryDirectory() as folder:
-        initial, last = write_thetas(runs, Path(folder) / "evolved")
-        multiples = [[curves(path) for path in paths] for paths in initial]
-        trained = [curves(path) for path in last]
-        print("SGD")
-        sgd = best_of(write_rates("LearnableSGD", SGD_RATES, {}, Path(folder) / "sgd"))
-        print("Adam")
-        adam = best_of(write_rates("LearnableAdam", ADAM_RATES, adam_leaves, Path(folder) / "adam"))
+    evolved = curves(write_thetas(runs, folder / "evolved"))
+    sgd_curves = curves(write_rates("LearnableSGD", SGD_RATES, {}, folder / "sgd"))
+    adam_curves = curves(write_rates("LearnableAdam", ADAM_RATES, adam_leaves, folder / "adam"))
+    multiples = [[evolved[f"run{index}_x{multiple}"] for multiple in MULTIPLES] for index in range(len(runs))]
+    trained = [evolved[f"run{index}_trained"] for index in range(len(runs))]
+    print("SGD")
+    sgd = best_of(sgd_curves, SGD_RATES)
+    print("Adam")
+    adam = best_of(adam_curves, ADAM_RATES)
     ends = np.mean([[curve[case][-1] for case in CASES] for curve in trained])
     print(f"\n{'compared with':24} ends at  difference of the meta-trained, which end at {ends:.4f}")
     for index, multiple in enumerate(MULTIPLES):

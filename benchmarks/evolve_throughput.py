@@ -21,6 +21,7 @@ os.environ["NPROC"] = "1"
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.run import Experiment, plan, worker_config
+from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
 from lobench import encode, load_plugins
@@ -60,7 +61,8 @@ def members_per_second(folder: Path) -> None:
     found: dict[int, list[float]] = {width: [] for width in WIDTHS}
     planned = [experiment(folder, f"Evolve.members_per_program = {width}") for width in WIDTHS]
     evaluators = {
-        each.run.members_per_program: Evaluator([*each.cases], each.layers, each.run, each.es) for each in planned
+        each.run.members_per_program: Evaluator(read_config(CONFIG, each.layers.gin_params), each.layers)
+        for each in planned
     }
     search = EvolutionStrategies(planned[0].es, 0)
     trials = [(trial.genome.id, trial.seed) for trial in search.trials()]

@@ -147,6 +147,8 @@ class Crew:
         """Hears workers once; returns results, and gives the jobs of the lost back."""
         results: list[tuple[int, bytes]] = []
         for message in self._executor.wait(_POLL_SECONDS):
+            if message.kind == "notice":
+                self._say(message.values["message"])
             worker = self._workers.get(message.worker)
             if worker is None:
                 continue
@@ -159,7 +161,9 @@ class Crew:
                 case "failed":
                     raise LobenchError("; ".join(message.values["messages"]))
                 case "died":
-                    self._lost(message.worker, message.values["message"], attempts, waiting)
+                    # Where a machine was lost, its worker's end says nothing about the job.
+                    blamed = not message.values.get("lost", False)
+                    self._lost(message.worker, message.values["message"], attempts, waiting, blamed=blamed)
         now = self._clock()
         late = [number for number, worker in self._workers.items() if worker.job is not None and now > worker.deadline]
         for number in late:
@@ -176,18 +180,20 @@ class Crew:
             )
         self.provenance = provenance
 
-    def _lost(self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int]) -> None:
+    def _lost(
+        self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int], *, blamed: bool = True
+    ) -> None:
         worker = self._workers.pop(number)
         self._say(
             f"a worker was lost ({reason}); "
             + ("its job goes to another" if worker.job is not None else "another is started")
         )
-        if not worker.ready:
+        if not worker.ready and blamed:
             self._start_failures += 1
             if self._start_failures >= _MAX_START_FAILURES:
                 raise LobenchError("workers do not start", got=reason, next_step="see the store's folder logs/")
         if worker.job in attempts:
-            attempts[worker.job] += 1
+            attempts[worker.job] += blamed
             if attempts[worker.job] >= _MAX_ATTEMPTS:
                 raise LobenchError(
                     f"a job was lost with {_MAX_ATTEMPTS} workers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,8 @@ def run_command(command: EvolveCommand) -> int:
     Raises:
       LobenchError: as of `plan` and `run_experiment`.
     """
+    # As Ctrl-C: whoever is told to end ends those that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if command.seeds or command.cases or command.shard:
             return _run_many(command)

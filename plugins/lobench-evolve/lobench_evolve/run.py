@@ -14,21 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from lobench import (
-    CaseSpec,
     Layers,
     UsageError,
     WorkerConfig,
     bind_case,
     load_plugins,
-    parse_file,
-    parse_text,
-    specs_in,
 )
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.journal import Closed, Journal
-from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, settings_from
+from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
 __all__ = ["Experiment", "plan", "run_experiment", "worker_config"]
@@ -44,7 +40,7 @@ class Experiment:
     """
 
     folder: Path
-    cases: tuple[CaseSpec, ...]
+    config: Path
     seed: int
     layers: Layers
     run: Evolve
@@ -77,24 +73,13 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     Raises:
       ConfigError, UsageError: what is wrong with it, in one line.
     """
-    statements = parse_file(config)
-    imports = [f"import {statement.module}" for statement in statements if hasattr(statement, "module")]
-    for text in gin_params:
-        statements += parse_text(text, f"--gin-param {text!r}")
-    run, ga, es = settings_from(statements)
-    selection_strategy(ga)  # an unknown one is said here
-    known = {spec.scope: spec for spec in specs_in(config)}
-    unknown = [scope for scope in scopes if scope not in known]
-    if unknown or not known:
-        raise UsageError(
-            f"there is no case {unknown[0]!r}" if unknown else "the file holds no case",
-            where=str(config),
-            expected="one of " + ", ".join(known) if known else "a scope that binds Case.task",
-        )
-    cases = tuple(spec for scope, spec in known.items() if not scopes or scope in scopes)
+    if scopes:
+        gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
+    found = read_config(config, gin_params)
+    selection_strategy(found.ga)  # an unknown one is said here
     modules = tuple(load_plugins().declarations("lobench_gin_modules"))
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
-    bound = [bind_case(spec, layers, build=False) for spec in cases]
+    bound = [bind_case(spec, layers, build=False) for spec in found.cases]
     optimizers = {case.optimizer_bindings for case in bound}
     if len(optimizers) > 1:
         raise UsageError("the cases have different learned optimizers", where=str(config), expected="one theta for all")
@@ -105,13 +90,13 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         )
     return Experiment(
         folder=folder,
-        cases=cases,
+        config=config.absolute(),
         seed=seed,
         layers=layers,
-        run=run,
-        ga=ga,
-        es=es,
-        optimizer_config="\n".join([*imports, *lines, ""]),
+        run=found.run,
+        ga=found.ga,
+        es=found.es,
+        optimizer_config="\n".join([*(f"import {module}" for module in found.imports), *lines, ""]),
         bindings="\n".join(case.bindings for case in bound),
         num_cpus=max(case.case.num_cpus for case in bound),
         timeout_seconds=max(case.case.timeout_seconds for case in bound),
@@ -119,14 +104,9 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 
 def worker_config(experiment: Experiment) -> WorkerConfig:
-    """Returns what an executor needs to start this experiment's workers."""
-    record = {
-        "cases": [dataclasses.asdict(spec) for spec in experiment.cases],
-        "run": dataclasses.asdict(experiment.run),
-        "es": dataclasses.asdict(experiment.es),
-    }
+    """Returns what an executor needs to start this experiment's workers, which read its configuration themselves."""
     return WorkerConfig(
-        arguments=(json.dumps(record),),
+        arguments=(str(experiment.config),),
         layers=experiment.layers,
         log_folder=experiment.folder / "logs",
         compilation_cache=experiment.folder / "compiled",

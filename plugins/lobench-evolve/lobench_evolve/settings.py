@@ -7,13 +7,14 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gin
 
-from lobench import ConfigError
+from lobench import CaseSpec, ConfigError, UsageError, parse_file, parse_text, specs_in
 
-__all__ = ["AntitheticES", "Evolve", "TruncationGA", "settings_from"]
+__all__ = ["AntitheticES", "Configuration", "Evolve", "TruncationGA", "read_config"]
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ class Evolve:
 
     Attributes:
       strategy: "ga" or "es".
+      cases: Those of the file that fitness is the mean over; empty: all.
       num_generations: How many generations there are, >= 1.
       checkpoint_every: Generations between checkpoints; the first and the last are always written.
       members_per_program: Members that are trained side by side in one compiled program: the unit of work, of a message
@@ -37,6 +39,7 @@ class Evolve:
     """
 
     strategy: str = "ga"
+    cases: Sequence[str] = ()
     num_generations: int = 100
     checkpoint_every: int = 10
     members_per_program: int = 16
@@ -115,15 +118,32 @@ _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
 _CHOICES = {"strategy": ("ga", "es"), "fitness": ("curve", "final")}
 
 
-def settings_from(statements: Sequence[Any]) -> tuple[Evolve, TruncationGA, AntitheticES]:
-    """Reads the settings out of parsed gin statements; a later one wins.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a file and the gin parameters over it say; the same wherever it is read.
+
+    Attributes:
+      imports: Modules that the file imports.
+    """
+
+    run: Evolve
+    ga: TruncationGA
+    es: AntitheticES
+    cases: tuple[CaseSpec, ...]
+    imports: tuple[str, ...]
+
+
+def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
+    """Reads settings and cases; binds and builds nothing.
 
     Raises:
-      ConfigError: an unknown parameter, a value of the wrong kind or out of range.
+      ConfigError: an unknown parameter, a value of the wrong kind or out of range. UsageError: no such case, or none.
     """
-    found = tuple(_read(kind, statements) for kind in _KINDS)
-    run, ga, es = found
-    assert isinstance(run, Evolve) and isinstance(ga, TruncationGA) and isinstance(es, AntitheticES)
+    statements = parse_file(config)
+    imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))
+    for text in gin_params:
+        statements += parse_text(text, f"--gin-param {text!r}")
+    run, ga, es = _read(Evolve, statements), _read(TruncationGA, statements), _read(AntitheticES, statements)
     if ga.num_parents > ga.population_size:
         raise ConfigError(
             "TruncationGA.num_parents",
@@ -133,7 +153,16 @@ def settings_from(statements: Sequence[Any]) -> tuple[Evolve, TruncationGA, Anti
     size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
     if run.first_n > size:
         raise ConfigError("Evolve.first_n", got=str(run.first_n), expected=f"at most the population's size, {size}")
-    return run, ga, es
+    known = {spec.scope: spec for spec in specs_in(config)}
+    unknown = [scope for scope in run.cases if scope not in known]
+    if unknown or not known:
+        raise UsageError(
+            f"there is no case {unknown[0]!r}" if unknown else "the file holds no case",
+            where=str(config),
+            expected="one of " + ", ".join(known) if known else "a scope that binds Case.task",
+        )
+    cases = tuple(spec for scope, spec in known.items() if not run.cases or scope in run.cases)
+    return Configuration(run=run, ga=ga, es=es, cases=cases, imports=imports)
 
 
 def _read(kind: type[T], statements: Sequence[Any]) -> T:
@@ -163,6 +192,10 @@ def _checked(kind: type[Any], name: str, value: Any, where: str) -> Any:
         if value not in _CHOICES[name]:
             raise ConfigError(what, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
         return value
+    if name == "cases":
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(x, str) for x in value):
+            raise ConfigError(what, where=where, got=repr(value), expected="a list of the file's scopes")
+        return tuple(value)
     if isinstance(default, Mapping):
         if not isinstance(value, Mapping):
             raise ConfigError(what, where=where, got=repr(value), expected="a dictionary of factors by leaf")

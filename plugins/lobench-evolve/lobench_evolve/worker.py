@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
-import json
 import os
 import queue
 import threading
 import traceback
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench import (
-    CaseSpec,
     ConfigError,
     Layers,
     LobenchError,
@@ -36,7 +35,7 @@ from lobench import (
 )
 from lobench_evolve.genome import Genome
 from lobench_evolve.members import MemberProgram, cosine_adam
-from lobench_evolve.settings import AntitheticES, Evolve
+from lobench_evolve.settings import Configuration, read_config
 from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
 
 __all__ = ["Evaluator", "serve"]
@@ -49,15 +48,14 @@ class Evaluator:
     """What a worker does, without its pipe.
 
     Args:
-      cases: Cases that fitness is the mean over; their learned optimizer is one and the same.
+      config: Settings and cases; fitness is the mean over these, and their learned optimizer is one and the same.
       layers: gin text around them.
-      run: Settings of the run.
-      es: Settings of evolution strategies; what is read of them is the outer optimizer.
     Raises:
       ConfigError: a case cannot be built, or cannot be trained in one program with others.
     """
 
-    def __init__(self, cases: list[CaseSpec], layers: Layers, run: Evolve, es: AntitheticES) -> None:
+    def __init__(self, config: Configuration, layers: Layers) -> None:
+        cases, run, es = config.cases, config.run, config.es
         bound = [bind_case(spec, layers) for spec in cases]
         threads = {case.case.num_cpus for case in bound}
         if len(threads) > 1:
@@ -146,15 +144,9 @@ def _load(data: bytes, template: Any) -> Any:
 
 
 def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
-    """Runs one worker on a connection until it is told to exit; `arguments[0]` says, as JSON, for what."""
+    """Runs one worker on a connection until it is told to exit; `arguments[0]` is the configuration."""
     try:
-        record = json.loads(arguments[0])
-        evaluator = Evaluator(
-            [CaseSpec(**spec) for spec in record["cases"]],
-            layers,
-            Evolve(**record["run"]),
-            AntitheticES(**record["es"]),
-        )
+        evaluator = Evaluator(read_config(Path(arguments[0]), layers.gin_params), layers)
     except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
         connection.send_bytes(_failed(error))
         return

@@ -34,6 +34,7 @@ def config(folder: Path, extra: str = "", gin: str = GIN) -> Path:
         ("Evolve.num_generations = 0", r"Evolve.num_generations; got 0.*an integer >= 1"),
         ("Evolve.last_weight = 1.5", r"Evolve.last_weight; got 1.5.*>= 0 and <= 1"),
         ("Evolve.first_n = 201", r"Evolve.first_n.*got 201.*at most the population's size, 200"),
+        ("Evolve.cases = 'bowl'", r"Evolve.cases; got 'bowl'.*a list"),
         ("Evolve.initial_scale = 3", r"Evolve.initial_scale; got 3.*a dictionary"),
         ("bowl/Evolve.num_generations = 5", r"bowl/Evolve.num_generations.*without a scope"),
         ("TruncationGA.num_parents = 300", r"TruncationGA.num_parents.*got 300.*population_size, 200"),
@@ -68,7 +69,7 @@ def test_a_gin_param_wins_over_the_file(tmp_path: Path) -> None:
     path = config(tmp_path, "Evolve.num_generations = 5")
     planned = plan(path, folder=tmp_path, scopes=["hard"], seed=0, gin_params=["Evolve.num_generations = 7"])
     assert planned.run.num_generations == 7
-    assert [spec.scope for spec in planned.cases] == ["hard"]
+    assert planned.run.cases == ("hard",)
 
 
 def test_more_generations_later_are_the_same_run_of_a_genetic_algorithm_only(tmp_path: Path) -> None:
