@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing.connection
 import os
 import socket
@@ -31,12 +32,14 @@ class WorkerConfig:
       layers: gin text around the cases.
       log_folder: Where each worker's own output goes, a file each.
       compilation_cache: jax's persistent cache, so that a restarted worker compiles little.
+      serve: "module:function" that a worker runs, with the signature of `lobench.engine.worker.serve`.
     """
 
     arguments: tuple[str, ...]
     layers: Layers
     log_folder: Path
     compilation_cache: Path
+    serve: str = "lobench.engine.worker:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class LocalPool:
             layers=self._config.layers.to_json(),
             log=str(self._config.log_folder / f"worker-{worker}.log"),
             compilation_cache=str(self._config.compilation_cache),
+            serve=self._config.serve,
         )
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
@@ -163,8 +167,8 @@ class InlineExecutor:
         self._worker = 0
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        from lobench.engine.worker import serve
-
+        module, _, attribute = self._config.serve.partition(":")
+        serve = getattr(importlib.import_module(module), attribute)
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
         os.environ["NPROC"] = str(num_cpus)
         self._worker, self._connection = worker, ours

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import functools
+import hashlib
 import io
 import os
 import shutil

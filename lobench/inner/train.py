@@ -159,6 +159,7 @@ class Program:
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
             params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
+            params = stepper.initial_params(params)
             return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
