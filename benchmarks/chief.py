@@ -1,0 +1,206 @@
+"""Benchmarks of the chief: evaluations that cost nothing through a real watch, slow disks, the wait of a checkpoint."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from harness import Benchmark
+
+__all__ = ["BENCHMARKS"]
+
+_HERE = Path(__file__).parent
+_NUM_CASES = 50
+_CONFTEST = """
+from lobench.hookspecs import Declaration, hookimpl
+
+@hookimpl
+def lobench_executors():
+    return [Declaration(name="idle", factory="idle_worker:idle_pool", summary="workers that do no work")]
+"""
+_SLOW_FSYNC = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+static int slow(const char *name, int fd) {
+    usleep(3000);
+    return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd);
+}
+int fsync(int fd) { return slow("fsync", fd); }
+int fdatasync(int fd) { return slow("fdatasync", fd); }
+"""
+
+
+def _checkpoints(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    for step in range(1, count + 1):
+        np.savez(folder / f"theta_{step}.npz", w=np.full(4, step, np.float32))
+        (folder / f"theta_{step}.npz.done").touch()
+
+
+class _Run:
+    """One `lobench watch --once` over evaluations that do no work.
+
+    Attributes:
+      rate: Evaluations a second between the first record and the last.
+      seconds: Of the whole command.
+      megabytes: The most memory that the chief had.
+    """
+
+    def __init__(self, num_evaluations: int, *, slow_disk: bool = False) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            suite, store = root / "idle", root / "store"
+            suite.mkdir()
+            (suite / "conftest.py").write_text(_CONFTEST)
+            _checkpoints(root / "run", num_evaluations // _NUM_CASES)
+            environment = {
+                **os.environ,
+                "PYTHONPATH": str(_HERE),
+                "LOBENCH_IDLE_CASES": str(_NUM_CASES),
+                **({"LD_PRELOAD": str(_slow_fsync(root))} if slow_disk else {}),
+            }
+            command = [sys.executable, "-m", "lobench.cli", "watch", str(root / "run"), "--suite", str(suite), "--once"]
+            command += ["--executor", "idle", "--workers", "2", "--checkpoints", "all", "--sink", "tensorboard"]
+            started = time.perf_counter()
+            child = subprocess.Popen([*command, "--store", str(store)], env=environment, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(child.pid, 0)
+            self.seconds = time.perf_counter() - started
+            if status:
+                raise SystemExit(f"lobench watch ended with status {status}")
+            self.megabytes = usage.ru_maxrss / 1024
+            with sqlite3.connect(store / "ledger.sqlite") as ledger:
+                times = [row[0] for row in ledger.execute("SELECT recorded_at FROM evaluations ORDER BY recorded_at")]
+            if len(times) != num_evaluations:
+                raise SystemExit(f"{len(times)} evaluations in the ledger, expected {num_evaluations}")
+            self.rate = (len(times) - 1) / (times[-1] - times[0])
+
+
+def _slow_fsync(folder: Path) -> Path:
+    """Compiles a library under which every fsync takes 3 ms."""
+    source, library = folder / "slow_fsync.c", folder / "slow_fsync.so"
+    source.write_text(_SLOW_FSYNC)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+def _rate(quick: bool, *, slow_disk: bool = False) -> list[float]:
+    """Returns evaluations per second end to end: the whole command's, start and delivery to the sink included."""
+    if slow_disk and shutil.which("cc") is None:
+        raise SystemExit("a disk whose fsync is slow needs a C compiler (cc)")
+    count = 2_000 if quick else 10_000
+    return [count / _Run(count, slow_disk=slow_disk).seconds for _ in range(1 if quick else 3)]
+
+
+def _growth(quick: bool, figure: str) -> list[float]:
+    """Returns a figure at 10,000 evaluations over the same at 1,000."""
+    many = 4_000 if quick else 10_000
+    return [getattr(_Run(many), figure) / getattr(_Run(1_000), figure) for _ in range(1 if quick else 3)]
+
+
+_LATENCY_CONFTEST = """
+import os, time
+
+def pytest_runtest_call(item):
+    with open(os.environ["LOBENCH_LATENCY_LOG"], "a") as log:
+        log.write(f"{time.time()}\\n")
+"""
+_LATENCY_GIN = """
+import lobench.inner.tasks.quadratic
+Case.num_inner_steps = 20
+Case.num_seeds = 1
+tiny/Case.task = @Quadratic()
+Case.learned_optimizer = @LearnableSGD()
+"""
+
+
+def _latency(quick: bool) -> list[float]:
+    """Returns seconds from a checkpoint's rename to a worker computing on it, less the polling interval of 1 s."""
+    from flax import serialization
+
+    count = 5 if quick else 50
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        suite, run, log = root / "tiny", root / "run", root / "log"
+        suite.mkdir()
+        run.mkdir()
+        (suite / "conftest.py").write_text(_LATENCY_CONFTEST)
+        (suite / "tiny.gin").write_text(_LATENCY_GIN)
+        command = [
+            sys.executable,
+            "-m",
+            "lobench.cli",
+            "watch",
+            str(run),
+            "--suite",
+            str(suite / "tiny.gin"),
+            "--workers",
+            "1",
+        ]
+        command += ["--store", str(root / "store"), "--until-step", str(count)]
+        child = subprocess.Popen(
+            command, env={**os.environ, "LOBENCH_LATENCY_LOG": str(log)}, stdout=subprocess.DEVNULL
+        )
+        waits = []
+        for step in range(count + 1):
+            hidden = run / f"params_{step}_tmp"
+            hidden.write_bytes(serialization.to_bytes({"log_lr": np.float32(-3 - step / 100)}))
+            time.sleep(0.37)  # so that the renames fall anywhere between two polls
+            hidden.rename(run / f"params_{step}")
+            renamed = time.time()
+            while not log.exists() or len(log.read_text().splitlines()) <= step:
+                time.sleep(0.005)
+                if child.poll() is not None:
+                    raise SystemExit(f"lobench watch ended with code {child.returncode}")
+            waits.append(float(log.read_text().splitlines()[step]) - renamed)
+        child.wait()
+    print(f"  seconds from rename to computing: median {statistics.median(waits[1:]):.3f}, most {max(waits[1:]):.3f}")
+    return [wait - 1.0 for wait in waits[1:]]  # the first one starts the worker
+
+
+def _worst_latency(quick: bool) -> Sequence[float]:
+    return [max(_latency(quick))]
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="chief_rate",
+        what="evaluations a second, 10,000 that do no work through watch, TensorBoard included",
+        target=">= 500",
+        measure=_rate,
+    ),
+    Benchmark(
+        name="chief_rate_slow_disk",
+        what="the same where every fsync takes 3 ms",
+        target=">= 500",
+        measure=functools.partial(_rate, slow_disk=True),
+    ),
+    Benchmark(
+        name="chief_rate_growth",
+        what="evaluations a second between first and last record: at 10,000 over at 1,000",
+        target=">= 0.8",
+        measure=functools.partial(_growth, figure="rate"),
+    ),
+    Benchmark(
+        name="chief_memory_growth",
+        what="most memory of the chief: at 10,000 over at 1,000",
+        target="<= 1.2",
+        measure=functools.partial(_growth, figure="megabytes"),
+    ),
+    Benchmark(
+        name="checkpoint_latency",
+        what="seconds from rename to a worker computing, less the polling interval; the worst of 50 checkpoints",
+        target="<= 0.1",
+        measure=_worst_latency,
+    ),
+)

@@ -1,0 +1,69 @@
+"""A worker that does no work: it answers each job with the same curves. Real processes and pipes, no jax."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from array import array
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lobench.core.case import CaseInfo
+from lobench.core.result import Curves, Outcome, Provenance
+from lobench.engine.gin_config import Layers
+from lobench.engine.job import decode, encode, record_of
+from lobench.engine.pool import LocalPool, WorkerConfig
+
+__all__ = ["idle_pool", "serve"]
+
+
+def _cases(count: int) -> list[CaseInfo]:
+    return [
+        CaseInfo(
+            identity=f"{index:064x}",
+            optimizer_hash="0" * 64,
+            suite="idle",
+            name=f"case{index}",
+            node_id=f"idle::case{index}",
+            num_inner_steps=100,
+            num_seeds=1,
+            seed_block=None,
+        )
+        for index in range(count)
+    ]
+
+
+def _curves() -> bytes:
+    values = memoryview(array("f", [1.0 / (1 + i) for i in range(11)])).cast("B").cast("f", (1, 11))
+    return Curves(
+        seeds=(0,),
+        metrics={"train/loss": values, "test/loss": values},
+        eval_steps=tuple(range(0, 101, 10)),
+        log_steps=(),
+        diverged_at=(-1,),
+        compile_seconds=0.0,
+        wall_seconds=0.001,
+        num_params=1,
+        provenance=Provenance(),
+    ).to_payload()
+
+
+def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+    """Speaks for `lobench.engine.worker.serve`."""
+    num_cases = int(os.environ["LOBENCH_IDLE_CASES"])
+    connection.send_bytes(encode("ready", cases=[record_of(case) for case in _cases(num_cases)]))
+    payload = _curves()
+    while True:
+        try:
+            values, _ = decode(connection.recv_bytes())
+        except EOFError:
+            return
+        if values["kind"] != "job":
+            return
+        answer: dict[str, Any] = {"lease": values["lease"], "outcome": str(Outcome.PASSED)}
+        connection.send_bytes(encode("result", payload, message="", replace=False, **answer))
+
+
+def idle_pool(config: WorkerConfig, wakeup: Connection | None = None) -> LocalPool:
+    """Executor of real worker processes that do no work."""
+    return LocalPool(dataclasses.replace(config, serve="idle_worker:serve"), wakeup)
