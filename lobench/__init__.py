@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     )
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
+    from lobench.engine.gin_config import Layers
+    from lobench.engine.parcel import Parcel
+    from lobench.engine.pool import Executor, LocalPool, Message, WorkerConfig
     from lobench.engine.result import Result
     from lobench.engine.suite import cases
     from lobench.evaluation.notebook import evaluate
@@ -55,6 +58,9 @@ _HOMES = {
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
+    "lobench.engine.gin_config": ("Layers",),
+    "lobench.engine.parcel": ("Parcel",),
+    "lobench.engine.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
     "lobench.engine.result": ("Result",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
@@ -73,11 +79,16 @@ __all__ = [
     "ConfigError",
     "Curves",
     "Datasets",
+    "Executor",
     "Interval",
     "IteratorDataset",
+    "Layers",
     "LearnedOptimizer",
     "LobenchError",
+    "LocalPool",
+    "Message",
     "Outcome",
+    "Parcel",
     "PickleRefused",
     "PluginError",
     "Result",
@@ -89,6 +100,7 @@ __all__ = [
     "Task",
     "TaskFamily",
     "ThetaMismatch",
+    "WorkerConfig",
     "cases",
     "configurable",
     "content_of",

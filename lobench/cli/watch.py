@@ -23,6 +23,8 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--name", default="", help="Name of this watch (default: the suite's). Two names, two stores.")
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
 @click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
+@click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
+@click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
 @click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")

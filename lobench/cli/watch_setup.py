@@ -42,6 +42,8 @@ class WatchCommand:
     name: str
     workers: str
     executor: str
+    ray_address: str
+    insecure: bool
     checkpoints: str
     sinks: tuple[str, ...]
     source: str
@@ -132,6 +134,9 @@ def _make_executor(
         layers=_layers(command, manager),
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),
+        max_cores=None if command.workers == "auto" else _workers(command.workers),
+        address=command.ray_address,
+        insecure=command.insecure,
     )
     return factory(config, wakeup)
 

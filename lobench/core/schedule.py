@@ -18,6 +18,7 @@ from lobench.core.result import Outcome
 from lobench.core.schedule_events import (
     Action,
     Admit,
+    Capacity,
     CasesKnown,
     CheckpointSeen,
     Done,
@@ -47,6 +48,7 @@ from lobench.core.schedule_workers import Leased, Workers
 __all__ = [
     "Action",
     "Admit",
+    "Capacity",
     "CasesKnown",
     "CheckpointSeen",
     "Done",
@@ -73,6 +75,7 @@ __all__ = [
 ]
 
 _MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
+_MAX_LOSSES = 10  # the same where its machine went away, which says little about the case
 _MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
 
 
@@ -91,6 +94,7 @@ class Schedule:
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
+        self._losses: dict[EvaluationId, int] = {}
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)
         self._durations = dict(history.durations)
@@ -119,8 +123,12 @@ class Schedule:
                 self._ended = True
             case WorkerReady(worker, now):
                 self._ready(worker, now)
-            case WorkerDied(worker, now, message):
-                self._died(worker, now, message)
+            case WorkerDied():
+                self._died(event)
+            case Capacity(num_cpus):
+                self._workers.max_cores = max(num_cpus, 1)
+                for worker in self._workers.surplus():
+                    self._kill(worker, "there are fewer cores than before")
             case Finished():
                 self._finish(event)
             case Tick(now):
@@ -230,25 +238,27 @@ class Schedule:
         if started is not None:
             started.ready = True
 
-    def _died(self, worker: int, now: float, message: str) -> None:
-        self._now = now
-        lost = self._workers.remove(worker)
-        if lost is None:
+    def _died(self, event: WorkerDied) -> None:
+        self._now = event.now
+        dead = self._workers.remove(event.worker)
+        if dead is None:
             return
-        if not lost.ready:
+        if not dead.ready and not event.lost:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
                 self._actions.append(
-                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {message}")
+                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {event.message}")
                 )
                 self._draining = True
-        leased = lost.lease
+        leased = dead.lease
         if leased is None:
             return
-        deaths = self._deaths[leased.evaluation] = self._deaths.get(leased.evaluation, 0) + 1
-        self._actions.append(RecordDeath(leased.evaluation))
-        if deaths >= _MAX_DEATHS:
-            text = f"its worker died {deaths} times; the last one: {message}"
+        counts = self._losses if event.lost else self._deaths
+        deaths = counts[leased.evaluation] = counts.get(leased.evaluation, 0) + 1
+        if not event.lost:
+            self._actions.append(RecordDeath(leased.evaluation))
+        if deaths >= (_MAX_LOSSES if event.lost else _MAX_DEATHS):
+            text = f"its worker died {deaths} times; the last one: {event.message}"
             self._record(leased, Outcome.POISONED, None, text)
         else:
             # First in the queue: the rest must not wait for a retry at the very end.

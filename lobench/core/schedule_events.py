@@ -13,6 +13,7 @@ from lobench.core.result import Outcome
 __all__ = [
     "Action",
     "Admit",
+    "Capacity",
     "CasesKnown",
     "CheckpointSeen",
     "Done",
@@ -101,9 +102,19 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
+    """`lost` says that its machine went away, which is no evidence against the case that it ran."""
+
     worker: int
     now: float
     message: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Machines came or went: workers may take so many cores together from now on."""
+
+    num_cpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,9 @@ class Drain:
     """Lease nothing more; what runs may end."""
 
 
-Event: TypeAlias = CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain
+Event: TypeAlias = (
+    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+)
 
 
 # Actions.

@@ -70,6 +70,15 @@ class Workers:
     def free_cores(self) -> int:
         return self.max_cores - sum(worker.num_cpus for worker in self._workers.values())
 
+    def surplus(self) -> list[int]:
+        """Returns workers that never became ready and are more than the cores allow, the last started first."""
+        missing, chosen = -self.free_cores(), []
+        for number, worker in reversed(self._workers.items()):
+            if missing > 0 and not worker.ready:
+                chosen.append(number)
+                missing -= worker.num_cpus
+        return chosen
+
     def idle(self, num_cpus: int | None = None) -> list[int]:
         """Returns those that are ready and hold nothing, of one size or of any."""
         return [

@@ -222,7 +222,12 @@ class Watch:
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
-                return [(schedule.WorkerDied(message.worker, now, values["message"]), b"")]
+                lost = bool(values.get("lost", False))
+                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
+            case "capacity":
+                return [(schedule.Capacity(values["num_cpus"]), b"")]
+            case "notice":
+                self._progress.say(values["message"])
             case "result":
                 event = schedule.Finished(
                     message.worker,
