@@ -10,6 +10,7 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo
@@ -36,6 +37,7 @@ from lobench.core.schedule_events import (
     RecordDeath,
     RecordSplit,
     RunEnded,
+    Size,
     Skip,
     StartWorker,
     Tick,
@@ -67,6 +69,7 @@ __all__ = [
     "RecordSplit",
     "RunEnded",
     "Schedule",
+    "Size",
     "Skip",
     "StartWorker",
     "Tick",
@@ -84,13 +87,17 @@ class Schedule:
 
     Args:
       max_cores: Cores that workers may take together.
+      max_gpus: Devices that they may take together; infinite where the executor knows better.
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
     """
 
-    def __init__(self, max_cores: int, policy: Policy, history: History | None = None) -> None:
+    def __init__(
+        self, max_cores: int, policy: Policy, history: History | None = None, *, max_gpus: float = math.inf
+    ) -> None:
         history = history or History()
-        self._policy, self._workers = policy, Workers(max_cores)
+        self._policy, self._workers = policy, Workers(max_cores, max_gpus)
+        self._widest: float = max_cores
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
@@ -125,8 +132,9 @@ class Schedule:
                 self._ready(worker, now)
             case WorkerDied():
                 self._died(event)
-            case Capacity(num_cpus):
-                self._workers.max_cores = max(num_cpus, 1)
+            case Capacity(num_cpus, num_gpus):
+                self._workers.max_cores, self._workers.max_gpus = max(num_cpus, 1), num_gpus
+                self._widest = math.inf  # of machines that come, one may be wide enough: what runs elsewhere is as wide
                 for worker in self._workers.surplus():
                     self._kill(worker, "there are fewer cores than before")
             case Finished():
@@ -186,9 +194,9 @@ class Schedule:
                 self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.key, half), case)
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
-            cores = self._cores_of(case)
-            rank = Rank(1, position, -cores, -self._estimate(evaluation, case))
-            self._queue.push(cores, Entry(rank, evaluation, case))
+            size = self._size_of(case)
+            rank = Rank(1, position, -size.num_cpus, -self._estimate(evaluation, case))
+            self._queue.push(size, Entry(rank, evaluation, case))
 
     def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
         """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
@@ -227,7 +235,7 @@ class Schedule:
             return False
         if self._workers.idle():
             return True
-        return bool(self._cases) and self._workers.free_cores() >= min(map(self._cores_of, self._cases or ()))
+        return any(self._workers.has_room(self._size_of(case)) for case in self._cases or ())
 
     # Workers.
 
@@ -263,7 +271,7 @@ class Schedule:
         else:
             # First in the queue: the rest must not wait for a retry at the very end.
             retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
-            self._queue.push(self._cores_of(leased.case), retry)
+            self._queue.push(self._size_of(leased.case), retry)
 
     def _finish(self, event: Finished) -> None:
         self._now = event.now
@@ -315,27 +323,27 @@ class Schedule:
 
     # Placing work.
 
-    def _cores_of(self, case: CaseInfo) -> int:
-        return min(case.num_cpus, self._workers.max_cores)
+    def _size_of(self, case: CaseInfo) -> Size:
+        return Size(int(min(case.num_cpus, self._widest)), case.num_gpus)
 
     def _place(self) -> None:
         """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
         if self._draining or self._is_complete():
             return
-        sized: list[int] = []
-        while sizes := [cores for cores in self._queue.sizes() if cores not in sized]:
-            cores = sizes[0]
-            if fitting := self._workers.idle(cores):
-                self._lease_one(cores, fitting)
-            elif self._make_room(cores, may_kill=not sized):
-                sized.append(cores)
+        sized: list[Size] = []
+        while sizes := [size for size in self._queue.sizes() if size not in sized]:
+            size = sizes[0]
+            if fitting := self._workers.idle(size):
+                self._lease_one(size, fitting)
+            elif self._make_room(size, may_kill=not sized):
+                sized.append(size)
             else:
                 break
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
-        while self._cases is None and self._checkpoints and self._workers.free_cores() > 0:
-            self._start(1)
+        while self._cases is None and self._checkpoints and self._workers.has_room(Size(1)):
+            self._start(Size(1))
 
-    def _lease_one(self, cores: int, fitting: Sequence[int]) -> None:
+    def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
         number = fitting[0]
 
         def choose(entries: Sequence[Entry]) -> int:
@@ -343,29 +351,29 @@ class Schedule:
             number, index = self._workers.best_pair(fitting, entries)
             return index
 
-        entry = self._queue.take(cores, choose)
+        entry = self._queue.take(size, choose)
         worker = self._workers.get(number)
         assert worker is not None
         leased = worker.lease = Leased(lease=self._next_lease, entry=entry, since=self._now)
         self._next_lease += 1
         self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
 
-    def _make_room(self, cores: int, *, may_kill: bool) -> bool:
+    def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.
 
         Returns:
           Whether there is a worker of that size, so that what waits for one will be served.
         """
-        for _ in range(self._queue.count(cores) - self._workers.count_starting(cores)):
-            for number in self._workers.in_the_way(cores) if may_kill else ():
+        for _ in range(self._queue.count(size) - self._workers.count_starting(size)):
+            for number in self._workers.in_the_way(size) if may_kill else ():
                 self._kill(number, "another size is needed")
-            if self._workers.free_cores() < cores:
+            if not self._workers.has_room(size):
                 break
-            self._start(cores)
-        return self._workers.count(cores) > 0
+            self._start(size)
+        return self._workers.count(size) > 0
 
-    def _start(self, cores: int) -> None:
-        self._actions.append(StartWorker(self._workers.start(cores), cores))
+    def _start(self, size: Size) -> None:
+        self._actions.append(StartWorker(self._workers.start(size), size))
 
     def _check_done(self) -> None:
         if self._done:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -31,12 +32,20 @@ __all__ = [
     "RecordDeath",
     "RecordSplit",
     "RunEnded",
+    "Size",
     "Skip",
     "StartWorker",
     "Tick",
     "WorkerDied",
     "WorkerReady",
 ]
+
+
+class Size(NamedTuple):
+    """What a worker takes of a machine, fixed when it starts."""
+
+    num_cpus: int
+    num_gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -112,9 +121,10 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Machines came or went: workers may take so many cores together from now on."""
+    """Machines came or went: workers may take so many cores and devices together from now on."""
 
     num_cpus: int
+    num_gpus: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +158,7 @@ Event: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class StartWorker:
     worker: int
-    num_cpus: int
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)

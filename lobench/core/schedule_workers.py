@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule_events import EvaluationId
+from lobench.core.schedule_events import EvaluationId, Size
 from lobench.core.schedule_queue import Entry
 
 __all__ = ["Leased", "Worker", "Workers"]
@@ -37,9 +38,9 @@ class Leased:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One worker; its cores are fixed when it starts, since they are part of what fixes the bits."""
+    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits."""
 
-    num_cpus: int
+    size: Size
     ready: bool = False
     lease: Leased | None = None
     compiled: set[str] = field(default_factory=set)
@@ -48,14 +49,14 @@ class Worker:
 class Workers:
     """The living ones, by number; a number is never used again."""
 
-    def __init__(self, max_cores: int) -> None:
-        self.max_cores = max_cores
+    def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
+        self.max_cores, self.max_gpus = max_cores, max_gpus
         self._workers: dict[int, Worker] = {}
         self._next = 0
 
-    def start(self, num_cpus: int) -> int:
+    def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
-        self._workers[number] = Worker(num_cpus=num_cpus)
+        self._workers[number] = Worker(size=size)
         return number
 
     def get(self, number: int) -> Worker | None:
@@ -67,44 +68,65 @@ class Workers:
     def busy(self) -> list[tuple[int, Worker, Leased]]:
         return [(number, worker, worker.lease) for number, worker in self._workers.items() if worker.lease is not None]
 
-    def free_cores(self) -> int:
-        return self.max_cores - sum(worker.num_cpus for worker in self._workers.values())
+    def has_room(self, size: Size, gone: Sequence[int] = ()) -> bool:
+        """Says whether one more of that size may be started, where some others are gone.
+
+        What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
+        """
+        staying = [worker.size for number, worker in self._workers.items() if number not in gone]
+        if not self._is_possible(size):
+            return size not in staying
+        return self._fit([*staying, size])
 
     def surplus(self) -> list[int]:
-        """Returns workers that never became ready and are more than the cores allow, the last started first."""
-        missing, chosen = -self.free_cores(), []
+        """Returns workers that never became ready and are more than there is room for, the last started first."""
+        chosen: list[int] = []
         for number, worker in reversed(self._workers.items()):
-            if missing > 0 and not worker.ready:
+            if self._fit([worker.size for other, worker in self._workers.items() if other not in chosen]):
+                break
+            if not worker.ready and self._is_possible(worker.size):
                 chosen.append(number)
-                missing -= worker.num_cpus
         return chosen
 
-    def idle(self, num_cpus: int | None = None) -> list[int]:
+    def _is_possible(self, size: Size) -> bool:
+        return size.num_cpus <= self.max_cores and size.num_gpus <= self.max_gpus
+
+    def _fit(self, sizes: Sequence[Size]) -> bool:
+        """Says whether those that can be there at all can be there together."""
+        real = [size for size in sizes if self._is_possible(size)]
+        return (
+            sum(size.num_cpus for size in real) <= self.max_cores
+            and math.fsum(size.num_gpus for size in real) <= self.max_gpus
+        )
+
+    def idle(self, size: Size | None = None) -> list[int]:
         """Returns those that are ready and hold nothing, of one size or of any."""
         return [
             number
             for number, worker in self._workers.items()
-            if worker.ready and worker.lease is None and num_cpus in (None, worker.num_cpus)
+            if worker.ready and worker.lease is None and size in (None, worker.size)
         ]
 
-    def count(self, num_cpus: int) -> int:
-        return sum(worker.num_cpus == num_cpus for worker in self._workers.values())
+    def count(self, size: Size) -> int:
+        return sum(worker.size == size for worker in self._workers.values())
 
-    def count_starting(self, num_cpus: int) -> int:
-        return sum(worker.num_cpus == num_cpus and not worker.ready for worker in self._workers.values())
+    def count_starting(self, size: Size) -> int:
+        return sum(worker.size == size and not worker.ready for worker in self._workers.values())
 
-    def in_the_way(self, num_cpus: int) -> list[int]:
-        """Returns workers of other sizes that hold nothing and whose end makes room for one of `num_cpus`.
+    def in_the_way(self, size: Size) -> list[int]:
+        """Returns workers of other sizes that hold nothing and whose end makes room for one of `size`.
 
         Empty where there is room already, or where ending them all would not make enough.
         """
-        missing = num_cpus - self.free_cores()
+        if self.has_room(size):
+            return []
         chosen: list[int] = []
         for number, worker in self._workers.items():
-            if missing > 0 and worker.lease is None and worker.num_cpus != num_cpus:
+            if worker.lease is None and worker.size != size:
                 chosen.append(number)
-                missing -= worker.num_cpus
-        return chosen if missing <= 0 else []
+                if self.has_room(size, chosen):
+                    return chosen
+        return []
 
     def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int]:
         """Picks a worker, and an entry of a queue's first few.

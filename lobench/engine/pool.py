@@ -48,8 +48,8 @@ class WorkerConfig:
 class Message:
     """What a worker said; `kind` is ready, failed, progress, result, or died (which the executor says for it).
 
-    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`num_cpus`,
-    the cores that there are now). Its `died` has `lost=True` where the machine is to blame and not the case.
+    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`num_cpus` and
+    `num_gpus`, what there is now). Its `died` has `lost=True` where the machine is to blame and not the case.
     """
 
     worker: int
@@ -69,7 +69,7 @@ class Message:
 class Executor(Protocol):
     """Runs workers somewhere. The chief owns leases, deadlines and attempts; an executor retries nothing."""
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         """Starts a worker; it will say ready, failed or died."""
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
@@ -98,7 +98,7 @@ class LocalPool:
     def pids(self) -> dict[int, int]:
         return {worker: child.pid for worker, child in self._children.items()}
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._children[worker] = subprocess.Popen(
@@ -176,7 +176,7 @@ class InlineExecutor:
         self._connection: Connection | None = None
         self._worker = 0
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         from lobench.engine.worker import serve
 
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())

@@ -225,7 +225,7 @@ class Watch:
                 lost = bool(values.get("lost", False))
                 return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
             case "capacity":
-                return [(schedule.Capacity(values["num_cpus"]), b"")]
+                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), b"")]
             case "notice":
                 self._progress.say(values["message"])
             case "result":
@@ -291,10 +291,10 @@ class Watch:
 
     def _act(self, action: schedule.Action, payload: bytes) -> None:
         match action:
-            case schedule.StartWorker(worker, num_cpus):
+            case schedule.StartWorker(worker, size):
                 if self._executor is None:
                     self._executor = self._make_executor(self._wakeup)
-                self._executor.start(worker, num_cpus)
+                self._executor.start(worker, size.num_cpus, size.num_gpus)
             case schedule.KillWorker(worker, _):
                 assert self._executor is not None
                 self._executor.kill(worker)

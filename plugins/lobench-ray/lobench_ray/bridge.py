@@ -43,8 +43,7 @@ class _Slot:
     """The bridge's side of a slot; `heard` is None until its worker was started."""
 
     actor: Any
-    num_cpus: int
-    asked: float
+    size: tuple[float, float]  # cores, devices
     heard: float | None = None
 
 
@@ -59,9 +58,9 @@ class Bridge:
         self._thetas: OrderedDict[str, Any] = OrderedDict()
         self._parcel: Any = None
         self._actor_class: Any = None
-        self._capacity = -1
+        self._capacity = (-1, 0.0)
         self._nodes_seen = time.monotonic()
-        self._pending_said = False
+        self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
     def run(self) -> None:
@@ -104,7 +103,8 @@ class Bridge:
 
     def _watch_nodes(self) -> None:
         while True:
-            sizes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+            alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            sizes = [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
             self._nodes_seen = time.monotonic()
             self._inbox.put(lambda sizes=sizes: self._know_nodes(sizes))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
@@ -151,7 +151,7 @@ class Bridge:
             max_concurrency=3,
             scheduling_strategy="SPREAD",
         ).remote()
-        self._slots[worker] = _Slot(actor, num_cpus, time.monotonic())
+        self._slots[worker] = _Slot(actor, (num_cpus, num_gpus))
         reference = actor.start.remote(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
@@ -220,18 +220,21 @@ class Bridge:
             if slot.heard is not None and now - slot.heard > silence:
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
-    def _know_nodes(self, sizes: list[float]) -> None:
-        capacity = int(sum(sizes))
+    def _know_nodes(self, sizes: list[tuple[float, float]]) -> None:
+        capacity = (int(sum(cpus for cpus, _ in sizes)), sum(gpus for _, gpus in sizes))
         if capacity != self._capacity:
             self._capacity = capacity
-            self._say("capacity", num_cpus=capacity, num_nodes=len(sizes))
-        waiting = [slot for slot in self._slots.values() if slot.heard is None]
-        waiting = [slot for slot in waiting if slot.num_cpus > max(sizes, default=0.0)]
-        if waiting and not self._pending_said:
-            need = max(slot.num_cpus for slot in waiting)
-            text = f"no node has {need} cores (the largest: {max(sizes, default=0.0):g}); waiting for one"
-            self._say("notice", message=text)
-        self._pending_said = bool(waiting)
+            self._say("capacity", num_cpus=capacity[0], num_gpus=capacity[1], num_nodes=len(sizes))
+        unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
+        wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
+        for cpus, gpus in sorted(wanted - self._wanted):
+            text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
+            self._say("notice", message=f"{text}; what needs them waits for one")
+        self._wanted = wanted
+
+
+def _holds(node: tuple[float, float], size: tuple[float, float]) -> bool:
+    return node[0] >= size[0] and node[1] >= size[1]
 
 
 def _connect(address: str, *, insecure: bool) -> str:

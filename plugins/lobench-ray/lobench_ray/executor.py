@@ -160,7 +160,8 @@ class RayExecutor:
 
     def _know_capacity(self, message: Message) -> list[Message]:
         self._capacity = message.values["num_cpus"]
-        text = f"Ray at {self._address}: {self._capacity} cores on {message.values['num_nodes']} nodes"
+        devices = f" and {message.values['num_gpus']:g} devices" if message.values["num_gpus"] else ""
+        text = f"Ray at {self._address}: {self._capacity} cores{devices} on {message.values['num_nodes']} nodes"
         follow = [message] if self._config.max_cores is None else []
         return [_notice(text), *follow]
 
