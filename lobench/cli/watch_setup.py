@@ -14,6 +14,7 @@ from pathlib import Path
 
 from etils import epath
 
+from lobench.cli.dry_run import dry_run
 from lobench.core.errors import CheckpointError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.delivery import Deliverer
@@ -53,6 +54,8 @@ class WatchCommand:
     once: bool
     until_step: int | None
     idle_timeout: float | None
+    max_core_hours: float | None
+    dry_run: bool
     retry_errors: bool
     allow_pickle: bool
     experiment: str
@@ -85,6 +88,9 @@ def run_watch(command: WatchCommand) -> int:
         return 130
     name = command.name or Path(command.suites[0]).resolve().stem
     store = Path(command.store) if command.store else default_store(command.location, name)
+    if command.dry_run:
+        dry_run(_worker_config(command, manager, store), store, max_cores=max_cores, say=progress.say)
+        return 0
     ledger = Ledger.open(store, name=name)
     deliverer = None
     try:
@@ -109,6 +115,7 @@ def run_watch(command: WatchCommand) -> int:
                     once=command.once,
                     until_step=command.until_step,
                     idle_timeout=command.idle_timeout,
+                    max_core_hours=command.max_core_hours,
                     experiment=command.experiment,
                     trial=command.trial,
                     session=command.session,
@@ -129,7 +136,11 @@ def _make_executor(
     wakeup: Connection,
 ) -> Executor:
     """Called at the first checkpoint: by then the trainer has written its config.gin."""
-    config = WorkerConfig(
+    return factory(_worker_config(command, manager, store), wakeup)
+
+
+def _worker_config(command: WatchCommand, manager: PluginManager, store: Path) -> WorkerConfig:
+    return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in command.suites),
         layers=_layers(command, manager),
         log_folder=store / "logs",
@@ -138,7 +149,6 @@ def _make_executor(
         address=command.ray_address,
         insecure=command.insecure,
     )
-    return factory(config, wakeup)
 
 
 def _exit_code(
@@ -149,6 +159,8 @@ def _exit_code(
     if ending.interrupted:
         progress.say("stopped; nothing is lost: the same command goes on from here")
         return 130
+    if ending.over_budget:
+        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
     if ending.num_checkpoints == 0:
         pending: Mapping[str, str] = getattr(source, "pending", dict)()
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
@@ -167,7 +179,7 @@ def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
     path = epath.Path(command.location)
     if path.exists():
         return True
-    if command.once:
+    if command.once or command.dry_run:
         raise UsageError(
             "there is nothing here", where=command.location, next_step="without --once, watch waits for it"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.cost import Usage
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome
@@ -61,6 +63,9 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
         self._outcomes: dict[Outcome, int] = {}
+        hours = options.max_core_hours
+        self._usage = Usage(math.inf if hours is None else hours * 3600)
+        self._over_budget = False
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
@@ -93,6 +98,7 @@ class Watch:
         return Ending(
             outcomes=self._outcomes,
             interrupted=self._signals > 0,
+            over_budget=self._over_budget,
             num_checkpoints=len(self._checkpoints),
             behind=behind,
         )
@@ -131,6 +137,9 @@ class Watch:
                 self._handle(schedule.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
+            if not self._over_budget and self._usage.is_over(now):
+                self._over_budget = True
+                self._handle(schedule.Drain())
             if not self._ended and not drain_deadline and now >= next_poll:
                 found = self._poll()
                 quiet_polls = 0 if found or self._pending() else quiet_polls + 1
@@ -222,6 +231,7 @@ class Watch:
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
+                self._usage.end(message.worker, now)
                 lost = bool(values.get("lost", False))
                 return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
             case "capacity":
@@ -229,6 +239,7 @@ class Watch:
             case "notice":
                 self._progress.say(values["message"])
             case "result":
+                self._usage.end(message.worker, now)
                 event = schedule.Finished(
                     message.worker,
                     values["lease"],
@@ -298,6 +309,7 @@ class Watch:
             case schedule.KillWorker(worker, _):
                 assert self._executor is not None
                 self._executor.kill(worker)
+                self._usage.end(worker, time.monotonic())
             case schedule.Lease():
                 self._lease(action)
             case schedule.Record():
@@ -323,6 +335,7 @@ class Watch:
         evaluation = action.evaluation
         position = min(self._needed[evaluation.sha256])
         checkpoint = self._checkpoints[position]
+        self._usage.begin(action.worker, action.case.num_cpus, time.monotonic())
         self._progress.leased(action.lease, checkpoint, action.case)
         self._executor.send(
             action.worker,
