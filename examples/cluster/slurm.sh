@@ -15,7 +15,7 @@ shift 2
 source "${LOBENCH_VENV:-$SLURM_SUBMIT_DIR/.venv}/bin/activate"
 
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | awk '{print $1}')
+head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname -I | awk '{print $1}')
 port=$((20000 + SLURM_JOB_ID % 20000)) # two jobs may share a node
 
 # Whoever reaches a Ray without a token runs code on it; srun hands the environment on to every node.

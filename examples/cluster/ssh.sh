@@ -14,7 +14,7 @@ case $action in
   up)
     "$venv/bin/ray" get-auth-token --generate >/dev/null
     "$venv/bin/ray" start --head --port="$port" --include-dashboard=false
-    address="$(hostname --ip-address | awk '{print $1}'):$port"
+    address="$(hostname -I | awk '{print $1}'):$port"
     for host in "$@"; do
       # The token goes through ssh's pipe: a command line is everybody's to read.
       "$venv/bin/ray" get-auth-token | ssh "$host" 'umask 077 && mkdir -p ~/.ray && cat > ~/.ray/auth_token'
