@@ -35,7 +35,9 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--until-step", type=int, help="End once a checkpoint of this outer step or a later one is done.")
 @click.option("--idle-timeout", type=float, metavar="SECONDS", help="End after so long without a new checkpoint.")
 @click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
-@click.option("--max-core-hours", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more once so many were used.")
+@click.option(
+    "--max-core-hours", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more once so many were used."
+)
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
 @click.option("--experiment", default="", help="Ledger column, for studies.")
