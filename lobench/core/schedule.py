@@ -242,9 +242,7 @@ class Schedule:
     def _ready(self, worker: int, now: float) -> None:
         self._now = now
         self._failed_starts = 0  # also for one that was ended meanwhile: workers do start
-        started = self._workers.get(worker)
-        if started is not None:
-            started.ready = True
+        self._workers.set_ready(worker)
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
@@ -279,7 +277,7 @@ class Schedule:
         leased = worker.lease if worker is not None else None
         if worker is None or leased is None or leased.lease != event.lease:
             return  # a lease that was taken back: its result is not wanted any more
-        worker.lease = None
+        self._workers.release(event.worker)
         worker.compiled.add(leased.case.key)
         if event.replace_worker:
             self._kill(event.worker, "its pytest session broke")
@@ -352,9 +350,8 @@ class Schedule:
             return index
 
         entry = self._queue.take(size, choose)
-        worker = self._workers.get(number)
-        assert worker is not None
-        leased = worker.lease = Leased(lease=self._next_lease, entry=entry, since=self._now)
+        leased = Leased(lease=self._next_lease, entry=entry, since=self._now)
+        self._workers.lease(number, leased)
         self._next_lease += 1
         self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
 
@@ -378,7 +375,7 @@ class Schedule:
     def _check_done(self) -> None:
         if self._done:
             return
-        if not self._workers.busy() and (self._draining or self._is_complete()):
+        if not self._workers.num_busy() and (self._draining or self._is_complete()):
             self._done = True
             self._actions.append(Done())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -47,84 +48,120 @@ class Worker:
 
 
 class Workers:
-    """The living ones, by number; a number is never used again."""
+    """The living ones, by number; a number is never used again.
+
+    What is asked at each event (who is idle, is there room) costs what the answer is long, however many there are.
+    """
 
     def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
         self.max_cores, self.max_gpus = max_cores, max_gpus
         self._workers: dict[int, Worker] = {}
         self._next = 0
+        self._sizes: Counter[Size] = Counter()
+        self._starting: Counter[Size] = Counter()
+        self._idle: dict[int, Worker] = {}
+        self._busy: dict[int, Worker] = {}
 
     def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
         self._workers[number] = Worker(size=size)
+        self._sizes[size] += 1
+        self._starting[size] += 1
         return number
 
     def get(self, number: int) -> Worker | None:
         return self._workers.get(number)
 
+    def set_ready(self, number: int) -> None:
+        """Takes note that a worker can take work; one that is gone by now changes nothing."""
+        worker = self._workers.get(number)
+        if worker is not None and not worker.ready:
+            worker.ready = True
+            self._starting[worker.size] -= 1
+            self._idle[number] = worker
+
+    def lease(self, number: int, leased: Leased) -> None:
+        worker = self._idle.pop(number)
+        worker.lease = leased
+        self._busy[number] = worker
+
+    def release(self, number: int) -> None:
+        worker = self._busy.pop(number)
+        worker.lease = None
+        self._idle[number] = worker
+
     def remove(self, number: int) -> Worker | None:
-        return self._workers.pop(number, None)
+        worker = self._workers.pop(number, None)
+        if worker is not None:
+            self._sizes[worker.size] -= 1
+            self._starting[worker.size] -= not worker.ready
+            self._idle.pop(number, None)
+            self._busy.pop(number, None)
+        return worker
+
+    def num_busy(self) -> int:
+        return len(self._busy)
 
     def busy(self) -> list[tuple[int, Worker, Leased]]:
-        return [(number, worker, worker.lease) for number, worker in self._workers.items() if worker.lease is not None]
+        return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
 
-    def has_room(self, size: Size, gone: Sequence[int] = ()) -> bool:
-        """Says whether one more of that size may be started, where some others are gone.
+    def has_room(self, size: Size) -> bool:
+        """Says whether one more of that size may be started.
 
         What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
         """
-        staying = [worker.size for number, worker in self._workers.items() if number not in gone]
         if not self._is_possible(size):
-            return size not in staying
-        return self._fit([*staying, size])
+            return not self._sizes[size]
+        return self._fit(self._sizes, size)
 
     def surplus(self) -> list[int]:
         """Returns workers that never became ready and are more than there is room for, the last started first."""
-        chosen: list[int] = []
+        staying, chosen = self._sizes.copy(), []
         for number, worker in reversed(self._workers.items()):
-            if self._fit([worker.size for other, worker in self._workers.items() if other not in chosen]):
+            if self._fit(staying):
                 break
             if not worker.ready and self._is_possible(worker.size):
                 chosen.append(number)
+                staying[worker.size] -= 1
         return chosen
 
     def _is_possible(self, size: Size) -> bool:
         return size.num_cpus <= self.max_cores and size.num_gpus <= self.max_gpus
 
-    def _fit(self, sizes: Sequence[Size]) -> bool:
+    def _fit(self, sizes: Counter[Size], more: Size | None = None) -> bool:
         """Says whether those that can be there at all can be there together."""
-        real = [size for size in sizes if self._is_possible(size)]
+        real = [(size, count) for size, count in sizes.items() if count and self._is_possible(size)]
+        if more is not None:
+            real.append((more, 1))
         return (
-            sum(size.num_cpus for size in real) <= self.max_cores
-            and math.fsum(size.num_gpus for size in real) <= self.max_gpus
+            sum(count * size.num_cpus for size, count in real) <= self.max_cores
+            and math.fsum(count * size.num_gpus for size, count in real) <= self.max_gpus
         )
 
     def idle(self, size: Size | None = None) -> list[int]:
-        """Returns those that are ready and hold nothing, of one size or of any."""
-        return [
-            number
-            for number, worker in self._workers.items()
-            if worker.ready and worker.lease is None and size in (None, worker.size)
-        ]
+        """Returns those that are ready and hold nothing, of one size or of any, the first started first."""
+        return sorted(number for number, worker in self._idle.items() if size in (None, worker.size))
 
     def count(self, size: Size) -> int:
-        return sum(worker.size == size for worker in self._workers.values())
+        return self._sizes[size]
 
     def count_starting(self, size: Size) -> int:
-        return sum(worker.size == size and not worker.ready for worker in self._workers.values())
+        return self._starting[size]
 
     def in_the_way(self, size: Size) -> list[int]:
         """Returns workers of other sizes that hold nothing and whose end makes room for one of `size`.
 
         Empty where there is room already, or where ending them all would not make enough.
         """
-        if self.has_room(size):
+        if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
             return []
+        staying = self._sizes.copy()
         chosen: list[int] = []
         for number, worker in self._workers.items():
             if worker.lease is None and worker.size != size:
                 chosen.append(number)
-                if self.has_room(size, chosen):
+                staying[worker.size] -= 1
+                if self._fit(staying, size):
                     return chosen
         return []
 
