@@ -35,6 +35,7 @@ __all__ = ["Bridge", "main"]
 
 _MAX_THETAS = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
 _NODES_SECONDS = 2.0
+_PROGRESS_PER_SECOND = 200  # calls that tell of progress alone, over all slots
 _REACH_SECONDS = 10.0
 
 
@@ -172,7 +173,8 @@ class Bridge:
 
     def _receive(self, worker: int) -> None:
         seconds = float(self._values["silence_seconds"]) / 4
-        reference = self._slots[worker].actor.receive.remote(seconds)
+        progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
+        reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
         self._then(reference, lambda messages: self._received(worker, messages), worker)
 
     def _received(self, worker: int, messages: list[tuple[str, dict[str, Any], bytes]]) -> None:

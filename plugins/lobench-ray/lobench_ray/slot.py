@@ -6,6 +6,7 @@ case that kills its process, or hangs outside Python, leaves an actor that can s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -132,15 +133,26 @@ class Slot:
             values = {**values, "theta_path": str(path)}
         self._pool.send(0, kind, **values)
 
-    def receive(self, seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:
-        """Returns what the worker has said, after `seconds` at most; nothing is an answer too: the slot is alive."""
+    def receive(self, seconds: float, progress_seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:
+        """Returns what the worker has said, after `seconds` at most; nothing is an answer too: the slot is alive.
+
+        Progress alone is held back for `progress_seconds`, and only its newest is told.
+        """
+        deadline = time.monotonic() + seconds
+        progress: list[Message] = []
         messages: list[Message] = []
-        try:
-            messages.append(self._heard.get(timeout=seconds))
+        with contextlib.suppress(queue.Empty):
+            while not messages:
+                message = self._heard.get(timeout=max(deadline - time.monotonic(), 0.0))
+                if message.kind != "progress":
+                    messages.append(message)
+                    continue
+                if not progress:
+                    deadline = min(deadline, time.monotonic() + progress_seconds)
+                progress = [message]
             while True:
                 messages.append(self._heard.get_nowait())
-        except queue.Empty:
-            return [(message.kind, message.values, message.payload) for message in messages]
+        return [(message.kind, message.values, message.payload) for message in [*progress, *messages]]
 
 
 def _share_devices(num_gpus: float) -> None:
