@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from lobench.cli.dry_run import dry_run
 from lobench.core.errors import CheckpointError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.delivery import Deliverer
+from lobench.engine.devices import visible_devices
 from lobench.engine.gin_config import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
@@ -108,6 +110,7 @@ def run_watch(command: WatchCommand) -> int:
                 make_executor=partial(_make_executor, executor_factory, command, manager, store),
                 policy=policy,
                 max_cores=max_cores,
+                max_gpus=(len(visible_devices()) or math.inf) if command.executor == "local" else math.inf,
                 deliverer=deliverer,
                 manager=manager,
                 progress=progress,

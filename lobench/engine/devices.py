@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-__all__ = ["device_environment", "visible_devices"]
+__all__ = ["DeviceLeases", "device_environment", "listed_devices", "visible_devices"]
 
 _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _MEMORY_FRACTION = 0.9  # of a device that several processes share, what they may take together
@@ -55,3 +56,39 @@ def device_environment(index: int, num_processes: int, devices: Sequence[str]) -
     if sharing > 1:
         environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_FRACTION / sharing:.3f}"
     return environment
+
+
+class DeviceLeases:
+    """Who holds which device of this machine, whole ones or shares of one.
+
+    Args:
+      devices: Names; where there are none, workers find what they find.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._free = dict.fromkeys(devices, 1.0)
+        self._held: dict[int, dict[str, float]] = {}
+
+    def lease(self, worker: int, num_gpus: float) -> dict[str, str]:
+        """Returns the environment of a worker that may use so many devices; without one it stays on the CPU.
+
+        Shares go where they fill a device up best. Where none has as much left, the worker gets what the freest has.
+        """
+        if not self._free:
+            return {}
+        if num_gpus <= 0:
+            return {"JAX_PLATFORMS": "cpu"}
+        share = min(num_gpus, 1.0)
+        fitting = sorted(self._free, key=lambda name: (self._free[name] < share - 1e-9, abs(self._free[name] - share)))
+        names = fitting[: math.ceil(num_gpus)]
+        held = self._held[worker] = {name: min(share, self._free[name]) for name in names}
+        for name, part in held.items():
+            self._free[name] -= part
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(names)}
+        if min(held.values()) < 1:
+            environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_FRACTION * min(held.values()):.3f}"
+        return environment
+
+    def release(self, worker: int) -> None:
+        for name, part in self._held.pop(worker, {}).items():
+            self._free[name] += part

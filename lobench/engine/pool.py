@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from lobench.engine.devices import DeviceLeases, visible_devices
 from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
 
@@ -86,10 +87,17 @@ class Executor(Protocol):
 
 
 class LocalPool:
-    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say)."""
+    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say).
 
-    def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
+    Args:
+      devices: Names of accelerators that workers may hold; None: those of this machine.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, wakeup: Connection | None = None, *, devices: Sequence[str] | None = None
+    ) -> None:
         self._config, self._wakeup = config, wakeup
+        self._devices = DeviceLeases(visible_devices() if devices is None else devices)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._connections: dict[int, Connection] = {}
         config.log_folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +113,7 @@ class LocalPool:
                 [sys.executable, "-m", "lobench.engine.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "NPROC": str(num_cpus)},
+                env={**os.environ, "NPROC": str(num_cpus), **self._devices.lease(worker, num_gpus)},
             )
         self._connections[worker] = Connection(ours.detach())
         self.send(
@@ -127,6 +135,7 @@ class LocalPool:
         if child is not None:
             child.kill()
             child.wait()
+            self._devices.release(worker)
         connection = self._connections.pop(worker, None)
         if connection is not None:
             connection.close()

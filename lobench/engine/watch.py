@@ -49,6 +49,7 @@ class Watch:
         make_executor: Callable[[Connection], Executor],
         policy: schedule.Policy,
         max_cores: int,
+        max_gpus: float,
         deliverer: Deliverer,
         manager: PluginManager,
         progress: Progress,
@@ -57,7 +58,7 @@ class Watch:
         self._ledger, self._spool, self._source, self._readers = ledger, spool, source, readers
         self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
         self._progress, self._options = progress, options
-        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION))
+        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus)
         self._executor: Executor | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}

@@ -96,7 +96,7 @@ class Slot:
         )
         self._log = log_folder / "worker-0.log"
         _share_devices(num_gpus)
-        self._pool = LocalPool(config)
+        self._pool = LocalPool(config, devices=())  # Ray has leased them already
         started = threading.Event()
         # One thread starts the worker and stays: the worker dies with the thread that started it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, started), daemon=True).start()
