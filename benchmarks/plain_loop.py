@@ -1,7 +1,7 @@
 """Inner training as it is usually written: a jitted step called from Python, evaluation batches called one by one.
 
-theta is a constant of the compiled step, so another theta is another compilation. What the shape allows is used: data on
-the device and drawn inside the step, buffers donated, nothing waited for before the end.
+theta is a constant of the compiled step, so another theta is another compilation. What the shape allows is used: data
+on the device and drawn inside the step, buffers donated, nothing waited for before the end.
 """
 
 from __future__ import annotations

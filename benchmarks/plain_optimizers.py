@@ -1,7 +1,7 @@
 """Learned optimizers as they are usually written: every feature concatenated, matrix products over the last axis.
 
-They are what `plain_loop` steps with. The rules are those of `lobench.inner.optimizers`, and the losses the same; written
-here once more because layout and fusion are what the benchmarks compare.
+They are what `plain_loop` steps with. The rules are those of `lobench.inner.optimizers`, and the losses the same;
+written here once more because layout and fusion are what the benchmarks compare.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from jax.flatten_util import ravel_pytree
 
 from lobench.inner.optimizers.adafac_mlp_lopt import shifted_decays
 from lobench.inner.optimizers.celo import loss_features, tensor_rates
-from lobench.inner.optimizers.features import factored_axes, init_factored, step_embedding
+from lobench.inner.optimizers.factored import factored_axes
+from lobench.inner.optimizers.features import step_embedding
 from lobench.inner.optimizers.lstm import initial_state
 
 __all__ = ["adafac_mlp_lopt", "celo", "l2o_dm", "mlp_lopt"]
@@ -66,6 +67,14 @@ def _factored(
     return (row, col), wide[0], wide[1], scale
 
 
+def _init_factored(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    axes = factored_axes(shape)
+    if axes is None:
+        return jnp.zeros((*shape, 3)), jnp.zeros(3)
+    row, col = (tuple(size for i, size in enumerate(shape) if i != axis) for axis in axes)
+    return jnp.zeros((*row, 3)), jnp.zeros((*col, 3))
+
+
 def _initial(params: Any) -> dict[str, Any]:
     leaves = jax.tree.leaves(params)
 
@@ -76,7 +85,7 @@ def _initial(params: Any) -> dict[str, Any]:
         "step": jnp.int32(0),
         "momentum": [jnp.zeros((*leaf.shape, 3)) for leaf in leaves],
         "rms": [jnp.zeros((*leaf.shape, 1)) for leaf in leaves],
-        "factored": [tuple(map(last, init_factored(leaf.shape, 3))) for leaf in leaves],
+        "factored": [_init_factored(leaf.shape) for leaf in leaves],
     }
 
 
@@ -164,9 +173,7 @@ def mlp_lopt(theta: Any, num_steps: int) -> optax.GradientTransformationExtraArg
     def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         embedding = step_embedding(state["step"])
         updates, momenta = [], []
-        for old, grad, param in zip(
-            state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True
-        ):
+        for old, grad, param in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
             m = _decayed(old, grad, _MLP_DECAYS)
             normed = _rms_norm(jnp.concatenate([grad[..., None], param[..., None], m], axis=-1))
             times = jnp.broadcast_to(embedding, (*grad.shape, 11))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
-    from lobench.core.case import Case, CaseInfo, SeedBlock
+    from lobench.core.case import Case, CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.draws import Draws, fold
     from lobench.core.errors import (
         CheckpointError,
         CheckpointGone,
@@ -19,28 +20,38 @@ if TYPE_CHECKING:
         LobenchError,
         PickleRefused,
         PluginError,
+        StoreBusy,
         StoreError,
         SuiteError,
         ThetaMismatch,
+        UsageError,
     )
+    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
-    from lobench.engine.gin_config import Layers
+    from lobench.engine.gin_config import Layers, bind_case
+    from lobench.engine.gin_syntax import parse_file, parse_text
+    from lobench.engine.job import decode, encode
     from lobench.engine.parcel import Parcel
     from lobench.engine.pool import Executor, LocalPool, Message, WorkerConfig
     from lobench.engine.result import Result
-    from lobench.engine.suite import cases
+    from lobench.engine.spool import checkpoint_sha256
+    from lobench.engine.suite import cases, specs_in
     from lobench.evaluation.notebook import evaluate
     from lobench.hookspecs import hookimpl
+    from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
+    from lobench.inner.backend import claim_backend, device_description
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.inner.theta import leaf_paths
+    from lobench.plugins import load_plugins
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "lobench.analysis.intervals": ("Interval", "stratified_t_mean"),
-    "lobench.core.case": ("Case", "CaseInfo", "SeedBlock"),
+    "lobench.core.case": ("Case", "CaseInfo", "CaseSpec", "SeedBlock"),
     "lobench.core.checkpoint": ("Checkpoint", "CheckpointContent", "SeenCheckpoint"),
     "lobench.core.errors": (
         "CheckpointError",
@@ -49,22 +60,43 @@ _HOMES = {
         "LobenchError",
         "PickleRefused",
         "PluginError",
+        "StoreBusy",
         "StoreError",
         "SuiteError",
         "ThetaMismatch",
+        "UsageError",
+    ),
+    "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.population": (
+        "Direction",
+        "Member",
+        "Objective",
+        "Pool",
+        "Selection",
+        "better",
+        "oriented",
+        "rank",
+        "weighted",
     ),
     "lobench.core.result": ("Curves", "Outcome"),
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
-    "lobench.engine.gin_config": ("Layers",),
+    "lobench.engine.gin_config": ("Layers", "bind_case"),
+    "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
+    "lobench.engine.job": ("decode", "encode"),
     "lobench.engine.parcel": ("Parcel",),
     "lobench.engine.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
+    "lobench.inner.adapters": ("as_learned_optimizer", "as_stepper", "as_task"),
+    "lobench.inner.backend": ("claim_backend", "device_description"),
+    "lobench.inner.theta": ("leaf_paths",),
+    "lobench.plugins": ("load_plugins",),
     "lobench.engine.result": ("Result",),
+    "lobench.engine.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
-    "lobench.engine.suite": ("cases",),
+    "lobench.engine.suite": ("cases", "specs_in"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -72,6 +104,7 @@ __all__ = [
     "ArrayDataset",
     "Case",
     "CaseInfo",
+    "CaseSpec",
     "Checkpoint",
     "CheckpointContent",
     "CheckpointError",
@@ -79,6 +112,8 @@ __all__ = [
     "ConfigError",
     "Curves",
     "Datasets",
+    "Direction",
+    "Draws",
     "Executor",
     "Interval",
     "IteratorDataset",
@@ -86,29 +121,54 @@ __all__ = [
     "LearnedOptimizer",
     "LobenchError",
     "LocalPool",
+    "Member",
     "Message",
+    "Objective",
     "Outcome",
     "Parcel",
     "PickleRefused",
     "PluginError",
+    "Pool",
     "Result",
     "SampledDataset",
     "SeedBlock",
     "SeenCheckpoint",
+    "Selection",
+    "StoreBusy",
     "StoreError",
     "SuiteError",
     "Task",
     "TaskFamily",
     "ThetaMismatch",
+    "UsageError",
     "WorkerConfig",
+    "as_learned_optimizer",
+    "as_stepper",
+    "as_task",
+    "better",
+    "bind_case",
     "cases",
+    "checkpoint_sha256",
+    "claim_backend",
     "configurable",
     "content_of",
+    "decode",
+    "device_description",
+    "encode",
     "evaluate",
     "flatten",
+    "fold",
     "hookimpl",
+    "leaf_paths",
+    "load_plugins",
+    "oriented",
+    "parse_file",
+    "parse_text",
+    "rank",
     "reading",
+    "specs_in",
     "stratified_t_mean",
+    "weighted",
 ]
 
 

@@ -19,6 +19,7 @@ import pluggy
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "Delivery",
     "EvaluationFinished",
     "ResultSink",
+    "SelectionStrategy",
     "SinkContext",
     "SourceContext",
     "hookimpl",
@@ -50,7 +52,7 @@ class Declaration:
 
     Attributes:
       name: How the command line and gin name it; two plugins with one name are an error that names both.
-      factory: "module:attribute", imported when it is used and not before.
+      factory: "module:attribute", imported when it is used and not before; ":attribute" is in the declaring module.
       summary: One line for `lobench list`.
     """
 
@@ -169,7 +171,11 @@ class SinkContext:
 
 
 class ResultSink(Protocol):
-    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`."""
+    """Takes results. Factory: `factory(context: SinkContext) -> ResultSink`.
+
+    How far a sink came is remembered under its address, and under its attribute `destination` (str) where it has one:
+    an id that goes with what was written, so that a destination which was removed, or is another one, gets everything.
+    """
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Takes deliveries in ledger order; durable when it returns.
@@ -194,6 +200,29 @@ class AdmissionPolicy(Protocol):
           waiting: Positions, increasing; the position is the count of checkpoints of the run seen before it.
           idle: Whether a worker would otherwise have nothing to do.
           last: Whether the run has ended, so that the highest position is the last checkpoint of all.
+        """
+
+
+class SelectionStrategy(Protocol):
+    """Picks who succeeds a member of a population. Factory: `factory(argument: str) -> SelectionStrategy`. Pure.
+
+    Attributes:
+      pool: Whom an asynchronous controller shows it beside the initiator; see `Pool`.
+    """
+
+    @property
+    def pool(self) -> Pool: ...
+
+    def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
+        """Returns parent and other of the initiator's child; ids, or None.
+
+        The same whatever the order of the population. An infeasible member is never the parent, and one with a value of
+        minus infinity (which is what NaN becomes) never succeeds an initiator without one.
+
+        Args:
+          population: The initiator and the others, each once.
+          initiator: Id of the member whose place is to be filled.
+          seed: All the chance that there is.
         """
 
 
@@ -222,7 +251,7 @@ class HookSpecs:
 
     @hookspec
     def lobench_selection_strategies(self) -> Iterable[Declaration]:
-        """Declares strategies that pick members of a population."""
+        """Declares strategies that pick members of a population (`SelectionStrategy`)."""
         return ()
 
     @hookspec
@@ -237,7 +266,12 @@ class HookSpecs:
 
     @hookspec
     def lobench_metrics(self) -> Iterable[Declaration]:
-        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed."""
+        """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed.
+
+        Computed for every seed block where it ran, and stored, shown and delivered like the task's own metrics. Names
+        are `<split>/<metric>`; one without "/" goes below the declaration's name. What raises is named with the
+        evaluation, and changes nothing else.
+        """
         return ()
 
     @hookspec

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +46,7 @@ class Registered:
 
     declaration: Declaration
     plugin: str
+    module: object = None
 
     def load(self) -> Any:
         """Imports the factory.
@@ -52,7 +56,8 @@ class Registered:
         """
         module, _, attribute = self.declaration.factory.partition(":")
         try:
-            loaded = importlib.import_module(module)
+            with self._suite_importable():
+                loaded = importlib.import_module(module) if module else self.module
             return getattr(loaded, attribute) if attribute else loaded
         except Exception as error:
             raise PluginError(
@@ -60,6 +65,17 @@ class Registered:
                 where=f"plugin {self.plugin!r}",
                 got=_one_line(error),
             ) from error
+
+    @contextlib.contextmanager
+    def _suite_importable(self) -> Iterator[None]:
+        """What a conftest.py declares may lie beside it."""
+        before = list(sys.path)
+        if Path(self.plugin).name == "conftest.py":
+            sys.path.insert(0, str(Path(self.plugin).parent))
+        try:
+            yield
+        finally:
+            sys.path[:] = before
 
 
 class PluginManager(pluggy.PluginManager):
@@ -95,7 +111,9 @@ class PluginManager(pluggy.PluginManager):
                         f"({other.declaration.factory}) and {plugin!r} ({declaration.factory})",
                         next_step="remove or rename one",
                     )
-                found[declaration.name] = Registered(declaration=declaration, plugin=plugin)
+                found[declaration.name] = Registered(
+                    declaration=declaration, plugin=plugin, module=implementation.plugin
+                )
         return dict(sorted(found.items()))
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:

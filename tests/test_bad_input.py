@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import GIN, make_run, make_suite, results, watch, write_checkpoint
+from tiny import GIN, KILLED_CHIEF, make_run, make_suite, results, watch, write_checkpoint
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -63,7 +63,15 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
     assert "theta_4.npz: leaf 'log_lr' is no array of numbers" in done.stdout
     assert "theta_5.npz: theta is empty" in done.stdout
-    assert [r["checkpoint"]["outer_step"] for r in results(run / "lobench" / "tiny")] == [1]
+    found = {Path(r["checkpoint"]["uri"]).name: r for r in results(run / "lobench" / "tiny")}
+    assert {name: (r["outcome"], r["checkpoint"]["outer_step"], len(r["seeds"])) for name, r in found.items()} == {
+        "theta_1.npz": ("passed", 1, 2),
+        **dict.fromkeys(("theta_2.pkl", "theta_3.msgpack", "theta_4.npz", "theta_5.npz"), ("error", None, 0)),
+    }
+    assert "theta is empty" in found["theta_5.npz"]["message"]
+    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(run / "lobench" / "tiny")]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "tiny/a" in table and "theta_5.npz: theta is empty" in table
 
 
 def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: Path) -> None:
@@ -148,13 +156,22 @@ def test_a_store_that_cannot_be_written_or_is_no_store(tmp_path: Path, suite: Pa
     assert "not a database" in only_line(done)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists() or os.getuid() != 0, reason="mounting a small disk needs root")
+MOUNTING = pytest.mark.skipif(
+    not Path("/dev/full").exists() or os.getuid() != 0, reason="mounting a small disk needs root"
+)
+
+
+def mount(disk: Path, options: str) -> None:
+    disk.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("this system does not let its root mount a file system")
+
+
+@MOUNTING
 def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
     disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], check=False)
-    if mounted.returncode:
-        pytest.skip("this system does not let its root mount a file system")
+    mount(disk, "size=200k")
     try:
         run = make_run(tmp_path, -3.0, -2.0)
         (disk / "ballast").write_bytes(bytes(120_000))
@@ -169,6 +186,32 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@MOUNTING
+def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite: Path) -> None:
+    """As one is after a crash: what the log holds is read too."""
+    disk = tmp_path / "disk"
+    mount(disk, "size=50m")
+    try:
+        run = make_run(disk, -3.0, -2.0)
+        store = run / "lobench" / "tiny"
+        killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
+        # Ended after the last commit, without closing the database: its log stays.
+        program = KILLED_CHIEF.replace("main()", "ledger.Ledger.close = lambda self: os._exit(0)\nmain()")
+        killed[2] = program
+        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=120, check=False).returncode == 0
+        assert (store / "ledger.sqlite-wal").stat().st_size > 0
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert len(results(store)) == 2
+        done = watch(run, suite, *ONCE, "--store", str(store))
+        assert done.returncode == 2
+        assert "cannot use the result store; got Read-only file system; choose another" in only_line(done)
+        beside = watch(run, suite, *ONCE)
+        assert beside.returncode == 0, "the default store goes elsewhere by itself"
+        assert len(results(suite.parent / ".lobench" / "tiny")) == 2
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
 CONFTEST = """
 from lobench.hookspecs import Declaration
 def lobench_evaluation_finished(event):
@@ -176,6 +219,16 @@ def lobench_evaluation_finished(event):
 def lobench_checkpoint_finished(event):
     print("observed", event.checkpoint.outer_step, len(event.evaluations), flush=True)
 """
+
+
+def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    (suite / "conftest.py").write_text("import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    sys.exit(7)\n")
+    (run / "half\n2.npz").write_bytes(b"PK")
+    done = watch(run, suite, *ONCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "conftest.py does not import: SystemExit: 7; its hooks do not take part" in done.stdout
+    assert "left out: " in done.stdout and "half\\n2.npz: half-written" in done.stdout
 
 
 def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:

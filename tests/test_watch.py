@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny import content, is_alive, make_run, make_suite, results, watch, watch_command, write_checkpoint
+from tiny import KILLED_CHIEF, content, is_alive, make_run, make_suite, results, watch, watch_command, write_checkpoint
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -76,34 +77,6 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
     assert "the same command goes on" in output
 
 
-KILLED_CHIEF = """
-import os, signal, sys
-from lobench.engine import ledger
-left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-class Database:
-    def __init__(self, wrapped):
-        self.wrapped = wrapped
-    def __getattr__(self, name):
-        return getattr(self.wrapped, name)
-    def execute(self, sql, *arguments):
-        global left
-        left -= sql == "COMMIT"
-        if sql == "COMMIT" and left == 0 and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        found = self.wrapped.execute(sql, *arguments)
-        if sql == "COMMIT" and left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return found
-init = ledger.Ledger.__init__
-def patched(self, store, connection, lock):
-    init(self, store, Database(connection) if lock else connection, lock)
-ledger.Ledger.__init__ = patched
-from lobench.cli import main
-sys.argv[0] = "lobench"
-main()
-"""
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [0, 1], ids=["before the commit", "after the commit"])
 def test_killed_at_every_ledger_write_it_ends_with_the_same_ledger(
@@ -161,6 +134,16 @@ def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path) ->
     assert found == [("a", [0, 1], "passed"), ("b", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
 
 
+def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    program = "from lobench.engine import watch\nwatch._SLOW_START_SECONDS = 0.0\nfrom lobench.cli import main\nmain()"
+    command = [sys.executable, "-c", program, "watch", str(run), "--suite", str(suite), *ALL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = run / "lobench" / "tiny" / "logs" / "worker-0.log"
+    assert done.stdout.count(f"worker 0 is not ready after 0 s; still waiting, see {log}") == 1
+
+
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, extra=extra_case("Hang"))
     run = make_run(tmp_path, -3.0)
@@ -196,3 +179,62 @@ def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_pat
     assert scalars(store)["tiny/a/train/loss", 3] == 1
     assert output.count("tiny/a  passed") == 3
     assert not list((store / "spool").iterdir())
+
+
+def test_a_tensorboard_folder_that_was_removed_is_filled_again(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    run, suite = reference
+    store = shutil.copytree(run.parent / "store", tmp_path / "store")
+    shutil.rmtree(store / "tensorboard")
+    done = watch(run, suite, *ALL, "--sink", "tensorboard", "--store", str(store))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" not in done.stdout, "nothing is evaluated again"
+    assert scalars(store) == scalars(run.parent / "store")
+
+
+def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, Path], tmp_path: Path) -> None:
+    suite, run, store = reference[1], make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
+    options = [str(run), "--suite", str(suite), *ALL, "--store", str(store)]
+    command = [sys.executable, "-c", KILLED_CHIEF, "3", "1", "watch", *options]
+    assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == -signal.SIGKILL
+    shutil.rmtree(store / "spool")
+    (run / "theta_1.npz").unlink()
+    assert watch(run, suite, *ALL, "--store", str(store)).returncode == 3
+    found = Counter((r["checkpoint"]["outer_step"], r["outcome"]) for r in results(store))
+    assert found == {(1, "expired"): 2, (2, "passed"): 2}
+
+
+# Publishes after every commit but the one that kills.
+EAGER = """
+from lobench.engine.network_store import LocalCopy
+changed = LocalCopy.changed
+def eager(self):
+    changed(self)
+    self.publish()
+LocalCopy.changed = eager
+"""
+
+
+@pytest.mark.timeout(600)
+def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
+    reference: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Killed between two publications; the local disk is kept once, lost twice."""
+    run, suite = reference
+    store, machine = tmp_path / "store", tmp_path / "machine"
+    environment = {**os.environ, "LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(machine)}
+    options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
+    known = []
+    for write, program, is_lost in ((9, EAGER, True), (6, "", True), (6, EAGER, False)):
+        command = [sys.executable, "-c", program + KILLED_CHIEF, str(write), "1", "watch", *options]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=environment)
+        assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+        if is_lost:
+            shutil.rmtree(machine)
+        known.append(len(results(store)))
+    assert 0 < known[0] == known[1] <= known[2], "the second start published nothing that it evaluated"
+    command = [sys.executable, "-m", "lobench.cli", "watch", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert content(store) == content(run.parent / "store")
+    assert scalars(store) == scalars(run.parent / "store")
+    assert list(machine.iterdir()) == [] and list((store / "spool").iterdir()) == []

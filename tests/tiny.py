@@ -60,6 +60,34 @@ b/Case.task = @Bowl()
 b/Bowl.dim = 5
 """
 
+# A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`.
+KILLED_CHIEF = """
+import os, signal, sys
+from lobench.engine import ledger
+left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+class Database:
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+    def execute(self, sql, *arguments):
+        global left
+        left -= sql == "COMMIT"
+        if sql == "COMMIT" and left == 0 and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = self.wrapped.execute(sql, *arguments)
+        if sql == "COMMIT" and left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+init = ledger.Ledger.__init__
+def patched(self, store, connection, lock=None, *rest):
+    init(self, store, Database(connection) if lock else connection, lock, *rest)
+ledger.Ledger.__init__ = patched
+from lobench.cli import main
+sys.argv[0] = "lobench"
+main()
+"""
+
 CONFIG = "Case.learned_optimizer = @LearnableSGD()\n"
 
 

@@ -66,11 +66,14 @@ def _check_plugins() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.ledger import Ledger
+    from lobench.engine.network_store import file_system, is_network
 
     exists = (store / "ledger.sqlite").is_file()
     ledger = Ledger.open(store, name="doctor", read_only=exists)
     try:
-        return f"{len(ledger.sightings())} checkpoints, {sum(1 for _ in ledger.evaluations())} evaluations"
+        kind = "network" if is_network(store) else "local"
+        where = f"{kind} file system ({file_system(store) or 'type unknown'})"
+        return f"{len(ledger.sightings())} checkpoints, {sum(1 for _ in ledger.evaluations())} evaluations, {where}"
     finally:
         ledger.close()
 

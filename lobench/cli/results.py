@@ -22,12 +22,14 @@ Examples:
 def results(store: Path, kind: str, curves: bool) -> None:
     """Show or export the evaluations of a store; it may be in use."""
     from lobench.engine.ledger import Ledger
-    from lobench.report.records import records
+    from lobench.report.records import records, unread_records
     from lobench.report.table import results_table
 
     ledger = Ledger.open(store, read_only=True)
     try:
         found = list(records(ledger.evaluations(), curves=curves))
+        read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
+        found += unread_records(ledger.events(), read)
     finally:
         ledger.close()
     if kind == "json":

@@ -16,10 +16,10 @@ from pathlib import Path
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
-from lobench.core.errors import CheckpointError, UsageError
+from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.delivery import Deliverer
-from lobench.engine.devices import visible_devices
+from lobench.engine.devices import devices_here
 from lobench.engine.gin_config import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
@@ -79,6 +79,7 @@ def run_watch(command: WatchCommand) -> int:
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     max_cores = _workers(command.workers)
     policy_name, _, argument = command.checkpoints.partition(":")
     policy = manager.find("lobench_admission_policies", policy_name, kind="admission policy").load()(argument)
@@ -93,13 +94,17 @@ def run_watch(command: WatchCommand) -> int:
     if command.dry_run:
         dry_run(_worker_config(command, manager, store), store, max_cores=max_cores, say=progress.say)
         return 0
-    ledger = Ledger.open(store, name=name)
+    ledger = Ledger.open(store, name=name, on_problem=progress.say)
     deliverer = None
     try:
         if command.retry_errors:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
         sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
-        deliverer = Deliverer(ledger, sinks, lambda sink, error: progress.say(f"sink {sink!r}: {error}; trying again"))
+        deliverer = Deliverer(
+            ledger,
+            sinks,
+            lambda sink, error: progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; trying again"),
+        )
         progress.say(f"watching {command.location}; results: {store}")
         with progress:
             ending = Watch(
@@ -110,7 +115,7 @@ def run_watch(command: WatchCommand) -> int:
                 make_executor=partial(_make_executor, executor_factory, command, manager, store),
                 policy=policy,
                 max_cores=max_cores,
-                max_gpus=(len(visible_devices()) or math.inf) if command.executor == "local" else math.inf,
+                max_gpus=(len(devices_here(os.environ)) or math.inf) if command.executor == "local" else math.inf,
                 deliverer=deliverer,
                 manager=manager,
                 progress=progress,
@@ -164,12 +169,14 @@ def _exit_code(
         return 130
     if ending.over_budget:
         progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
+    pending: Mapping[str, str] = getattr(source, "pending", dict)()
     if ending.num_checkpoints == 0:
-        pending: Mapping[str, str] = getattr(source, "pending", dict)()
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
         raise CheckpointError(
             "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
         )
+    for path, reason in pending.items():
+        progress.say(f"left out: {path}: {reason}")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
     progress.say(f"done: {counts}; see `lobench results --store {store}`")
     if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
@@ -233,7 +240,16 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
     for address in addresses:
         name, _, argument = address.partition(":")
         factory = manager.find("lobench_result_sinks", name, kind="sink").load()
-        sinks[address] = factory(SinkContext(store=context.store, argument=argument, name=context.name))
+        try:
+            sink = factory(SinkContext(store=context.store, argument=argument, name=context.name))
+            getattr(sink, "destination", "")  # may have to be made
+        except LobenchError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
+            ) from error
+        sinks[address] = sink
     return sinks
 
 
@@ -249,7 +265,7 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # noqa: BLE001  (a plugin boundary; the workers report it too, if it is theirs)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
             continue
         manager.register_conftest(module)

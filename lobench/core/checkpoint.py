@@ -21,11 +21,15 @@ class SeenCheckpoint:
       uri: Path or URL of the file or directory.
       reader: Name of the reader that recognised it.
       index: The number in its name, or None; an index, not an outer step.
+      run: Which of several runs it is of; "" where there is one.
+      generation: Of the run, where its place says so; the content's own counts more.
     """
 
     uri: str
     reader: str
     index: int | None = None
+    run: str = ""
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

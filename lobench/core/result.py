@@ -66,6 +66,7 @@ class Curves:
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
+      problems: A line for each plugin's metric that failed.
     """
 
     seeds: tuple[int, ...]
@@ -78,6 +79,7 @@ class Curves:
     num_params: int = 0
     num_compilations: int = 0
     provenance: Provenance = field(default_factory=Provenance)
+    problems: tuple[str, ...] = ()
 
     @property
     def num_diverged(self) -> int:
@@ -115,6 +117,7 @@ class Curves:
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
             "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
+            "problems": self.problems,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
         }
         text = json.dumps(header, sort_keys=True).encode()
@@ -149,4 +152,5 @@ class Curves:
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],
             provenance=Provenance(**header["provenance"]),
+            problems=tuple(header.get("problems", ())),
         )

@@ -11,8 +11,13 @@ __all__ = ["lobench_checkpoint_readers", "lobench_checkpoint_sources"]
 
 @hookimpl
 def lobench_checkpoint_sources() -> Iterable[Declaration]:
-    factory = "lobench.engine.source:DirectorySource"
-    return [Declaration(name="directory", factory=factory, summary="checkpoints in a folder, or a single one by path")]
+    module = "lobench.engine.population_source"
+    one = "checkpoints in a folder and its generation_N, trial_N below, or a single one by path"
+    many = "every folder below that holds checkpoints is a run"
+    return [
+        Declaration(name="directory", factory=f"{module}:PopulationSource", summary=one),
+        Declaration(name="population", factory=f"{module}:RunsSource", summary=many),
+    ]
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Built-in declarations: gin modules and admission policies."""
+"""Built-in declarations: gin modules, admission policies and selection strategies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 from lobench.hookspecs import Declaration, hookimpl
 
-__all__ = ["lobench_admission_policies", "lobench_gin_modules"]
+__all__ = ["lobench_admission_policies", "lobench_gin_modules", "lobench_selection_strategies"]
+
+_STRATEGIES = {
+    "tournament": "each member meets an opponent; the better one is the parent (initiator-based, one objective)",
+    "pareto": "the same; the opponent wins only if no worse in every objective and better in one",
+    "truncation": "truncation[:COUNT|SHARE]: the parent is drawn among the best (default: 0.2 of all)",
+    "exploit_explore": "exploit_explore[:SHARE]: the worst share copies the best and explores, others go on (0.2)",
+    "winner_takes_all": "the best is everybody's parent",
+    "single_worker": "each line of descent keeps the better of its last two",
+    "fixed_schedule": "everybody goes on; parameters follow a given schedule",
+    "random_search": "everybody goes on with its first parameters",
+}
 
 
 @hookimpl
@@ -24,4 +35,12 @@ def lobench_admission_policies() -> Iterable[Declaration]:
         ),
         Declaration(name="all", factory=f"{module}:every_checkpoint", summary="every checkpoint, in order"),
         Declaration(name="every", factory=f"{module}:every_nth", summary="every:N: each Nth, and the last of all"),
+    ]
+
+
+@hookimpl
+def lobench_selection_strategies() -> Iterable[Declaration]:
+    module = "lobench.core.selection"
+    return [
+        Declaration(name=name, factory=f"{module}:{name}", summary=summary) for name, summary in _STRATEGIES.items()
     ]

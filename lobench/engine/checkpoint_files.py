@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 
-__all__ = ["content_of", "flatten", "index_in_name", "reading"]
+__all__ = ["content_of", "flatten", "index_in_name", "mark_of", "reading"]
 
 _STEP_NAMES = ("outer_step", "step", "iteration")
 _GENERATION_NAMES = ("generation", "gen_id")
 _WRAPPERS = ("theta", "params")
+_MOST_DIGITS = 18  # what fits an integer of the ledger
 _LFS = b"version https://git-lfs"
 
 
 def index_in_name(name: str) -> int | None:
-    """Returns the last number in a name; an index, not an outer step."""
+    """Returns the last number in a name; an index, not an outer step. One that no run can count to is none."""
     numbers = re.findall(r"\d+", name)
-    return int(numbers[-1]) if numbers else None
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MOST_DIGITS else None
+
+
+def mark_of(path: epath.Path) -> tuple[int, float]:
+    """Returns what changes when a file is written again: size, and time as exactly as the file system knows it.
+
+    Raises:
+      OSError: it is gone, cannot be looked at, or is neither a file nor a folder: a pipe would be waited for.
+    """
+    if "://" not in str(path):
+        # Not etils' own: it cuts times down to seconds, and stumbles over an owner whom the machine does not know.
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise OSError(errno.EINVAL, "neither a file nor a folder", str(path))
+        return status.st_size, status.st_mtime_ns / 1e9
+    remote = path.stat()
+    return remote.length, float(remote.mtime)
 
 
 @contextlib.contextmanager
@@ -83,8 +104,8 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
     return CheckpointContent(
         leaves={path: _array(path, leaf, where) for path, leaf in rest.items()},
-        outer_step=_counter(counters, _STEP_NAMES),
-        generation=_counter(counters, _GENERATION_NAMES),
+        outer_step=_counter(counters, _STEP_NAMES, where),
+        generation=_counter(counters, _GENERATION_NAMES, where),
     )
 
 
@@ -99,14 +120,16 @@ def _array(path: str, leaf: Any, where: str) -> np.ndarray:
     return array
 
 
-def _counter(counters: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
     for name in names:
         value = counters.get(name)
         if value is None:
             continue
-        text = value.decode() if isinstance(value, bytes) else value
-        if isinstance(text, str):
-            return int(text) if text.isdecimal() else None
-        if np.size(text) == 1:
-            return int(np.asarray(text).reshape(()))
+        if np.size(value) == 1:
+            number = np.asarray(value).reshape(()).item()
+            if isinstance(number, str | bytes):
+                return int(number) if number.isdigit() and number.isascii() and len(number) <= _MOST_DIGITS else None
+            if not isinstance(number, int | float) or not abs(number) < 10**_MOST_DIGITS:  # NaN is not below either
+                raise CheckpointError(f"the counter {name!r} is no number of steps", where=where, got=repr(number)[:80])
+            return int(number)
     return None

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from lobench.engine.ledger import Ledger
 from lobench.hookspecs import ResultSink
@@ -23,6 +22,7 @@ _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
+_HURRIED_SECONDS = 2.0
 
 OnError = Callable[[str, BaseException], None]
 Wait = Callable[[threading.Event, float | None], bool]
@@ -33,7 +33,7 @@ class Deliverer:
 
     Args:
       ledger: The chief's, which writes.
-      sinks: By address (`NAME[:ARG]`), which also names the cursor.
+      sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
       on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
       wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
     """
@@ -48,12 +48,16 @@ class Deliverer:
     ) -> None:
         self._ledger, self._on_error = ledger, on_error
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._lanes = {
-            address: _Lane(address, sink, ledger.store, ledger.cursor(address), self._reports, wait)
+            address: _Lane(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
         for lane in self._lanes.values():
             lane.thread.start()
+
+    def _position(self, address: str) -> int:
+        return self._ledger.cursor(self._cursors[address])
 
     def wake(self) -> None:
         """Says that the ledger has something new."""
@@ -73,15 +77,17 @@ class Deliverer:
         if newest:
             with self._ledger.transaction():
                 for address, sequence in newest.items():
-                    self._ledger.advance(address, sequence)
+                    self._ledger.advance(self._cursors[address], sequence)
         for address, error in errors:
             self._on_error(address, error)
 
-    def flush(self, timeout: float) -> dict[str, int]:
+    def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has everything, at most `timeout` seconds.
 
         A sink that waits for its next attempt makes it now.
 
+        Args:
+          is_hurried: Asked again and again; from when it says so on, two seconds are left at most.
         Returns:
           How many deliveries a sink lacks, for those that lack any.
         """
@@ -89,12 +95,15 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.retry.set()
         self.wake()
+        hurried = False
         while True:
             self.pump()
-            behind = [address for address in self._lanes if self._ledger.cursor(address) < last]
+            if not hurried and is_hurried():
+                hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
+            behind = [address for address in self._lanes if self._position(address) < last]
             if not behind or time.monotonic() > deadline:
                 lacking = self._ledger.num_deliveries_after
-                return {address: lacking(self._ledger.cursor(address)) for address in behind}
+                return {address: lacking(self._position(address)) for address in behind}
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -105,6 +114,11 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump()
+
+
+def _cursor_of(address: str, sink: ResultSink) -> str:
+    destination = getattr(sink, "destination", "")
+    return f"{address} {destination}" if destination else address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +137,12 @@ class _Lane:
         self,
         address: str,
         sink: ResultSink,
-        store: Path,
+        open_reader: Callable[[], Ledger],
         sequence: int,
         reports: queue.SimpleQueue[_Report],
         wait: Wait,
     ) -> None:
-        self._address, self._sink, self._store, self._sequence = address, sink, store, sequence
+        self._address, self._sink, self._open_reader, self._sequence = address, sink, open_reader, sequence
         self._reports, self._wait = reports, wait
         self._ledger: Ledger | None = None
         self._stopping = False
@@ -160,7 +174,7 @@ class _Lane:
 
     def _deliver(self) -> bool:
         if self._ledger is None:
-            self._ledger = Ledger.open(self._store, read_only=True)
+            self._ledger = self._open_reader()
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
         if not deliveries:
             return False
@@ -183,7 +197,5 @@ def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) 
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
             implementation.function(**({"event": event} if implementation.argnames else {}))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  (a plugin boundary: not even sys.exit() ends a run)
+        except BaseException as error:  # noqa: BLE001  (a plugin's: Ctrl-C is a flag while a watch runs, and no exception)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -1,94 +1,94 @@
-"""Accelerators of this machine: which there are, without starting jax on them, and what a process gets of them."""
+"""Which worker sees which of this machine's GPUs: what it may use is in its environment before jax looks."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import math
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["DeviceLeases", "device_environment", "listed_devices", "visible_devices"]
+from lobench.core.errors import UsageError
 
-_CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-_MEMORY_FRACTION = 0.9  # of a device that several processes share, what they may take together
-_QUERY_SECONDS = 20.0
+__all__ = ["DeviceLeases", "devices_here", "share_devices_of_xdist"]
 
-
-@functools.cache
-def visible_devices() -> tuple[str, ...]:
-    """Returns the names (for CUDA_VISIBLE_DEVICES) of the devices that jax would use here; none where it would not."""
-    platforms = os.environ.get("JAX_PLATFORMS", "")
-    if platforms and not any(name in platforms for name in ("cuda", "gpu")):
-        return ()
-    if not any(importlib.util.find_spec(plugin) for plugin in _CUDA_PLUGINS):
-        return ()
-    return listed_devices(os.environ)
+_USABLE = 0.9  # of a device's memory: the driver and each process's context need the rest
 
 
-def listed_devices(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns what CUDA_VISIBLE_DEVICES lists, or else what the driver does."""
-    listed = environment.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        names = [name.strip() for name in listed.split(",")]
-        # CUDA stops at the first name that is none.
-        end = next((index for index, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), len(names))
-        return tuple(names[:end])
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(done.stdout.split())
-
-
-def device_environment(index: int, num_processes: int, devices: Sequence[str]) -> dict[str, str]:
-    """Returns the environment of one of several processes that share the devices out: one each, or a share of one.
-
-    Args:
-      index: Of the process, from 0.
-      num_processes: How many there are.
-      devices: Names; one at least.
-    """
-    sharing = -(-num_processes // len(devices))
-    environment = {"CUDA_VISIBLE_DEVICES": devices[index % len(devices)]}
-    if sharing > 1:
-        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_FRACTION / sharing:.3f}"
-    return environment
+def devices_here(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    """Returns the devices that CUDA_VISIBLE_DEVICES names, or else all that the driver has, by number."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(number) for number in range(len(list(driver.glob("*"))))]
+    devices: list[str] = []
+    for name in (part.strip() for part in named.split(",")):
+        if not name or name == "-1":  # CUDA ignores what comes after the first that it does not know
+            break
+        devices.append(name)
+    return devices
 
 
 class DeviceLeases:
-    """Who holds which device of this machine, whole ones or shares of one.
+    """Shares of devices by worker. A machine without a device leaves the environment as it is.
 
     Args:
-      devices: Names; where there are none, workers find what they find.
+      devices: As CUDA_VISIBLE_DEVICES names them.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
         self._free = dict.fromkeys(devices, 1.0)
-        self._held: dict[int, dict[str, float]] = {}
+        self._leases: dict[int, dict[str, float]] = {}
 
     def lease(self, worker: int, num_gpus: float) -> dict[str, str]:
-        """Returns the environment of a worker that may use so many devices; without one it stays on the CPU.
+        """Returns what to set in a worker's environment.
 
-        Shares go where they fill a device up best. Where none has as much left, the worker gets what the freest has.
+        A share goes to the fullest device that has room for it; where shares have left room on none, the emptiest gives
+        what it has. Several whole devices are the emptiest ones.
+
+        Raises:
+          UsageError: more than this machine has, or several that are not whole.
         """
-        if not self._free:
-            return {}
-        if num_gpus <= 0:
-            return {"JAX_PLATFORMS": "cpu"}
-        share = min(num_gpus, 1.0)
-        fitting = sorted(self._free, key=lambda name: (self._free[name] < share - 1e-9, abs(self._free[name] - share)))
-        names = fitting[: math.ceil(num_gpus)]
-        held = self._held[worker] = {name: min(share, self._free[name]) for name in names}
-        for name, part in held.items():
-            self._free[name] -= part
-        environment = {"CUDA_VISIBLE_DEVICES": ",".join(names)}
-        if min(held.values()) < 1:
-            environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_FRACTION * min(held.values()):.3f}"
-        return environment
+        if not num_gpus:
+            return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if self._free else {}
+        if num_gpus > len(self._free) or (num_gpus > 1 and not float(num_gpus).is_integer()):
+            raise UsageError(
+                "Case.num_gpus",
+                got=f"{num_gpus:g}",
+                expected=f"a share of one, or a whole number up to the {len(self._free)} of this machine",
+                next_step="--executor ray uses other machines",
+            )
+        emptiest = sorted(self._free, key=lambda device: -self._free[device])
+        if num_gpus <= 1:
+            roomy = [device for device in emptiest if self._free[device] >= num_gpus - 1e-9]
+            chosen = [min(roomy, key=self._free.__getitem__)] if roomy else emptiest[:1]
+        else:
+            chosen = emptiest[: int(num_gpus)]
+        share = min(num_gpus, 1.0, *(self._free[device] for device in chosen))
+        self._leases[worker] = dict.fromkeys(chosen, share)
+        for device in chosen:
+            self._free[device] -= share
+        return _environment(sorted(chosen, key=list(self._free).index), share)
 
     def release(self, worker: int) -> None:
-        for name, part in self._held.pop(worker, {}).items():
-            self._free[name] += part
+        for device, share in self._leases.pop(worker, {}).items():
+            self._free[device] = min(self._free[device] + share, 1.0)
+
+
+def _environment_of_one(devices: Sequence[str], index: int, count: int) -> dict[str, str]:
+    """Returns what one of several equal processes sets, so that each has a device, or a fair share of one."""
+    if not devices or count < 2:
+        return {}
+    sharing = len(range(index % len(devices), count, len(devices)))
+    return _environment([devices[index % len(devices)]], 1 / sharing)
+
+
+def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
+    environment = {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
+    if share < 1:
+        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE * share:.3f}"
+    return environment
+
+
+def share_devices_of_xdist() -> None:
+    """Gives a process of `pytest -n` its device; the others' are hidden from it."""
+    name, count = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    if name.startswith("gw") and name[2:].isdecimal() and count.isdecimal():
+        os.environ.update(_environment_of_one(devices_here(os.environ), int(name[2:]), int(count)))

@@ -85,6 +85,7 @@ class BoundCase:
       expectations: Of a bare `.gin` case.
       identity, optimizer_hash: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
+      optimizer_bindings: Those of them that are reached from its optimizer.
     """
 
     spec: CaseSpec
@@ -93,6 +94,7 @@ class BoundCase:
     identity: str
     optimizer_hash: str
     bindings: str
+    optimizer_bindings: str
     has_optimizer: bool
 
     def require_optimizer(self) -> None:
@@ -185,6 +187,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         identity=identity,
         optimizer_hash=optimizer_hash,
         bindings="\n".join((*reached_case, *reached_optimizer)),
+        optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
     )
 

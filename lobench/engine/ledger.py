@@ -9,76 +9,102 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId, History
+from lobench.core.schedule import EvaluationId
+from lobench.engine.ledger_reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
 from lobench.engine.ledger_schema import StoreLock, connect, store_errors
-from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
+from lobench.engine.network_store import LocalCopy, OnProblem, is_network
 
 __all__ = ["EvaluationRow", "Ledger"]
 
-_EVALUATION = (
-    "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, experiment, trial, session, recorded_at"
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its checkpoint."""
-
-    key: EvaluationKey
-    case: CaseInfo
-    outcome: Outcome
-    message: str
-    curves: Curves | None
-    checkpoints: tuple[Checkpoint, ...]
-    experiment: str
-    trial: str
-    session: str
-    recorded_at: float
-
-
-class Ledger:
+class Ledger(LedgerReader):
     """Use `Ledger.open`."""
 
-    def __init__(self, store: Path, connection: sqlite3.Connection, lock: StoreLock | None) -> None:
-        self.store, self._db, self._lock = store, connection, lock
+    def __init__(
+        self,
+        store: Path,
+        connection: sqlite3.Connection,
+        lock: StoreLock | None = None,
+        local_copy: LocalCopy | None = None,
+    ) -> None:
+        super().__init__(store, connection)
+        self._lock, self._local_copy = lock, local_copy
+        self._file = local_copy.database if local_copy is not None else store / "ledger.sqlite"
+        self._inode = self._file.stat().st_ino
         self._depth = 0
 
     @classmethod
-    def open(cls, store: Path, *, name: str = "", read_only: bool = False) -> Ledger:
+    def open(
+        cls, store: Path, *, name: str = "", read_only: bool = False, on_problem: OnProblem = lambda problem: None
+    ) -> Ledger:
         """Opens the ledger of a store folder.
 
         Args:
           store: The folder; made where there is none, unless `read_only`.
           name: Who opens it, for those whom the lock keeps out.
           read_only: Look on, beside a writer or without one.
+          on_problem: Told, from another thread, why what is written does not reach a store on a network file system.
         Raises:
           StoreBusy: another chief writes it; the message names it.
           StoreError: full, read-only, corrupt, or written by a newer lobench.
         """
-        lock = None if read_only else StoreLock(store, name)
+        if read_only:
+            return cls(store, connect(store, store / "ledger.sqlite", read_only=True))
+        lock = StoreLock(store, name)
         try:
-            return cls(store, connect(store, read_only=read_only), lock)
+            local_copy = LocalCopy(store, on_problem) if is_network(store) else None
+            database = local_copy.database if local_copy is not None else store / "ledger.sqlite"
+            ledger = cls(store, connect(store, database, read_only=False), lock, local_copy)
+            if local_copy is not None:
+                local_copy.start()
+            return ledger
         except BaseException:
-            if lock is not None:
-                lock.release()
+            lock.release()
             raise
 
+    def reader(self) -> Ledger:
+        """Returns a ledger for another thread, which sees every commit of this one."""
+        return Ledger(self.store, connect(self.store, self._file, read_only=True))
+
     def close(self) -> None:
+        """Closes it; on a network file system, when the store has everything.
+
+        Raises:
+          StoreError: the store cannot be written; where what is recorded is kept.
+        """
         self._db.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        try:
+            if self._local_copy is not None:
+                self._local_copy.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def publish(self) -> None:
+        """Returns when all that is recorded is in the store's own file, as it always is on a local file system.
+
+        Raises:
+          StoreError: the store cannot be written.
+        """
+        if self._local_copy is not None:
+            self._local_copy.publish()
+
+    def place(self) -> int:
+        """Returns a place in the order of what is recorded; `is_published` says whether the store has all up to it."""
+        return self._local_copy.num_changes if self._local_copy is not None else 0
+
+    def is_published(self, place: int) -> bool:
+        return self._local_copy is None or self._local_copy.num_published >= place
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -86,6 +112,7 @@ class Ledger:
         if self._depth:
             yield
             return
+        self._refuse_if_removed()
         with store_errors(self.store):
             self._db.execute("BEGIN IMMEDIATE")
             self._depth += 1
@@ -96,18 +123,38 @@ class Ledger:
                 raise
             else:
                 self._db.execute("COMMIT")
+                if self._local_copy is not None:
+                    self._local_copy.changed()
             finally:
                 self._depth -= 1
 
+    def _refuse_if_removed(self) -> None:
+        """The system lets a removed file be written to the end, and all of it would be lost."""
+        try:
+            is_there = self._file.stat().st_ino == self._inode
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise StoreError(
+                "the store was removed or replaced while it was in use",
+                where=str(self.store),
+                next_step="start again: what it held is evaluated anew",
+            )
+
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint) -> int:
-        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight."""
+    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+
+        Args:
+          fingerprint: Of the files it was read from, so that a restart need not read them again.
+        """
         values = (checkpoint.uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step)
         where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
             if found is not None:
+                self._remember(checkpoint.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
             self._db.execute(
@@ -115,7 +162,12 @@ class Ledger:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (position, *values, checkpoint.run, time.time()),
             )
+            self._remember(checkpoint.uri, fingerprint)
             return int(position)
+
+    def _remember(self, uri: str, fingerprint: str) -> None:
+        if fingerprint:
+            self._db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (uri, fingerprint))
 
     def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
         with self.transaction():
@@ -164,7 +216,7 @@ class Ledger:
             conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
         with self.transaction():
             cursor = self._db.execute(
-                f"INSERT INTO evaluations ({_EVALUATION}) VALUES ({', '.join('?' * len(values))}) "
+                f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
                 f"program_version) {conflict}",
                 values,
@@ -189,16 +241,26 @@ class Ledger:
                 (kind, evaluation.sha256, evaluation.case_key, block.start, block.size, time.time()),
             )
 
-    def finish_checkpoint(self, position: int) -> None:
-        """Records that a position is complete, and whatever of it was not announced yet."""
+    def finish_checkpoint(self, position: int, *, program_version: str, case_keys: Collection[str]) -> None:
+        """Records that a position is complete, and whatever of it was not announced yet.
+
+        Args:
+          program_version, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may
+            hold others, of an older program, of other cases or of another optimizer.
+        """
         with self.transaction():
             done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
                 return
             self._db.execute(
-                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id FROM checkpoints c "
-                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
-                "ORDER BY e.case_identity, e.seed_start",
+                "INSERT OR IGNORE INTO completions SELECT c.position, e.id FROM checkpoints c "
+                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? AND e.program_version = ? "
+                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?))",
+                (position, program_version, json.dumps(sorted(case_keys))),
+            )
+            self._db.execute(
+                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "
+                "JOIN evaluations e ON e.id = d.evaluation WHERE d.position = ? ORDER BY e.case_identity, e.seed_start",
                 (position,),
             )
             self._db.execute("INSERT INTO deliveries (position, evaluation) VALUES (?, NULL)", (position,))
@@ -228,94 +290,10 @@ class Ledger:
                 f"DELETE FROM deliveries WHERE evaluation IN (SELECT id FROM evaluations WHERE outcome IN ({marks}))",
                 outcomes,
             )
+            unfinished = "(SELECT position FROM checkpoints WHERE finished = 0)"
+            self._db.execute(f"DELETE FROM completions WHERE position IN {unfinished}")
             self._db.execute("DELETE FROM incidents WHERE kind = 'death'")
             return self._db.execute(f"DELETE FROM evaluations WHERE outcome IN ({marks})", outcomes).rowcount
-
-    # What a restart reads.
-
-    def sightings(self) -> dict[int, Checkpoint]:
-        with store_errors(self.store):
-            rows = self._db.execute(
-                "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
-            ).fetchall()
-        return {row[0]: _checkpoint(row[1:]) for row in rows}
-
-    def history(self, program_version: str) -> History:
-        """Returns what the scheduler must know to go on."""
-        with store_errors(self.store):
-            recorded = self._db.execute(
-                "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds "
-                "FROM evaluations WHERE program_version = ?",
-                (program_version,),
-            ).fetchall()
-            incidents = self._db.execute(
-                "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
-            ).fetchall()
-            positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
-        seconds: dict[str, list[float]] = {}
-        deaths: dict[EvaluationId, int] = {}
-        splits = set()
-        for row in recorded:
-            seconds.setdefault(row[1], []).append(row[4])
-        for kind, sha256, case_key, start, size in incidents:
-            evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
-            if kind == "split":
-                splits.add(evaluation)
-            else:
-                deaths[evaluation] = deaths.get(evaluation, 0) + 1
-        return History(
-            recorded={EvaluationId(r[0], r[1], SeedBlock(start=r[2], size=r[3])) for r in recorded},
-            splits=splits,
-            deaths=deaths,
-            admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
-            finished={position for position, _, finished in positions if finished},
-            durations={key: statistics.median(values) for key, values in seconds.items()},
-        )
-
-    # Deliveries.
-
-    def deliveries_after(self, sequence: int, limit: int = 256) -> list[Delivery]:
-        """Returns what comes after a place in the ledger's order, at most `limit`."""
-        with store_errors(self.store):
-            rows = self._db.execute(
-                "SELECT d.sequence, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run FROM deliveries d "
-                "JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? ORDER BY d.sequence LIMIT ?",
-                (sequence, limit),
-            ).fetchall()
-            return [Delivery(sequence=row[0], event=self._event(row[1], _checkpoint(row[2:]))) for row in rows]
-
-    def checkpoint_finished(self, position: int) -> CheckpointFinished:
-        """Returns the event of a finished position, as the sinks get it."""
-        event = self._event(None, self.sightings()[position])
-        assert isinstance(event, CheckpointFinished)
-        return event
-
-    def _event(self, evaluation: int | None, checkpoint: Checkpoint) -> EvaluationFinished | CheckpointFinished:
-        columns = "case_json, seed_start, seed_count, outcome, message, payload"
-        if evaluation is not None:
-            row = self._db.execute(f"SELECT {columns} FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
-            return _finished(checkpoint, row)
-        rows = self._db.execute(
-            f"SELECT {columns} FROM evaluations WHERE checkpoint_sha256 = ? ORDER BY case_identity, seed_start",
-            (checkpoint.sha256,),
-        ).fetchall()
-        return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
-
-    def last_sequence(self) -> int:
-        with store_errors(self.store):
-            return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()[0])
-
-    def num_deliveries_after(self, sequence: int) -> int:
-        """Counts what comes after a place; places have gaps, so that a difference of two says less."""
-        with store_errors(self.store):
-            query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"
-            return int(self._db.execute(query, (sequence,)).fetchone()[0])
-
-    def cursor(self, sink: str) -> int:
-        """Returns how far a sink has taken the deliveries; 0 for a new one."""
-        with store_errors(self.store):
-            row = self._db.execute("SELECT sequence FROM cursors WHERE sink = ?", (sink,)).fetchone()
-        return int(row[0]) if row is not None else 0
 
     def advance(self, sink: str, sequence: int) -> None:
         with self.transaction():
@@ -324,53 +302,3 @@ class Ledger:
                 "sequence = MAX(sequence, excluded.sequence)",
                 (sink, sequence),
             )
-
-    # Reading.
-
-    def evaluations(self) -> Iterator[EvaluationRow]:
-        """Yields every evaluation in the order of its recording."""
-        sightings: dict[str, list[Checkpoint]] = {}
-        for checkpoint in self.sightings().values():
-            sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
-        with store_errors(self.store):
-            for row in self._db.execute(f"SELECT {_EVALUATION} FROM evaluations ORDER BY id"):
-                yield EvaluationRow(
-                    key=EvaluationKey(
-                        checkpoint_sha256=row[0],
-                        optimizer_hash=row[1],
-                        case_identity=row[2],
-                        seed_block=SeedBlock(start=row[3], size=row[4]),
-                        program_version=row[5],
-                    ),
-                    case=CaseInfo(**json.loads(row[6])),
-                    outcome=Outcome(row[7]),
-                    message=row[8],
-                    curves=Curves.from_payload(row[9]) if row[9] is not None else None,
-                    checkpoints=tuple(sightings.get(row[0], ())),
-                    experiment=row[11],
-                    trial=row[12],
-                    session=row[13],
-                    recorded_at=row[14],
-                )
-
-    def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
-        with store_errors(self.store):
-            rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
-        return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
-
-
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    uri, sha256, outer_step, generation, run = row
-    return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-
-
-def _finished(checkpoint: Checkpoint, row: tuple[Any, ...]) -> EvaluationFinished:
-    case_json, start, size, outcome, message, payload = row
-    return EvaluationFinished(
-        checkpoint=checkpoint,
-        case=CaseInfo(**json.loads(case_json)),
-        seed_block=SeedBlock(start=start, size=size),
-        outcome=Outcome(outcome),
-        curves=Curves.from_payload(payload) if payload is not None else None,
-        message=message,
-    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +39,9 @@ CREATE TABLE IF NOT EXISTS incidents (
 CREATE TABLE IF NOT EXISTS deliveries (
   sequence INTEGER PRIMARY KEY AUTOINCREMENT, position INTEGER NOT NULL, evaluation INTEGER,
   UNIQUE (position, evaluation));
+CREATE TABLE IF NOT EXISTS completions (position INTEGER NOT NULL, evaluation INTEGER NOT NULL,
+  PRIMARY KEY (position, evaluation)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fingerprints (uri TEXT PRIMARY KEY, fingerprint TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS cursors (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
 """
@@ -66,25 +72,19 @@ def store_errors(store: Path) -> Iterator[None]:
         ) from error
 
 
-def connect(store: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(store: Path, database: Path, *, read_only: bool) -> sqlite3.Connection:
     """Opens the ledger of a store, making its tables where there are none.
 
+    Args:
+      database: Its file, which need not lie in the store.
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of a newer lobench.
     """
-    path = store / "ledger.sqlite"
-    if read_only and not path.is_file():
+    if read_only and not database.is_file():
         raise StoreError("there is no result store here", where=str(store), next_step="is --store right?")
     with store_errors(store):
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
-        if not read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(_TABLES)
-            connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-        (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    if int(version) > SCHEMA_VERSION:
+        connection, version = _look_on(database) if read_only else _write(database)
+    if version > SCHEMA_VERSION:
         connection.close()
         raise StoreError(
             "the store was written by a newer lobench",
@@ -96,6 +96,48 @@ def connect(store: Path, *, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
+def _write(database: Path) -> tuple[sqlite3.Connection, int]:
+    connection = _open(database, "mode=rwc")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.executescript(_TABLES)
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+    return connection, _version(connection)
+
+
+def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
+    """A log of writes cannot be read without writing beside it; where that is not allowed a copy is read."""
+    connection = _open(database, "mode=ro")
+    try:
+        return connection, _version(connection)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if "readonly" not in str(error) and "unable to open" not in str(error):
+            raise
+    log = database.with_name(f"{database.name}-wal")
+    if not log.is_file() or log.stat().st_size == 0:
+        connection = _open(database, "immutable=1")
+        return connection, _version(connection)
+    with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
+        copy = Path(folder) / database.name
+        for file in (database, log):
+            shutil.copyfile(file, copy.with_name(file.name))
+        connection = _open(Path(":memory:"), "")
+        with contextlib.closing(_open(copy, "mode=rw")) as copied:
+            copied.backup(connection)
+        return connection, _version(connection)
+
+
+def _open(database: Path, mode: str) -> sqlite3.Connection:
+    name = f"{database.absolute().as_uri()}?{mode}" if mode else str(database)
+    return sqlite3.connect(name, uri=bool(mode), isolation_level=None, check_same_thread=False, timeout=30)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    return int(version)
+
+
 class StoreLock:
     """One writer a store: an advisory lock that the system drops when its holder dies, however it dies."""
 
@@ -105,7 +147,15 @@ class StoreLock:
             self._file = os.open(store / "chief.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                os.close(self._file)
+                raise StoreError(
+                    "this file system cannot lock files, which is what keeps two chiefs apart",
+                    where=str(store),
+                    got=error.strerror or str(error),
+                    next_step="choose another folder with --store",
+                ) from error
             holder = _describe(os.pread(self._file, 4096, 0))
             os.close(self._file)
             raise StoreBusy(

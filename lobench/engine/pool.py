@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing.connection
 import os
 import socket
@@ -15,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from lobench.engine.devices import DeviceLeases, visible_devices
+from lobench.engine.devices import DeviceLeases, devices_here
 from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
 
@@ -34,6 +35,7 @@ class WorkerConfig:
       max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
       address: Where an executor of many machines finds them; "" where it needs none.
       insecure: Whether it may use machines that let anybody in.
+      serve: "module:function" that a worker runs, with the signature of `lobench.engine.worker.serve`.
     """
 
     arguments: tuple[str, ...]
@@ -43,6 +45,7 @@ class WorkerConfig:
     max_cores: int | None = None
     address: str = ""
     insecure: bool = False
+    serve: str = "lobench.engine.worker:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +90,13 @@ class Executor(Protocol):
 
 
 class LocalPool:
-    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say).
+    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say)."""
 
-    Args:
-      devices: Names of accelerators that workers may hold; None: those of this machine.
-    """
-
-    def __init__(
-        self, config: WorkerConfig, wakeup: Connection | None = None, *, devices: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
-        self._devices = DeviceLeases(visible_devices() if devices is None else devices)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._connections: dict[int, Connection] = {}
+        self._devices = DeviceLeases(devices_here(os.environ))
         config.log_folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -107,13 +104,14 @@ class LocalPool:
         return {worker: child.pid for worker, child in self._children.items()}
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        devices = self._devices.lease(worker, num_gpus)
         ours, theirs = socket.socketpair()
         with theirs:
             self._children[worker] = subprocess.Popen(
                 [sys.executable, "-m", "lobench.engine.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "NPROC": str(num_cpus), **self._devices.lease(worker, num_gpus)},
+                env={**os.environ, "NPROC": str(num_cpus), **devices},
             )
         self._connections[worker] = Connection(ours.detach())
         self.send(
@@ -124,6 +122,7 @@ class LocalPool:
             layers=self._config.layers.to_json(),
             log=str(self._config.log_folder / f"worker-{worker}.log"),
             compilation_cache=str(self._config.compilation_cache),
+            serve=self._config.serve,
         )
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
@@ -131,11 +130,11 @@ class LocalPool:
             self._connections[worker].send_bytes(encode(kind, **values))
 
     def kill(self, worker: int) -> None:
+        self._devices.release(worker)
         child = self._children.pop(worker, None)
         if child is not None:
             child.kill()
             child.wait()
-            self._devices.release(worker)
         connection = self._connections.pop(worker, None)
         if connection is not None:
             connection.close()
@@ -186,8 +185,8 @@ class InlineExecutor:
         self._worker = 0
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        from lobench.engine.worker import serve
-
+        module, _, attribute = self._config.serve.partition(":")
+        serve = getattr(importlib.import_module(module), attribute)
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
         os.environ["NPROC"] = str(num_cpus)
         self._worker, self._connection = worker, ours

@@ -24,11 +24,13 @@ class Result:
       seeds: The seeds, in the order of the rows.
       compile_seconds, wall_seconds: Summed over the seed blocks.
       num_params: Inner parameters of the task.
+      problems: A line for each plugin's metric that failed.
       case: The case as bound; None where it was evaluated in another process.
     """
 
     def __init__(self, blocks: Sequence[Curves], case: Case | None = None) -> None:
-        names = blocks[0].metrics
+        # A plugin's metric may have failed for one block.
+        names = [name for name in blocks[0].metrics if all(name in block.metrics for block in blocks)]
         self.case = case
         self.blocks = tuple(blocks)
         self.metrics = {name: np.concatenate([np.asarray(block.metrics[name]) for block in blocks]) for name in names}
@@ -39,6 +41,7 @@ class Result:
         self.compile_seconds = sum(block.compile_seconds for block in blocks)
         self.wall_seconds = sum(block.wall_seconds for block in blocks)
         self.num_params = blocks[0].num_params
+        self.problems = tuple(dict.fromkeys(problem for block in blocks for problem in block.problems))
 
     @property
     def diverged(self) -> np.ndarray:

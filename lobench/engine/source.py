@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.engine.checkpoint_files import index_in_name
+from lobench.engine.checkpoint_files import index_in_name, mark_of
 from lobench.engine.readers import reader_for
 from lobench.hookspecs import SourceContext
 
@@ -16,14 +15,6 @@ __all__ = ["DirectorySource"]
 
 _IGNORED = (".", "_", "lobench")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """What changes when a file is written again: (size, mtime)."""
-
-    size: int
-    mtime: float
 
 
 class DirectorySource:
@@ -37,8 +28,8 @@ class DirectorySource:
         self._path = epath.Path(context.location)
         self._readers = context.readers
         self.poll_seconds = 10.0 if "://" in context.location else 1.0
-        self._yielded: dict[str, _Mark] = {}
-        self._previous: dict[str, _Mark] = {}
+        self._yielded: dict[str, tuple[int, float]] = {}
+        self._previous: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, str] = {}
 
     def pending(self) -> dict[str, str]:
@@ -47,20 +38,27 @@ class DirectorySource:
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         self._pending = {}
-        single = reader_for(self._path, self._readers)
-        if single is not None and self._path.exists():
-            candidates = [self._path]
-        elif self._path.is_dir():
-            candidates = [path for path in self._path.iterdir() if _is_candidate(path.name)]
-        else:
-            return []
         seen: list[tuple[float, SeenCheckpoint]] = []
-        for path in candidates:
+        for path in self._candidates():
             found = self._examine(path)
             if found is not None:
                 seen.append(found)
         seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
         return [checkpoint for _, checkpoint in seen]
+
+    def _candidates(self) -> list[epath.Path]:
+        """Returns what may be a checkpoint: the location itself, or what lies in it.
+
+        A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
+        """
+        single = reader_for(self._path, self._readers)
+        if not self._path.is_dir():
+            return [self._path] if single is not None and self._path.exists() else []
+        if single is not None and self._readers[single].is_complete(self._path):
+            return [self._path]
+        inside = [path for path in self._path.iterdir() if _is_candidate(path.name)]
+        is_run = single is None or any(reader_for(path, self._readers) for path in inside)
+        return inside if is_run else [self._path]
 
     def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         reader_name = reader_for(path, self._readers)
@@ -68,10 +66,12 @@ class DirectorySource:
             return None
         reader, name = self._readers[reader_name], str(path)
         try:
-            stat = path.stat()
-        except OSError:
+            mark = mark_of(path)
+        except FileNotFoundError:
             return None  # gone between listing and looking
-        mark = _Mark(stat.length, float(stat.mtime))
+        except OSError as error:
+            self._pending[name] = error.strerror or str(error)
+            return None
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark
@@ -82,7 +82,7 @@ class DirectorySource:
             self._pending[name] = "half-written: the marks of completeness are missing"
             return None
         self._yielded[name] = mark
-        return mark.mtime, SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+        return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
 
 def _is_candidate(name: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import io
 import os
 import shutil
@@ -16,10 +18,12 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
-from lobench.engine.readers import checkpoint_of
+from lobench.engine.checkpoint_files import mark_of
+from lobench.engine.readers import checkpoint_of, load_readers, reader_for
 from lobench.hookspecs import CheckpointReader
+from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "dump_theta", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -48,12 +52,14 @@ class Spool:
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
-                before = _fingerprint(source)
+                before = fingerprint(source)
                 self._copy(source, copy)
-                if _fingerprint(source) != before:
+                if fingerprint(source) != before:
                     continue
                 content = _plain(reader.read(epath.Path(copy)))
-                checkpoint = checkpoint_of(content, seen.uri, seen.index)
+                if content.generation is None:
+                    content = dataclasses.replace(content, generation=seen.generation)
+                checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
             except CheckpointError as error:
@@ -80,6 +86,8 @@ class Spool:
                     target.write_bytes(data)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
+        except OSError as error:
+            raise _unreadable(source, error) from error
 
     def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
         path = self.path(sha256)
@@ -118,23 +126,33 @@ class Spool:
 
 
 def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields every file below a folder; etils has no recursive glob."""
+    """Yields every file below a folder; etils has no recursive glob. Links that lead back up are left out."""
     for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files(entry)
-        else:
+        if not entry.is_dir():
             yield entry
+        elif "://" in str(entry) or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
+            yield from _files(entry)
 
 
-def _fingerprint(path: epath.Path) -> tuple[object, ...]:
-    """Returns what would change if the checkpoint were written or removed meanwhile."""
+def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+    return CheckpointError("the checkpoint cannot be copied", where=str(path), got=error.strerror or str(error))
+
+
+def fingerprint(path: epath.Path) -> str:
+    """Returns what would change if the checkpoint were written or removed meanwhile; reads no content.
+
+    Raises:
+      CheckpointGone: it is not there any more. CheckpointError: it cannot be looked at.
+    """
     try:
         if not path.is_dir():
-            stat = path.stat()
-            return (stat.length, stat.mtime)
-        return tuple(sorted((str(file), file.stat().length) for file in _files(path)))
-    except FileNotFoundError as error:
+            return "{}:{}".format(*mark_of(path))
+        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
 
 
 def _plain(content: CheckpointContent) -> CheckpointContent:
@@ -143,6 +161,26 @@ def _plain(content: CheckpointContent) -> CheckpointContent:
         path: leaf if leaf.dtype.kind in "fiub" else leaf.astype(np.float32) for path, leaf in content.leaves.items()
     }
     return dataclasses.replace(content, leaves=leaves)
+
+
+def checkpoint_sha256(location: str | Path) -> str:
+    """Returns the digest (hex) of a checkpoint's theta, under which a watch records its results.
+
+    Raises:
+      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+    """
+    path, readers = epath.Path(location), _readers()
+    name = reader_for(path, readers)
+    if not path.exists():
+        raise CheckpointGone("there is no checkpoint here", where=str(location))
+    if name is None:
+        raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
+    return checkpoint_of(_plain(readers[name].read(path)), str(location), None).sha256
+
+
+@functools.cache
+def _readers() -> Mapping[str, CheckpointReader]:
+    return load_readers(load_plugins(), allow_pickle=False)
 
 
 def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:

@@ -12,12 +12,13 @@ from typing import Any
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.cost import Usage
-from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, SuiteError
+from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.delivery import Deliverer, notify
+from lobench.engine.intake import Intake
 from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
@@ -30,6 +31,7 @@ __all__ = ["Watch"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
+_SLOW_START_SECONDS = 60.0
 
 
 class Watch:
@@ -55,7 +57,7 @@ class Watch:
         progress: Progress,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._spool, self._source, self._readers = ledger, spool, source, readers
+        self._ledger, self._spool, self._source = ledger, spool, source
         self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
         self._progress, self._options = progress, options
         self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus)
@@ -63,6 +65,9 @@ class Watch:
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
+        self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
+        self._sighted: list[tuple[int, Checkpoint]] = []
+        self._starting: dict[int, float] = {}
         self._outcomes: dict[Outcome, int] = {}
         hours = options.max_core_hours
         self._usage = Usage(math.inf if hours is None else hours * 3600)
@@ -70,7 +75,7 @@ class Watch:
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
+        self._intake = Intake(ledger=ledger, spool=spool, source=source, readers=readers, say=progress.say)
 
     def run(self) -> Ending:
         """Runs until the run ends or a signal comes.
@@ -87,7 +92,9 @@ class Watch:
         try:
             self._recover()
             self._loop()
-            behind = self._deliverer.flush(2.0 if self._signals else _FLUSH_SECONDS)
+            behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
+            self._ledger.publish()
+            self._intake.discard(self._needed)
         finally:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
@@ -116,7 +123,7 @@ class Watch:
             for position, checkpoint in sightings.items()
             if position not in history.finished and history.admissions.get(position) != "skipped"
         }
-        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished.values()})
+        self._intake.recover(unfinished.values())
         for position, checkpoint in unfinished.items():
             self._needed.setdefault(checkpoint.sha256, set()).add(position)
         for position, checkpoint in sightings.items():
@@ -143,16 +150,20 @@ class Watch:
                 self._handle(schedule.Drain())
             if not self._ended and not drain_deadline and now >= next_poll:
                 found = self._poll()
-                quiet_polls = 0 if found or self._pending() else quiet_polls + 1
-                next_poll = time.monotonic() + poll_seconds
+                quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
+                next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
                 if not self._checkpoints and not announced and not self._options.once:
                     self._progress.say("no complete checkpoint yet; waiting")
                     announced = True
                 self._maybe_end(quiet_polls)
-            self._wait(0.02 if self._done else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            self._mention_slow_starts()
             self._deliverer.pump()
+            self._intake.discard(self._needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
+        if self._intake.backlog:
+            return
         options = self._options
         highest = max((checkpoint.outer_step for checkpoint in self._checkpoints.values()), default=-1)
         idle = time.monotonic() - self._last_news
@@ -164,38 +175,23 @@ class Watch:
             self._ended = True
             self._handle(schedule.RunEnded())
 
-    def _pending(self) -> bool:
-        # A file that may still be written holds `--once` up for a look or two, a half-written one does not.
-        pending: dict[str, str] = getattr(self._source, "pending", dict)()
-        return any("may still" in reason for reason in pending.values())
-
     # Checkpoints.
 
     def _poll(self) -> int:
-        found = self._source.poll()
-        for seen in found:
+        num_found, taken = self._intake.poll()
+        if num_found:
             self._last_news = time.monotonic()
-            try:
-                checkpoint = self._spool.take(seen, self._readers[seen.reader])
-            except CheckpointGone as error:
-                self._incident("expired", seen, error)
-            except CheckpointError as error:
-                self._incident("unreadable", seen, error)
-            else:
-                self._see(checkpoint)
-        return len(found)
+        self._sighted += taken
+        if not self._intake.backlog:  # before, the newest that is known of would not be among them
+            for position, checkpoint in self._sighted:
+                self._see(position, checkpoint)
+            self._sighted.clear()
+        return num_found
 
-    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
-        self._progress.say(f"{kind}: {error}")
-        if (kind, seen.uri, str(error)) not in self._known_events:
-            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
-
-    def _see(self, checkpoint: Checkpoint) -> None:
-        with self._ledger.transaction():
-            position = self._ledger.record_sighting(checkpoint)
+    def _see(self, position: int, checkpoint: Checkpoint) -> None:
         if position in self._checkpoints:
             if not self._needed.get(checkpoint.sha256):
-                self._spool.discard(checkpoint.sha256)
+                self._intake.release(checkpoint.sha256)
             return
         self._checkpoints[position] = checkpoint
         self._needed.setdefault(checkpoint.sha256, set()).add(position)
@@ -212,7 +208,8 @@ class Watch:
             messages = self._executor.wait(timeout)
         now = time.monotonic()
         # Results that came together share one commit.
-        events: list[tuple[schedule.Event, bytes]] = []
+        events: list[tuple[schedule.Event, bytes]] = [(event, b"") for event in self._own_events]
+        self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
         events.append((schedule.Tick(now), b""))
@@ -220,6 +217,8 @@ class Watch:
 
     def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
         values = message.values
+        if message.kind in ("ready", "died"):
+            self._starting.pop(message.worker, None)
         match message.kind:
             case "ready":
                 cases = tuple(case_from_record(record) for record in values["cases"])
@@ -251,6 +250,17 @@ class Watch:
                 )
                 return [(event, message.payload)]
         return []
+
+    def _mention_slow_starts(self) -> None:
+        """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
+        now = time.monotonic()
+        for worker, since in list(self._starting.items()):
+            if now - since > _SLOW_START_SECONDS:
+                del self._starting[worker]
+                log = self._ledger.store / "logs" / f"worker-{worker}.log"
+                self._progress.say(
+                    f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting, see {log}"
+                )
 
     # Decisions and what follows from them.
 
@@ -299,15 +309,17 @@ class Watch:
             case schedule.Skip(position):
                 self._ledger.set_admission(position, "skipped")
             case schedule.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position)
+                self._ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=self._cases.keys())
 
     def _act(self, action: schedule.Action, payload: bytes) -> None:
         match action:
             case schedule.StartWorker(worker, size):
                 if self._executor is None:
                     self._executor = self._make_executor(self._wakeup)
+                self._starting[worker] = time.monotonic()
                 self._executor.start(worker, size.num_cpus, size.num_gpus)
             case schedule.KillWorker(worker, _):
+                self._starting.pop(worker, None)
                 assert self._executor is not None
                 self._executor.kill(worker)
                 self._usage.end(worker, time.monotonic())
@@ -336,6 +348,11 @@ class Watch:
         evaluation = action.evaluation
         position = min(self._needed[evaluation.sha256])
         checkpoint = self._checkpoints[position]
+        if not self._intake.holds(evaluation.sha256):
+            text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
+            now = time.monotonic()
+            self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
+            return
         self._usage.begin(action.worker, action.case.num_cpus, time.monotonic())
         self._progress.leased(action.lease, checkpoint, action.case)
         self._executor.send(
@@ -374,7 +391,7 @@ class Watch:
         needed.discard(position)
         if not needed:
             self._needed.pop(sha256, None)
-            self._spool.discard(sha256)
+            self._intake.release(sha256)
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
         self._progress.say(f"{where}: {type(error).__name__}: {error}")

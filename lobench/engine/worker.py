@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import importlib
 import os
 import queue
 import signal
@@ -223,7 +224,9 @@ def main(descriptor: int) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", values["compilation_cache"])
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    serve(connection, values["arguments"], Layers.from_json(values["layers"]), exit_at_eof=True)
+    module, _, attribute = values["serve"].partition(":")
+    run = getattr(importlib.import_module(module), attribute)
+    run(connection, values["arguments"], Layers.from_json(values["layers"]), exit_at_eof=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from lobench.core.case import seed_blocks
 from lobench.core.errors import SuiteError, UsageError
 from lobench.engine.gin_config import Layers, bind_case
+from lobench.engine.metrics import with_metrics
 from lobench.engine.readers import load_checkpoint
 from lobench.engine.result import Result
 from lobench.engine.suite import specs_in
@@ -73,7 +74,8 @@ def evaluate(
     bound.require_optimizer()
     runner = _runner(layers)
     blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block)
-    return Result([runner.run(specs[case], test or "", theta, block) for block in blocks])
+    metrics = manager.declarations("lobench_metrics")
+    return Result([with_metrics(runner.run(specs[case], test or "", theta, block), metrics) for block in blocks])
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
@@ -40,11 +41,11 @@ _MOST_AHEAD = 64  # steps
 class Lane(NamedTuple):
     """What identifies a training, a seed and the task's index in its family; several have a leading axis."""
 
-    seed: jax.Array  # uint32[]
-    task: jax.Array  # uint32[]
+    seed: jax.Array | np.ndarray | np.uint32  # uint32[]
+    task: jax.Array | np.ndarray | np.uint32  # uint32[]
 
 
-def key_of(seed: jax.Array | int) -> jax.Array:
+def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
     """Returns the key of a seed."""
     # The implementation is named so that a user's jax configuration cannot change the bits.
     return jax.random.key(seed, impl="threefry2x32")

@@ -1,4 +1,4 @@
-"""Batches from Python iterators, chunk by chunk, for the compiled program."""
+"""How the compiled program is fed: chunk by chunk, with batches from Python iterators where a task has those."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.case import Case, SeedBlock
@@ -14,8 +15,11 @@ from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import IteratorDataset
 
-__all__ = ["ITERATOR_CHUNK", "Feed"]
+__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk"]
 
+FIRST_CHUNK = 25  # inner steps before somebody may look or stop
+_CHUNK_SECONDS = 0.5
+_MOST_GROWTH = 64  # of a chunk over the one before it
 ITERATOR_CHUNK = 50  # inner steps whose batches travel together
 
 
@@ -63,6 +67,18 @@ class Feed:
         if len(rows) * self._repeat == 1:
             return rows[0]
         return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
+
+
+def next_chunk(chunk: int, seconds: float) -> int:
+    """Returns the length of the chunk after one that took `seconds`: towards `_CHUNK_SECONDS`, never shorter."""
+    return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
+
+
+def empty(leaf: jax.ShapeDtypeStruct) -> Any:
+    """Returns zeros of a shape, for a program to start from."""
+    # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
+    extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
 
 
 def _take(iterator: Iterator[PyTree], count: int, split: str, *, pad_to: int = 0) -> PyTree:

@@ -21,7 +21,8 @@ class InnerOptimizer(Protocol):
 
     `update(grads, state, params, *, value, key, **extra)` gets the batch's loss as `value` (float32[]) and a PRNG key;
     it returns (updates, state), and parameters become `params + updates`. An optional attribute
-    `eval_params(state, params) -> params` says where the optimizer wants to be evaluated.
+    `eval_params(state, params) -> params` says where the optimizer wants to be evaluated, and
+    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters.
     """
 
     init: Callable[..., PyTree]

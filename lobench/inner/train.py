@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,15 +34,13 @@ from lobench.inner.data import (
     stream,
     train_batch,
 )
-from lobench.inner.feed import ITERATOR_CHUNK, Feed
+from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 
 __all__ = ["Program", "eval_steps"]
 
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
-_FIRST_CHUNK = 25
-_CHUNK_SECONDS = 0.5
 
 
 def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
@@ -61,6 +59,14 @@ class _Carry(NamedTuple):
     num_evals: jax.Array  # int32[]
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
     log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
+
+
+class _Trained(NamedTuple):
+    """A block at its end; the seconds are each theta's share."""
+
+    carry: _Carry
+    compile_seconds: float
+    wall_seconds: float
 
 
 class Program:
@@ -84,8 +90,7 @@ class Program:
         self._arrays = {
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
-        self._compiled: Any = None
-        self._carry_shape: Any = None
+        self._compiled: dict[int, tuple[Any, Any]] = {}  # by the number of thetas: the program, shapes of its carry
         self.compile_seconds = 0.0
 
     def run(
@@ -106,45 +111,94 @@ class Program:
         Returns:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
+        trained = self._train(theta, 0, block, on_progress, should_stop)
+        return self._curves(trained.carry, block, trained) if trained is not None else None
+
+    def run_many(
+        self,
+        thetas: Sequence[Theta],
+        block: SeedBlock,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> list[Curves] | None:
+        """Trains the block once for each theta, all in one program.
+
+        Seeds, batches and initial parameters are common to all thetas and are computed once; what one theta does
+        changes nothing of another. The number of thetas changes bits in the last place, as the width of a block does.
+
+        Args:
+          thetas: All of one structure, their leaves of equal shapes.
+          block, on_progress, should_stop: As for `run`.
+        Returns:
+          Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
+        """
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
+        trained = self._train(stacked, len(thetas), block, on_progress, should_stop)
+        if trained is None:
+            return None
+        carry = jax.tree.map(np.asarray, trained.carry)
+        return [self._curves(_of_theta(carry, index), block, trained) for index in range(len(thetas))]
+
+    def _train(
+        self,
+        theta: Theta,
+        num_thetas: int,
+        block: SeedBlock,
+        on_progress: Callable[[int], None] | None,
+        should_stop: Callable[[], bool] | None,
+    ) -> _Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
-        compile_seconds = self._compile(theta, lanes, feed)
-        carry = jax.tree.map(_zeros, self._carry_shape)
+        program, carry_shape, compile_seconds = self._compile(theta, num_thetas, lanes, feed)
+        carry = jax.tree.map(empty, carry_shape)
         started = time.perf_counter()
-        step, chunk = 0, _FIRST_CHUNK
+        step, chunk = 0, FIRST_CHUNK
         while step < self._case.num_inner_steps:
             chunk_started = time.perf_counter()
             stop = min(step + (ITERATOR_CHUNK if feed.feeds_training else chunk), self._case.num_inner_steps)
-            carry = self._compiled(theta, lanes, self._arrays, feed.eval_batches, feed.next_chunk(), carry, step, stop)
+            carry = program(theta, lanes, self._arrays, feed.eval_batches, feed.next_chunk(), carry, step, stop)
             carry.step.block_until_ready()
             step = stop
-            chunk *= _growth(time.perf_counter() - chunk_started)
+            chunk = next_chunk(chunk, time.perf_counter() - chunk_started)
             if on_progress is not None:
                 on_progress(step)
             if should_stop is not None and step < self._case.num_inner_steps and should_stop():
                 return None
-        wall_seconds = time.perf_counter() - started
-        return self._curves(carry, block, compile_seconds, wall_seconds)
+        share = max(num_thetas, 1)
+        return _Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
 
     def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
-        lanes = Lane(jnp.asarray(seeds), jnp.asarray(tasks))
-        return lanes if seeds.size > 1 else jax.tree.map(lambda leaf: leaf[0], lanes)
+        return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 
-    def _compile(self, theta: Theta, lanes: Lane, feed: Feed) -> float:
-        """Compiles at the first call; returns the seconds that it took (0 afterwards)."""
-        if self._compiled is not None:
-            return 0.0
+    def _compile(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, Any, float]:
+        """Compiles at the first call for so many thetas (0: one, without an axis).
+
+        Returns:
+          The program, the shapes of its carry, and the seconds that compiling took (0 where it was there).
+        """
+        if num_thetas in self._compiled:
+            return *self._compiled[num_thetas], 0.0
         started = time.perf_counter()
+        initial, advance = self._initial, self._advance
+        if num_thetas:
+            # Counters have no axis of thetas: with one, both branches of every condition would be computed.
+            one = jax.tree.map(lambda leaf: leaf[0], theta)
+            carry = jax.eval_shape(self._initial, one, lanes, self._arrays, feed.eval_batches)
+            axes = jax.tree.map(lambda _: 0, carry)._replace(step=None, num_evals=None)
+            initial = jax.vmap(initial, in_axes=(0, None, None, None), out_axes=axes)
+            advance = jax.vmap(advance, in_axes=(0, None, None, None, None, axes, None, None), out_axes=axes)
         arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
-        self._carry_shape = jax.eval_shape(self._initial, *arguments[:4])
-        program = jax.jit(self._advance, donate_argnums=5)
-        self._compiled = program.lower(*arguments, self._carry_shape, 0, 1).compile()
-        self.compile_seconds = time.perf_counter() - started
-        return self.compile_seconds
+        carry_shape = jax.eval_shape(initial, *arguments[:4])
+        program = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1).compile()
+        self._compiled[num_thetas] = program, carry_shape
+        seconds = time.perf_counter() - started
+        self.compile_seconds += seconds
+        return program, carry_shape, seconds
 
     # What follows is traced.
 
@@ -159,6 +213,7 @@ class Program:
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
             params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
+            params = stepper.initial_params(params)
             return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
@@ -309,7 +364,7 @@ class Program:
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
-    def _curves(self, carry: _Carry, block: SeedBlock, compile_seconds: float, wall_seconds: float) -> Curves:
+    def _curves(self, carry: _Carry, block: SeedBlock, trained: _Trained) -> Curves:
         shape = (self._num_seeds, self._tasks_per_seed)
         diverged = np.asarray(carry.diverged_at).reshape(shape)
         # A seed of a family diverges when the first of its tasks does.
@@ -324,21 +379,16 @@ class Program:
             eval_steps=tuple(self._eval_steps),
             log_steps=tuple(self._log_steps),
             diverged_at=tuple(diverged_at.tolist()),
-            compile_seconds=compile_seconds,
-            wall_seconds=wall_seconds,
+            compile_seconds=trained.compile_seconds,
+            wall_seconds=trained.wall_seconds,
             num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
         )
 
 
-def _zeros(leaf: jax.ShapeDtypeStruct) -> Any:
-    # NumPy's cost no dispatch each, but it knows nothing of arrays of keys.
-    extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
-    return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
-
-
-def _growth(seconds: float) -> int:
-    """Returns by how much the next chunk may be longer than one that took `seconds`."""
-    return 4 if seconds < _CHUNK_SECONDS / 8 else 2 if seconds < _CHUNK_SECONDS / 2 else 1
+def _of_theta(carry: _Carry, index: int) -> _Carry:
+    counters = {"step": carry.step, "num_evals": carry.num_evals}
+    rest = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+    return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
 
 
 def _put(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:

@@ -11,12 +11,13 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.engine.gin_config import bind_case
 from lobench.engine.job import CURRENT_JOB, ON_PROGRESS, Finished
+from lobench.engine.metrics import with_metrics
 from lobench.engine.result import Result
 from lobench.engine.spool import load_theta
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.options import layers_of, subject_of
+from lobench.pytest_plugin.options import layers_of, metrics_of, subject_of
 
 __all__ = ["attach_evaluations", "case_info", "evaluator"]
 
@@ -46,7 +47,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
                 curves = runner.run(case, test, theta, block, on_progress=on_progress)
             except WrongThreads:
                 curves = _isolated(config).run(case, test, theta, block)
-            done.append((block, curves))
+            done.append((block, with_metrics(curves, metrics_of(config))))
         return Result([curves for _, curves in done], bound.case)
 
     return evaluate
@@ -102,7 +103,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             case=info,
             seed_block=block,
             outcome=outcome,
-            message=message,
+            message="; ".join(filter(None, (message, *(curves.problems if curves is not None else ())))),
             payload=curves.to_payload() if curves is not None else b"",
         )
         records.append(finished.to_record())

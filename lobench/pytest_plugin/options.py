@@ -14,11 +14,12 @@ from lobench.engine.gin_config import Layers
 from lobench.engine.job import LAYERS
 from lobench.engine.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
-from lobench.plugins import PluginManager, load_plugins
+from lobench.plugins import PluginManager, Registered, load_plugins
 
-__all__ = ["MANAGER", "Subject", "add_options", "layers_of", "subject_of"]
+__all__ = ["MANAGER", "Subject", "add_options", "layers_of", "metrics_of", "register_conftests", "subject_of"]
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
+_METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
 _SUBJECT: pytest.StashKey[Subject] = pytest.StashKey()
 
 
@@ -62,6 +63,21 @@ def manager_of(config: pytest.Config) -> PluginManager:
     if MANAGER not in config.stash:
         config.stash[MANAGER] = load_plugins()
     return config.stash[MANAGER]
+
+
+def metrics_of(config: pytest.Config) -> dict[str, Registered]:
+    """Returns the metrics that plugins and the session's conftest files declare."""
+    if _METRICS not in config.stash:
+        manager = manager_of(config)
+        register_conftests(config, manager)
+        config.stash[_METRICS] = manager.declarations("lobench_metrics")
+    return config.stash[_METRICS]
+
+
+def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
+    for plugin in config.pluginmanager.get_plugins():
+        if getattr(plugin, "__file__", None) and Path(plugin.__file__).name == "conftest.py":
+            manager.register_conftest(plugin)
 
 
 def layers_of(config: pytest.Config) -> Layers:

@@ -1,4 +1,4 @@
-"""Under pytest-xdist: how many workers, which device each one has, and the longest cases first."""
+"""Under pytest-xdist: how many workers, and the longest cases first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lobench.core.errors import LobenchError
-from lobench.engine.devices import device_environment, visible_devices
+from lobench.engine.devices import devices_here
 from lobench.engine.ledger_schema import connect
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import option
@@ -31,7 +31,7 @@ def auto_num_workers(config: pytest.Config) -> int | None:
     if not _is_ours(config) or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return len(visible_devices()) or cores
+    return len(devices_here(os.environ)) or cores
 
 
 def _is_ours(config: pytest.Config) -> bool:
@@ -51,10 +51,6 @@ class Parallel:
     def pytest_xdist_setupnodes(self, config: pytest.Config, specs: Sequence[Any]) -> None:
         if not _is_ours(config):
             return
-        if devices := visible_devices():
-            for index, spec in enumerate(specs):
-                # A worker that replaces a crashed one inherits its spec, and so its device.
-                spec.env = {**device_environment(index, len(specs), devices), **spec.env}
         self._durations = _recorded_durations(config)
         if self._durations and config.option.dist == "load" and config.option.maxschedchunk is None:
             config.option.maxschedchunk = 1  # a long list handed out ahead would undo the order
@@ -111,7 +107,7 @@ def _recorded_durations(config: pytest.Config) -> dict[str, float]:
 
 def _durations_of(store: Path) -> list[tuple[str, float]]:
     try:
-        database = connect(store, read_only=True)
+        database = connect(store, store / "ledger.sqlite", read_only=True)
     except LobenchError:
         return []  # the order is a matter of speed alone; who writes to the store says what is wrong with it
     try:

@@ -39,13 +39,11 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from lobench.pytest_plugin.options import MANAGER
+        from lobench.pytest_plugin.options import MANAGER, register_conftests
 
         manager = self._config.stash.get(MANAGER, None)
         if manager is not None:
-            for plugin in self._config.pluginmanager.get_plugins():
-                if getattr(plugin, "__file__", None) and Path(plugin.__file__).name == "conftest.py":
-                    manager.register_conftest(plugin)
+            register_conftests(self._config, manager)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         records: list[dict[str, Any]] = getattr(report, "lobench", [])
@@ -93,10 +91,16 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
             try:
-                self._ledger.finish_checkpoint(self._position)
+                self._finish_checkpoint(self._ledger)
                 self._ledger.close()
             except LobenchError as error:
                 self._problem = str(error)
+
+    def _finish_checkpoint(self, ledger: Ledger) -> None:
+        from lobench.core.program import PROGRAM_VERSION
+
+        keys = {finished.case.key for finished in self._finished}
+        ledger.finish_checkpoint(self._position, program_version=PROGRAM_VERSION, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:
@@ -110,6 +114,9 @@ class Recorder:
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
             terminalreporter.write_line("  ".join(cells))
+        payloads = [finished.payload for finished in self._finished if finished.payload]
+        for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
+            terminalreporter.write_line(line, yellow=True)
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Curves
+from lobench.core.result import Curves, Outcome
 from lobench.engine.ledger import EvaluationRow
 
-__all__ = ["records"]
+__all__ = ["records", "unread_records"]
+# What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
+_FIELDS = (
+    *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "compile_seconds", "wall_seconds"),
+    *("num_params", "num_compilations", "program_version", "experiment", "trial", "session", "recorded_at"),
+    "provenance",
+)
 
 
 def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:
@@ -19,6 +25,29 @@ def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str
     for row in rows:
         for checkpoint in row.checkpoints or (None,):
             yield _record(row, checkpoint, curves)
+
+
+def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yields a record, without a case or seeds, for each checkpoint that could never be read.
+
+    Args:
+      events: A ledger's.
+      uris: Of the checkpoints that were read, now or at another time.
+    """
+    outcomes = {"expired": Outcome.EXPIRED, "unreadable": Outcome.ERROR}
+    last = {detail["uri"]: (kind, detail["message"]) for kind, detail in events if kind in outcomes}
+    for uri, (kind, message) in last.items():
+        if uri not in uris:
+            yield {
+                **dict.fromkeys(_FIELDS),
+                "checkpoint": {"uri": uri, "outer_step": None, "generation": None, "sha256": None},
+                "case": {"suite": "", "name": "", "identity": ""},
+                "seeds": [],
+                "outcome": str(outcomes[kind]),
+                "message": message,
+                "metrics": {},
+                "eval_steps": [],
+            }
 
 
 def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool) -> dict[str, Any]:

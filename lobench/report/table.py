@@ -34,9 +34,10 @@ def results_table(found: Sequence[dict[str, Any]]) -> None:
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # a literal of rich's
     order = sorted(
         found,
-        key=lambda r: (r["case"]["suite"], r["case"]["name"], r["checkpoint"]["outer_step"] or 0, r["seeds"][0]),
+        key=lambda r: (r["case"]["suite"], r["case"]["name"], r["checkpoint"]["outer_step"] or 0, r["seeds"]),
     )
-    for record in order:
+    unread = [record for record in order if not record["seeds"]]
+    for record in order[len(unread) :]:
         metrics = record["metrics"]
         table.add_row(
             f"{record['case']['suite']}/{record['case']['name']}",
@@ -49,7 +50,10 @@ def results_table(found: Sequence[dict[str, Any]]) -> None:
             "" if record["diverged"] is None else str(record["diverged"]),
             "" if record["wall_seconds"] is None else f"{record['wall_seconds']:.2f}",
         )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    for record in unread:
+        console.print(f"{record['outcome']}: {record['message']}", markup=False, highlight=False)
 
 
 def _number(metrics: dict[str, Any], name: str, kind: str) -> str:

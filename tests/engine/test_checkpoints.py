@@ -115,6 +115,17 @@ def test_a_file_is_taken_once_it_rests_and_again_when_it_is_written_anew(tmp_pat
     assert [names(source), names(source)] == [[], ["t_9.npz"]]
 
 
+@pytest.mark.parametrize("name", ["run_7", "2024"])
+def test_a_runs_folder_may_have_the_name_of_a_checkpoint(tmp_path: Path, name: str) -> None:
+    run = tmp_path / name
+    run.mkdir()
+    source = source_of(run)
+    assert names(source) == []
+    write(run / "t_1.npz")
+    (run / "t_1.npz.done").touch()
+    assert names(source) == ["t_1.npz"]
+
+
 def test_a_done_file_needs_no_second_look(tmp_path: Path) -> None:
     write(tmp_path / "t_1.npz")
     (tmp_path / "t_1.npz.done").touch()

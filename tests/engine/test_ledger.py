@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,16 +52,20 @@ def sight(ledger: Ledger, sha256: str, step: int) -> int:
     return position
 
 
+def finish(ledger: Ledger, position: int) -> None:
+    ledger.finish_checkpoint(position, program_version="1", case_keys=[CASE.key])
+
+
 def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     first = sight(ledger, "x", 1)
     assert sight(ledger, "x", 1) == first
     assert ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
     assert not ledger.record_evaluation(key("x"), CASE, Outcome.FAILED, curves=None)
-    ledger.finish_checkpoint(first)
-    ledger.finish_checkpoint(first)
+    finish(ledger, first)
+    finish(ledger, first)
     second = sight(ledger, "x", 2)
-    ledger.finish_checkpoint(second)
+    finish(ledger, second)
     events = [delivery.event for delivery in ledger.deliveries_after(0)]
     assert [(type(e), e.checkpoint.outer_step) for e in events] == [
         (EvaluationFinished, 1),
@@ -82,7 +88,7 @@ def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     ledger.record_incident("death", evaluation)
     ledger.record_incident("split", EvaluationId("y", CASE.key, BLOCK))
     ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
-    ledger.finish_checkpoint(done)
+    finish(ledger, done)
     ledger.advance("sink", 2)
     ledger.advance("sink", 1)
     ledger.close()
@@ -107,15 +113,37 @@ def test_what_failed_inside_a_transaction_is_not_there(tmp_path: Path) -> None:
     assert ledger.sightings() == {}
 
 
+def test_a_finished_checkpoint_holds_what_made_it_so_and_no_other_program_or_optimizer(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    position = sight(ledger, "x", 1)
+    other = dataclasses.replace(CASE, optimizer_hash="other")
+    for version, case, outcome in (
+        ("0", CASE, Outcome.ERROR),
+        ("1", other, Outcome.FAILED),
+        ("1", CASE, Outcome.PASSED),
+    ):
+        changed = dataclasses.replace(key("x"), program_version=version, optimizer_hash=case.optimizer_hash)
+        ledger.record_evaluation(changed, case, outcome, curves=None)
+    finish(ledger, position)
+    for event in (ledger.deliveries_after(0)[-1].event, ledger.checkpoint_finished(position)):
+        assert isinstance(event, CheckpointFinished)
+        assert [evaluation.outcome for evaluation in event.evaluations] == [Outcome.PASSED]
+    # A second sighting of the same theta is told of these alone, too.
+    before = ledger.last_sequence()
+    finish(ledger, sight(ledger, "x", 2))
+    events = [delivery.event for delivery in ledger.deliveries_after(before)]
+    assert [getattr(event, "outcome", "finished") for event in events] == [Outcome.PASSED, "finished"]
+
+
 def test_errors_can_be_tried_again(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     position = sight(ledger, "x", 1)
     ledger.record_evaluation(key("x"), CASE, Outcome.TIMEOUT, curves=None)
-    ledger.finish_checkpoint(position)
+    finish(ledger, position)
     assert ledger.forget_errors() == 1
     assert ledger.history("1").recorded == set() and ledger.history("1").finished == set()
     ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
-    ledger.finish_checkpoint(position)
+    finish(ledger, position)
     last = ledger.deliveries_after(0)[-1].event
     assert isinstance(last, CheckpointFinished) and last.evaluations[0].outcome is Outcome.PASSED
 
@@ -164,3 +192,16 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
         (tmp_path / "locked").mkdir(mode=0o500)
         with pytest.raises(StoreError, match="Permission denied"):
             Ledger.open(tmp_path / "locked")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_store_that_is_removed_or_replaced_while_it_is_in_use(tmp_path: Path, is_replaced: bool) -> None:
+    """The system would let it be written to the end, and nothing of that would be left."""
+    store = tmp_path / "store"
+    ledger = Ledger.open(store)
+    sight(ledger, "x", 1)
+    shutil.rmtree(store)
+    if is_replaced:
+        Ledger.open(store).close()
+    with pytest.raises(StoreError, match="store: the store was removed or replaced while it was in use"):
+        sight(ledger, "y", 2)

@@ -67,12 +67,12 @@ class Noisy(Task):
 
 
 def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lobench.inner.train as train
+    from lobench.inner import feed, train
 
     whole = run(Noisy(), num_inner_steps=83).to_payload()
     for chunk in (1, 7, 25):
-        monkeypatch.setattr(train, "_FIRST_CHUNK", chunk)
-        monkeypatch.setattr(train, "_CHUNK_SECONDS", 0.0)
+        monkeypatch.setattr(train, "FIRST_CHUNK", chunk)
+        monkeypatch.setattr(feed, "_CHUNK_SECONDS", 0.0)
         again = run(Noisy(), num_inner_steps=83)
         assert again.metrics.keys() == {"train/loss", "test/loss"}
         assert b"".join(again.metrics[n].tobytes() for n in sorted(again.metrics)) in whole
@@ -166,8 +166,24 @@ def test_one_program_serves_every_theta() -> None:
     assert first.compile_seconds > 0 and second.compile_seconds == 0
 
 
+def test_many_thetas_train_in_one_program_and_each_as_if_alone() -> None:
+    case = Case(num_inner_steps=30, eval_every=10, log_every=1)
+    rates = [np.float32(rate) for rate in (0.1, 0.2, np.nan, 0.3)]
+    for num_seeds in (1, 2):
+        program = Program(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
+        block = SeedBlock(start=0, size=num_seeds)
+        together = program.run_many(rates, block)
+        assert together is not None and len(together) == 4
+        for rate, curves in zip(rates, together, strict=True):
+            alone = program.run(rate, block)
+            assert alone is not None and alone.diverged_at == curves.diverged_at
+            for name in ("train/loss", "test/loss", "batch/loss"):
+                np.testing.assert_allclose(curves.metrics[name], alone.metrics[name], rtol=1e-5, atol=1e-6)
+            assert curves.num_params == alone.num_params
+
+
 def test_a_run_can_be_stopped_between_chunks() -> None:
-    program = Program(Case(num_inner_steps=1000), Line(), lambda _: as_stepper(optax.sgd(0.1), 1000), 1)
+    program = Program(Case(num_inner_steps=100_000), Line(), lambda _: as_stepper(optax.sgd(0.1), 100_000), 1)
     steps: list[int] = []
     stopped = program.run({}, SeedBlock(start=0, size=1), on_progress=steps.append, should_stop=lambda: len(steps) == 2)
     assert stopped is None and len(steps) == 2

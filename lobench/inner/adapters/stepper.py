@@ -25,19 +25,21 @@ class Stepper:
       step: (opt_state, params, model_state, grads, loss, key) -> (opt_state, params, model_state); `model_state` is the
         one after the loss.
       eval_params: (opt_state, params) -> the parameters to evaluate.
+      initial_params: The task's initial parameters -> those that training starts from.
     """
 
     init: Callable[[PyTree, PyTree, jax.Array], PyTree]
     step: Callable[..., tuple[PyTree, PyTree, PyTree]]
     eval_params: Callable[[PyTree, PyTree], PyTree]
+    initial_params: Callable[[PyTree], PyTree] = lambda params: params
 
 
 def as_stepper(optimizer: Any, num_steps: int) -> Stepper:
     """Wraps an optimizer.
 
     Args:
-      optimizer: optax transformation (with or without extra arguments, with an optional `eval_params`), or an object
-        with google/learned_optimization's `init`, `update`, `get_params` and `get_state`.
+      optimizer: optax transformation (with or without extra arguments, with optional `eval_params` and
+        `initial_params`), or an object with google/learned_optimization's `init`, `update`, `get_params`, `get_state`.
       num_steps: Length of the inner training.
     Raises:
       ConfigError: it is neither.
@@ -56,6 +58,7 @@ def as_stepper(optimizer: Any, num_steps: int) -> Stepper:
 
 def _optax_stepper(optimizer: Any) -> Stepper:
     eval_params = getattr(optimizer, "eval_params", None)
+    initial_params = getattr(optimizer, "initial_params", None)
     if type(optimizer) is optax.GradientTransformation:
         optimizer = optax.with_extra_args_support(optimizer)
 
@@ -68,7 +71,12 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         updates, opt_state = optimizer.update(grads, opt_state, params, value=loss, key=key)
         return opt_state, optax.apply_updates(params, updates), model_state
 
-    return Stepper(init=init, step=step, eval_params=eval_params or (lambda opt_state, params: params))
+    return Stepper(
+        init=init,
+        step=step,
+        eval_params=eval_params or (lambda opt_state, params: params),
+        initial_params=initial_params or (lambda params: params),
+    )
 
 
 def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:

@@ -11,13 +11,13 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import (
-    at_least_1d,
     decayed,
     dense,
-    init_factored,
+    laid_out,
+    restored,
     step_embedding,
-    update_factored,
     weighted_sum,
 )
 
@@ -27,6 +27,8 @@ _MOMENTUM = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
 _FACTORED = np.asarray([0.9, 0.99, 0.999], np.float32)
 _NUM_FEATURES = 39
+_NARROW = slice(13, 25)  # rows of the first layer for the factored moments
+_NUM_EMBEDDED = 11
 
 
 def shifted_decays(decays: np.ndarray, shift: jax.Array) -> jax.Array:
@@ -67,70 +69,60 @@ class AdafacMLPLOpt(LearnedOptimizer):
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
         factored_decays = jnp.clip(shifted_decays(_FACTORED, theta["adafactor_decays"]), 0.0, 1.0)
         network = theta["nn"]["~"]
+        wide = jnp.concatenate([network["w0"][: _NARROW.start], network["w0"][_NARROW.stop : -_NUM_EMBEDDED]])
 
         def init(params: PyTree) -> dict[str, Any]:
-            leaves = [at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
+            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
             return {
                 "step": jnp.int32(0),
                 "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
                 "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
-                "factored": [init_factored(leaf.shape, 3) for leaf in leaves],
+                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(3),
             }
 
         def update(
             grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
             embedding = step_embedding(state["step"])
-            updates, momenta, squares, factors = [], [], [], []
-            for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
-                grad, param = at_least_1d(g), at_least_1d(p)
+            bias = embedding @ network["w0"][-embedding.shape[0] :] + network["b0"]
+            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(grads)]
+            moments = FactoredMoments([leaf.shape for leaf in leaves])
+            factored_state, factored = moments.update(
+                state["factored"], leaves, factored_decays, network["w0"][_NARROW]
+            )
+            updates, momenta, squares = [], [], []
+            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
                 m = decayed(state["momentum"][index], grad, momentum_decays)
                 r = decayed(state["rms"][index], grad * grad, rms_decays)
-                factored_state, factored = update_factored(state["factored"][index], grad, factored_decays)
-                step = self._step(network, grad, param, m, r, factored, embedding)
-                updates.append(-step.reshape(jnp.shape(p)))
+                features = _features(grad, laid_out(p), m, r, factored.scales[index], factored.full[index])
+                first = weighted_sum(features, wide, factored.sums[index])
+                step = self._step(network, first, bias)
+                updates.append(restored(-step, jnp.shape(p)))
                 momenta.append(m)
                 squares.append(r)
-                factors.append(factored_state)
-            new_state = {"step": state["step"] + 1, "momentum": momenta, "rms": squares, "factored": factors}
+            new_state = {"step": state["step"] + 1, "momentum": momenta, "rms": squares, "factored": factored_state}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
 
-    def _step(
-        self,
-        network: dict[str, jax.Array],
-        grad: jax.Array,
-        param: jax.Array,
-        m: jax.Array,
-        r: jax.Array,
-        factored: Any,
-        embedding: jax.Array,
-    ) -> jax.Array:
-        """Returns what is subtracted from one tensor."""
-        rsqrt = jax.lax.rsqrt
-        row_factor, col_factor = factored.scale
-        r_scale = rsqrt(r + 1e-6)
-        full = factored.full
-        scaled_m = m * row_factor * col_factor if full is None else m * rsqrt(full + 1e-6)
-        features = [
-            grad[None],
-            param[None],
-            m,
-            r,
-            m * r_scale,
-            r_scale,
-            grad[None] * row_factor * col_factor,
-            factored.row,
-            factored.col,
-            rsqrt(factored.row + 1e-8),
-            rsqrt(factored.col + 1e-8),
-            scaled_m,
-        ]
-        num_embedded = embedding.shape[0]
-        first = weighted_sum(features, network["w0"][:-num_embedded])
-        bias = embedding @ network["w0"][-num_embedded:] + network["b0"]
+    def _step(self, network: dict[str, jax.Array], first: list[jax.Array], bias: jax.Array) -> jax.Array:
+        """Returns what is subtracted from one tensor, given the first layer's sums."""
         hidden = [jax.nn.relu(value + bias[unit]) for unit, value in enumerate(first)]
         hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
         direction, magnitude = dense(hidden, network["w2"], network["b2"])
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+
+
+def _features(
+    grad: jax.Array,
+    param: jax.Array,
+    m: jax.Array,
+    r: jax.Array,
+    scale: tuple[jax.Array, jax.Array],
+    full: jax.Array | None,
+) -> list[jax.Array]:
+    """Returns the features of one tensor that have its shape."""
+    rsqrt = jax.lax.rsqrt
+    r_scale = rsqrt(r + 1e-6)
+    scaled_m = m * scale[0] * scale[1] if full is None else m * rsqrt(full + 1e-6)
+    return [grad[None], param[None], m, r, m * r_scale, r_scale, grad[None] * scale[0] * scale[1], scaled_m]

@@ -96,7 +96,12 @@ def schedule_free_adamw(
 ) -> TransformationWithEvalParams:
     """Schedule-free AdamW, evaluated at its average and not at the point where it takes gradients."""
     transformation = optax.with_extra_args_support(
-        optax.contrib.schedule_free_adamw(learning_rate, warmup_steps=warmup_steps, b1=b1, weight_decay=weight_decay)
+        optax.contrib.schedule_free_adamw(
+            learning_rate,
+            warmup_steps=warmup_steps or None,  # to optax, 0 steps of warm-up mean a learning rate of 0 for ever
+            b1=b1,
+            weight_decay=weight_decay,
+        )
     )
     return TransformationWithEvalParams(
         init=transformation.init,

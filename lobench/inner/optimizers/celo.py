@@ -12,7 +12,8 @@ import optax
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.features import at_least_1d, decayed, dense, init_factored, update_factored, weighted_sum
+from lobench.inner.optimizers.factored import FactoredMoments
+from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
 
 __all__ = ["Celo"]
 
@@ -20,6 +21,7 @@ _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
 _PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
 _BLOCKS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)  # channels of each block of features
+_NARROW = slice(15, 27)  # rows of the first layer for the factored moments
 _NUM_LOSS_DECAYS = 10
 _LSTM = 64
 _INPUTS = 18
@@ -58,9 +60,12 @@ class Celo(LearnedOptimizer):
         if num_steps is None:
             raise ConfigError("Celo schedules by the length of training", got="None", expected="num_steps >= 1")
         horizon = num_steps
+        network = theta["ff_mod_stack"]["~"]
+        weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(_BLOCKS))])
+        wide = jnp.concatenate([weights[: _NARROW.start], weights[_NARROW.stop :]])
 
         def init(params: PyTree) -> dict[str, Any]:
-            leaves = [at_least_1d(leaf) for leaf in jax.tree.leaves(params)]
+            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
             recurrent = theta["lstm_init_state"]
             return {
                 "step": jnp.int32(0),
@@ -70,7 +75,7 @@ class Celo(LearnedOptimizer):
                 "c": jnp.tile(recurrent["cell"], (len(leaves), 1)),
                 "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
                 "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
-                "factored": [init_factored(leaf.shape, 3) for leaf in leaves],
+                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(3),
             }
 
         def update(
@@ -78,19 +83,22 @@ class Celo(LearnedOptimizer):
         ) -> tuple[PyTree, dict[str, Any]]:
             means, minima, of_loss = loss_features(state, value, horizon)
             h, c, rates = tensor_rates(theta["rnn_params"], state, of_loss, horizon)
-            updates, momenta, squares, factors = [], [], [], []
-            for index, (g, p) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
-                grad, param = jnp.clip(at_least_1d(g), -1000.0, 1000.0), at_least_1d(p)
+            leaves = [jnp.clip(laid_out(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
+            moments = FactoredMoments([leaf.shape for leaf in leaves])
+            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), weights[_NARROW])
+            updates, momenta, squares = [], [], []
+            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
+                param = laid_out(p)
                 m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
                 r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
-                factored_state, factored = update_factored(state["factored"][index], grad, jnp.asarray(_DECAYS))
-                direction, magnitude = _network(theta["ff_mod_stack"]["~"], grad, param, m, r, factored)
+                features = _features(grad, param, m, r, factored.scales[index], factored.full[index])
+                first = weighted_sum(features, wide, factored.sums[index])
+                direction, magnitude = _network(network, first)
                 scale = jnp.sqrt(jnp.mean(param * param) + 1e-9)
                 step = direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index]
-                updates.append(-step.reshape(jnp.shape(p)))
+                updates.append(restored(-step, jnp.shape(p)))
                 momenta.append(m)
                 squares.append(r)
-                factors.append(factored_state)
             new_state = {
                 "step": state["step"] + 1,
                 "loss_means": means,
@@ -99,7 +107,7 @@ class Celo(LearnedOptimizer):
                 "c": c,
                 "momentum": momenta,
                 "rms": squares,
-                "factored": factors,
+                "factored": factored_state,
             }
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
@@ -138,15 +146,17 @@ def tensor_rates(
     return h, c, 0.1 * jnp.exp(_linear(theta["step_size"], h)[:, 0])
 
 
-def _network(
-    theta: dict[str, jax.Array], grad: jax.Array, param: jax.Array, m: jax.Array, r: jax.Array, factored: Any
+def _features(
+    grad: jax.Array,
+    param: jax.Array,
+    m: jax.Array,
+    r: jax.Array,
+    scale: tuple[jax.Array, jax.Array],
+    full: jax.Array | None,
 ) -> list[jax.Array]:
-    """Returns direction and magnitude of one tensor's step."""
-    rsqrt = jax.lax.rsqrt
-    row_factor, col_factor = factored.scale
-    r_scale = rsqrt(r + 1e-6)
-    fac_m = m * row_factor * col_factor if factored.full is None else m * rsqrt(factored.full)
-    blocks = [
+    """Returns the features of one tensor that have its shape."""
+    r_scale = jax.lax.rsqrt(r + 1e-6)
+    return [
         grad[None],
         jnp.clip(grad, -0.1, 0.1)[None],
         param[None],
@@ -154,16 +164,15 @@ def _network(
         r,
         m * r_scale,
         r_scale,
-        grad[None] * row_factor * col_factor,
+        grad[None] * scale[0] * scale[1],
         grad[None] * r_scale,
-        factored.row,
-        factored.col,
-        rsqrt(factored.row + 1e-8),
-        rsqrt(factored.col + 1e-8),
-        fac_m,
+        m * scale[0] * scale[1] if full is None else m * jax.lax.rsqrt(full),
     ]
-    weights = jnp.concatenate([theta[f"w0__{index}"][0] for index in range(len(_BLOCKS))])
-    hidden = [jax.nn.relu(value + theta["b0"][0, unit]) for unit, value in enumerate(weighted_sum(blocks, weights))]
+
+
+def _network(theta: dict[str, jax.Array], first: list[jax.Array]) -> list[jax.Array]:
+    """Returns direction and magnitude of one tensor's step, given the first layer's sums."""
+    hidden = [jax.nn.relu(value + theta["b0"][0, unit]) for unit, value in enumerate(first)]
     hidden = [jax.nn.relu(value) for value in dense(hidden, theta["w1"][0], theta["b1"][0])]
     return dense(hidden, theta["w2"][0, :, :2], theta["b2"][0, :2])
 

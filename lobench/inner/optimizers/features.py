@@ -6,33 +6,52 @@ arrays [feature, ...], nothing is concatenated, and sums of products let XLA fus
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
-    "Factored",
-    "at_least_1d",
     "decayed",
     "dense",
-    "factored_axes",
-    "init_factored",
+    "laid_out",
+    "restored",
     "rms_norm",
     "step_embedding",
     "tanh_scales",
-    "update_factored",
     "weighted_sum",
 ]
 
 tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.float32)
 
 
-def at_least_1d(leaf: jax.Array) -> jax.Array:
-    """Scalars are tensors of shape [1]."""
-    return jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
+_SMALL = 1 << 14  # numbers of a tensor that stays in the nearest cache
+_VECTOR = 16  # numbers that a processor adds at once; loops over a shorter last axis go one by one
+
+
+def laid_out(leaf: jax.Array) -> jax.Array:
+    """Returns a tensor of rank 1 at least, its longest axis last if the last is short: loops over it run faster."""
+    tensor = jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
+    return jnp.moveaxis(tensor, _longest(tensor.shape), -1)
+
+
+def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Returns what `laid_out` made of a tensor of that shape in its own layout."""
+    if len(shape) < 2 or _longest(shape) == len(shape) - 1:
+        return tensor.reshape(shape)
+    # Turned by a product with the identity, which is exact: a transposition would join the loop that made the tensor,
+    # and have it run over the short axis.
+    identity = jnp.eye(shape[-1], dtype=tensor.dtype)
+    turned = jnp.einsum("...sl,st->...lt", tensor, identity, precision=jax.lax.Precision.HIGHEST)
+    return jnp.moveaxis(turned, -2, _longest(shape))
+
+
+def _longest(shape: Sequence[int]) -> int:
+    last = len(shape) - 1
+    return int(np.argsort(shape)[-1]) if shape[last] < _VECTOR else last
 
 
 def step_embedding(step: jax.Array) -> jax.Array:
@@ -51,93 +70,45 @@ def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array
     return feature * jax.lax.rsqrt(1e-5 + jnp.mean(feature * feature, axis=axes, keepdims=True))
 
 
-@dataclass(frozen=True)
-class Factored:
-    """What the factored second moment gives for one tensor.
-
-    Attributes:
-      row, col: The accumulators, broadcastable against [num_decays, ...]; for rank < 2 both are the full moment.
-      scale: What multiplies a gradient, [num_decays, ...] as a product of two broadcastable factors.
-      full: For rank < 2 the full moment, [num_decays, ...]; else None.
-    """
-
-    row: jax.Array
-    col: jax.Array
-    scale: tuple[jax.Array, jax.Array]
-    full: jax.Array | None
-
-
-def _safe_rsqrt(x: jax.Array) -> jax.Array:
-    return jax.lax.rsqrt(jnp.maximum(x, 1e-9))
-
-
-def factored_axes(shape: Sequence[int]) -> tuple[int, int] | None:
-    """Returns (axis of the largest size, axis of the second largest); None below rank 2."""
-    if len(shape) < 2:
-        return None
-    order = np.argsort(shape)
-    return int(order[-1]), int(order[-2])
-
-
-def init_factored(shape: Sequence[int], num_decays: int) -> tuple[jax.Array, jax.Array]:
-    """Returns zero accumulators (row, col); for rank < 2 the first holds the full moment and the second nothing."""
-    axes = factored_axes(shape)
-    if axes is None:
-        return jnp.zeros((num_decays, *shape)), jnp.zeros((num_decays, 0))
-    d0, d1 = axes
-    row = tuple(size for axis, size in enumerate(shape) if axis != d0)
-    col = tuple(size for axis, size in enumerate(shape) if axis != d1)
-    return jnp.zeros((num_decays, *row)), jnp.zeros((num_decays, *col))
-
-
-def update_factored(
-    state: tuple[jax.Array, jax.Array], grad: jax.Array, decays: jax.Array
-) -> tuple[tuple[jax.Array, jax.Array], Factored]:
-    """Updates the accumulators of one tensor with its gradient."""
-    squares = grad * grad + 1e-30
-    axes = factored_axes(grad.shape)
-    if axes is None:
-        full = decayed(state[0], squares, decays)
-        return (full, state[1]), Factored(row=full, col=full, scale=(_safe_rsqrt(full + 1e-9), jnp.ones(())), full=full)
-    d0, d1 = axes
-    row = decayed(state[0], squares.mean(axis=d0), decays)
-    col = decayed(state[1], squares.mean(axis=d1), decays)
-    # In `row`, which lost the axis d0 (and gained the axis of decays in front), d1 is one to the left behind it.
-    d1_in_row = (d1 - 1 if d1 > d0 else d1) + 1
-    row_scale = _safe_rsqrt(row / (row.mean(axis=d1_in_row, keepdims=True) + 1e-9))
-    wide_row, wide_col = jnp.expand_dims(row, d0 + 1), jnp.expand_dims(col, d1 + 1)
-    scale = (jnp.expand_dims(row_scale, d0 + 1), _safe_rsqrt(wide_col))
-    return (row, col), Factored(row=wide_row, col=wide_col, scale=scale, full=None)
-
-
-def weighted_sum(features: Sequence[jax.Array], weights: jax.Array) -> list[jax.Array]:
+def weighted_sum(
+    features: Sequence[jax.Array], weights: jax.Array, others: Sequence[Sequence[jax.Array]]
+) -> list[jax.Array]:
     """First layer of the network: sum over features of `rms_norm`ed feature times weight, output by output.
 
     Args:
-      features: Each [channels, ...], broadcastable over the tensor; what is constant along an axis stays narrow.
+      features: Each [channels, ...] of the tensor's shape.
       weights: float32[total channels, width].
+      others: By output, what else is added, broadcastable to the tensor.
     Returns:
       `width` arrays [...].
     """
-    outputs: list[jax.Array] = []
-    scaled = []
-    for feature in features:
-        axes = tuple(range(1, feature.ndim))
-        scaled.append(jax.lax.rsqrt(1e-5 + jnp.mean(feature * feature, axis=axes)))
-    for unit in range(weights.shape[1]):
-        total: jax.Array | None = None
-        channel = 0
-        for feature, factor in zip(features, scaled, strict=True):
-            partial: jax.Array | None = None
-            for index in range(feature.shape[0]):
-                term = feature[index] * (factor[index] * weights[channel, unit])
-                partial = term if partial is None else partial + term
-                channel += 1
-            assert partial is not None
-            total = partial if total is None else total + partial
-        assert total is not None
-        outputs.append(total)
+    # The normalisation is folded into the weights: one small product for all channels.
+    scaled = jax.lax.rsqrt(1e-5 + _mean_squares(features))[:, None] * weights
+    outputs = []
+    for unit, sums in enumerate(others):
+        channel, partials = 0, []
+        for feature in features:
+            terms = [feature[index] * scaled[channel + index, unit] for index in range(feature.shape[0])]
+            partials.append(functools.reduce(operator.add, terms))
+            channel += feature.shape[0]
+        outputs.append(functools.reduce(operator.add, [*partials, *sums]))
     return outputs
+
+
+def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
+    """Returns the mean square of each channel, float32[total channels]."""
+    if features[0].size > _SMALL:
+        return jnp.concatenate([_mean_square(feature) for feature in features])
+    # Features of one channel are stacked: for a small tensor the number of operations counts, not their traffic.
+    single = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
+    stacked = _mean_square(jnp.concatenate([features[index] for index in single]))
+    at = {index: stacked[place : place + 1] for place, index in enumerate(single)}
+    return jnp.concatenate([at[i] if i in at else _mean_square(feature) for i, feature in enumerate(features)])
+
+
+def _mean_square(feature: jax.Array) -> jax.Array:
+    flat = feature.reshape(feature.shape[0], -1)
+    return jnp.mean(flat * flat, axis=1)
 
 
 def dense(inputs: Sequence[jax.Array], weights: jax.Array, bias: jax.Array) -> list[jax.Array]:

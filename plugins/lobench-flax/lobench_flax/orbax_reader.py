@@ -75,7 +75,9 @@ def _items(path: epath.Path) -> dict[str, epath.Path]:
     """Returns the folders that hold a tree of arrays, by item name; the step directory itself is "default"."""
     if (path / _TREE).exists():
         return {"default": path}
-    return {entry.name: entry for entry in sorted(path.iterdir()) if (entry / _TREE).exists()}
+    # Folders named by a number are steps: then this is a run, not a step.
+    entries = (entry for entry in sorted(path.iterdir()) if not entry.name.isdecimal())
+    return {entry.name: entry for entry in entries if (entry / _TREE).exists()}
 
 
 def _counters(path: epath.Path) -> dict[str, Any]:
@@ -107,7 +109,13 @@ def _arrays(item: epath.Path) -> dict[str, Any]:
 
 
 def _array(item: epath.Path, name: str, driver: str, is_ocdbt: bool) -> np.ndarray:
-    base = str(item) if "://" in str(item) else f"file://{item}"
-    store = {"driver": "ocdbt", "base": f"{base}/", "path": f"{name}/"} if is_ocdbt else f"{base}/{name}/"
+    base: Any
+    folder: Any
+    if "://" in str(item):
+        base, folder = f"{item}/", f"{item}/{name}/"
+    else:
+        # As a path, not as a file:// URL, in which a percent sign would be an escape.
+        base, folder = ({"driver": "file", "path": f"{path}/"} for path in (item, item / name))
+    store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if is_ocdbt else folder
     array: np.ndarray = tensorstore.open({"driver": driver, "kvstore": store}).result().read().result()
     return array

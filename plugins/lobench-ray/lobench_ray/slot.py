@@ -29,7 +29,6 @@ __all__ = ["Slot", "node_folder", "versions"]
 _PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # what the numbers of a result hang on
 _LOG_BYTES = 65536
 _KEEP_SECONDS = 86400.0  # of thetas and logs that nothing has touched
-_MEMORY_FRACTION = 0.9  # of a device that is shared, what its workers may take together
 
 
 def versions() -> dict[str, str]:
@@ -95,17 +94,21 @@ class Slot:
             compilation_cache=root / "xla_cache",
         )
         self._log = log_folder / "worker-0.log"
-        _share_devices(num_gpus)
-        self._pool = LocalPool(config, devices=())  # Ray has leased them already
+        self._pool = LocalPool(config)
         started = threading.Event()
         # One thread starts the worker and stays: the worker dies with the thread that started it.
-        threading.Thread(target=self._relay, args=(self._pool, num_cpus, started), daemon=True).start()
+        threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
         started.wait()
         return {"host": socket.gethostname(), "pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
 
-    def _relay(self, pool: LocalPool, num_cpus: int, started: threading.Event) -> None:
-        pool.start(0, num_cpus)
-        started.set()
+    def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
+        try:
+            pool.start(0, num_cpus, num_gpus)  # of the devices that Ray has leased to this actor: it sees no others
+        except LobenchError as error:
+            self._heard.put(Message(worker=0, kind="failed", values={"messages": [str(error)]}))
+            return
+        finally:
+            started.set()
         while True:
             for message in pool.wait(60.0):
                 if message.kind in ("died", "failed"):
@@ -153,14 +156,6 @@ class Slot:
             while True:
                 messages.append(self._heard.get_nowait())
         return [(message.kind, message.values, message.payload) for message in [*progress, *messages]]
-
-
-def _share_devices(num_gpus: float) -> None:
-    """Ray leases devices through CUDA_VISIBLE_DEVICES; jax must not take a shared one whole, or one not leased."""
-    if num_gpus <= 0:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    elif num_gpus < 1:
-        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_FRACTION * num_gpus:.3f}"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -47,10 +47,7 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Scalar]:
     if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
         return []
     prefix = f"{case.suite}/{case.name}"
-    means = [
-        (f"{prefix}/{metric}", stratified_t_mean([_finals(blocks, metric)]).mean)
-        for metric in sorted(blocks[0].metrics)
-    ]
+    means = [(f"{prefix}/{metric}", stratified_t_mean([_finals(blocks, metric)]).mean) for metric in _metrics(blocks)]
     return [*means, (f"{prefix}/diverged", _num_diverged(blocks))]
 
 
@@ -72,8 +69,8 @@ def _of_suite(suite: str, evaluations: Sequence[EvaluationFinished]) -> list[Sca
 def _means(suite: str, cases: Sequence[Sequence[Curves]]) -> list[Scalar]:
     """Means over the cases that have a metric, with intervals."""
     scalars: list[Scalar] = []
-    for metric in sorted({metric for blocks in cases for metric in blocks[0].metrics}):
-        interval = stratified_t_mean([_finals(blocks, metric) for blocks in cases if metric in blocks[0].metrics])
+    for metric in sorted({metric for blocks in cases for metric in _metrics(blocks)}):
+        interval = stratified_t_mean([_finals(blocks, metric) for blocks in cases if metric in _metrics(blocks)])
         tag = f"{suite}/mean/{metric}"
         scalars.append((tag, interval.mean))
         if not math.isnan(interval.lower):
@@ -83,6 +80,11 @@ def _means(suite: str, cases: Sequence[Sequence[Curves]]) -> list[Scalar]:
 
 def _curves(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:
     return [evaluation.curves for evaluation in evaluations if evaluation.curves is not None]
+
+
+def _metrics(blocks: Sequence[Curves]) -> list[str]:
+    """Returns the metrics that all blocks have: a plugin's own may have failed for one."""
+    return sorted(set.intersection(*(set(block.metrics) for block in blocks)))
 
 
 def _finals(blocks: Iterable[Curves], metric: str) -> list[float]:

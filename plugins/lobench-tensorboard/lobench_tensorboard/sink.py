@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -101,6 +102,17 @@ class TensorBoardSink:
             )
         self._folder = Path(context.argument).expanduser() if context.argument else context.store / "tensorboard"
         self._runs: dict[Path, _Run] = {}
+
+    @property
+    def destination(self) -> str:
+        """An id in a file of the folder: a folder that was removed is filled again."""
+        file = self._folder / "lobench.id"
+        if not file.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f"{file.name}.{os.getpid()}")
+            temporary.write_text(uuid.uuid4().hex, encoding="ascii")
+            temporary.replace(file)
+        return file.read_text(encoding="ascii")
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:

@@ -1,0 +1,137 @@
+"""What the machinery of `lobench evolve` gives on small digits networks, AdafacMLPLOpt, 100 inner steps.
+
+    python benchmarks/evolve_throughput.py
+
+Members a second by how many share a program (in processor time of one thread, so that other load matters little; the
+best of several rounds, widths taking turns), and by how many workers there are (on the wall); bytes on the wire for a
+member's result, headers and what was sent included, by the size of theta.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["NPROC"] = "1"
+
+from lobench_evolve.crew import Course, Crew, Job
+from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
+from lobench_evolve.run import Experiment, plan, worker_config
+from lobench_evolve.settings import read_config
+from lobench_evolve.worker import Evaluator
+
+from lobench import encode, load_plugins
+
+CONFIG = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "digits_es.gin"
+WIDTHS = (1, 4, 16, 32)
+ROUNDS = 5
+GENERATIONS = 10
+
+
+class Counted:
+    """An executor that counts the bytes of its messages in both directions."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self.sent = self.received = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def send(self, worker: int, kind: str, **values: Any) -> None:
+        self.sent += len(encode(kind, **values))
+        self._executor.send(worker, kind, **values)
+
+    def wait(self, timeout: float) -> Any:
+        messages = self._executor.wait(timeout)
+        self.received += sum(len(encode(m.kind, m.payload, **m.values)) for m in messages)
+        return messages
+
+
+def experiment(folder: Path, *params: str) -> Experiment:
+    return plan(CONFIG, folder=folder, scopes=[], seed=0, gin_params=params)
+
+
+def members_per_second(folder: Path) -> None:
+    """Times one thread that trains 32 members, so many in a program."""
+    found: dict[int, list[float]] = {width: [] for width in WIDTHS}
+    planned = [experiment(folder, f"Evolve.members_per_program = {width}") for width in WIDTHS]
+    evaluators = {
+        each.run.members_per_program: Evaluator(read_config(CONFIG, each.layers.gin_params), each.layers)
+        for each in planned
+    }
+    search = EvolutionStrategies(planned[0].es, 0)
+    trials = [(trial.genome.id, trial.seed) for trial in search.trials()]
+    for width, evaluator in evaluators.items():
+        evaluator.follow(search.theta, evaluator.begin(1), [])
+        evaluator.decoder.learn(search.genomes.values())
+        evaluator.evaluate(trials[:width])  # compiles
+    for _ in range(ROUNDS):
+        for width, evaluator in evaluators.items():
+            started = time.process_time()
+            for first in range(0, len(trials), width):
+                evaluator.evaluate(trials[first : first + width])
+            found[width].append(len(trials) / (time.process_time() - started))
+    for width, rates in found.items():
+        print(f"{width:3} in a program: {max(rates):6.1f} a second, x {max(rates) / max(found[1]):.2f}")
+
+
+def crew_of(planned: Experiment, num_workers: int) -> tuple[Crew, Counted]:
+    local = load_plugins().find("lobench_executors", "local", kind="executor").load()
+    counted = Counted(local(worker_config(planned)))
+    crew = Crew(counted, num_workers=num_workers, num_cpus=1, timeout_seconds=600, say=print)
+    crew.start()
+    return crew, counted
+
+
+def workers(folder: Path, num_workers: int, *params: str) -> None:
+    """Runs generations as a run does, after one that compiles; prints members a second and bytes a member."""
+    planned = experiment(folder, *params)
+    crew, counted = crew_of(planned, num_workers)
+    search, width = EvolutionStrategies(planned.es, 0), planned.run.members_per_program
+    ((_, state),) = crew.run([Job(task="begin", values={"seed": search.init_seed})], {})
+    updates: list[Update] = []
+    started, before = 0.0, (0, 0)
+    for generation in range(-num_workers, GENERATIONS):
+        if generation == 0:
+            started, before = time.perf_counter(), (counted.sent, counted.received)
+        course = Course(theta=search.theta, step=0, state=state, updates=tuple(updates))
+        trials, fitness = search.trials(), [0.0] * (2 * planned.es.num_pairs)
+        blocks = range(0, len(trials), width)
+        jobs = [
+            Job(
+                task="evaluate",
+                values={"trials": [[trial.genome.id, trial.seed] for trial in trials[first : first + width]]},
+                wanted=tuple(trial.genome.id for trial in trials[first : first + width]),
+                course=course,
+            )
+            for first in blocks
+        ]
+        for block, payload in crew.run(jobs, search.genomes):
+            fitness[block * width : (block + 1) * width] = struct.unpack(f"<{len(payload) // 4}f", payload)
+        updates.append(search.update(fitness))
+        search.close(fitness)
+    seconds, count = time.perf_counter() - started, GENERATIONS * len(fitness)
+    num_weights = crew.provenance["num_weights"]
+    crew.close()
+    print(
+        f"{num_workers} workers, theta of {num_weights} weights: {count / seconds:6.1f} members a second; "
+        f"{(counted.received - before[1]) / count:.1f} bytes a result, {(counted.sent - before[0]) / count:.0f} sent"
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        members_per_second(Path(folder))
+        half = "AntitheticES.num_pairs = 32"  # as many blocks as four workers take
+        for number in (1, 2, 4):
+            workers(Path(folder) / f"workers{number}", number, half)
+        workers(Path(folder) / "large", 2, half, "AdafacMLPLOpt.hidden_size = 256", "Case.num_inner_steps = 5")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""Benchmarks of inner training: against the plain loop, against what any program must do, seeds and thetas together."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import plain_optimizers
+from harness import Benchmark, interleaved, seconds_of
+from plain_loop import PlainLoop
+
+from lobench.core.case import Case, SeedBlock
+from lobench.inner.adapters import as_stepper
+from lobench.inner.optimizer import LearnedOptimizer
+from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt
+from lobench.inner.task import Datasets, Task
+from lobench.inner.tasks.image import DigitsMLP
+from lobench.inner.tasks.quadratic import Quadratic
+from lobench.inner.train import Program
+
+__all__ = ["BENCHMARKS"]
+
+_SPLITS = ("train", "outer_valid", "test")
+_EVAL_EVERY, _EVAL_BATCHES = 10, 5
+_LEARNED: dict[str, tuple[LearnedOptimizer, Callable[..., Any]]] = {
+    "adafac": (AdafacMLPLOpt(), plain_optimizers.adafac_mlp_lopt),
+    "celo": (Celo(), plain_optimizers.celo),
+    "mlp": (MLPLOpt(), plain_optimizers.mlp_lopt),
+    "dm": (L2ODM(), plain_optimizers.l2o_dm),
+}
+_AGREE_STEPS, _AGREE = 200, 1e-5
+
+
+def _digits() -> Task:
+    task = DigitsMLP(hidden_sizes=(32,), batch_size=128)
+    assert task.datasets is not None
+    data = task.datasets
+    task.datasets = Datasets(train=data.train, outer_valid=data.outer_valid, test=data.test)
+    return task
+
+
+def _case(num_steps: int) -> Case:
+    return Case(num_inner_steps=num_steps, num_seeds=1, eval_every=_EVAL_EVERY, log_every=1, eval_batches=_EVAL_BATCHES)
+
+
+def _theta(name: str, seed: int = 7) -> Any:
+    return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
+
+
+def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1) -> Program:
+    if name == "adam":
+        return Program(_case(num_steps), task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
+    learned = _LEARNED[name][0]
+    return Program(
+        _case(num_steps), task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds
+    )
+
+
+def _over_plain(make_task: Callable[[], Task], name: str, splits: tuple[str, ...], quick: bool) -> list[float]:
+    """Returns seconds of the plain loop over ours, after a look at whether their losses agree."""
+    num_steps = 250 if quick else 1000
+    program, theta, block = _program(make_task(), name, num_steps), _theta(name), SeedBlock(start=0, size=1)
+    optimizer = optax.with_extra_args_support(optax.adam(1e-3))
+    if name in _LEARNED:
+        optimizer = _LEARNED[name][1](theta, num_steps)
+    plain = PlainLoop(
+        make_task(),
+        optimizer,
+        num_steps=num_steps,
+        eval_every=_EVAL_EVERY,
+        eval_batches=_EVAL_BATCHES,
+        splits=splits,
+    )
+    ours = np.asarray(program.run(theta, block).metrics["batch/loss"]).reshape(-1)
+    theirs, _ = plain.run(0)
+    error = float(np.abs(theirs / ours - 1)[:_AGREE_STEPS].max())
+    if not error < _AGREE:
+        raise SystemExit(
+            f"{name}: the losses differ by {error:.1e} within {_AGREE_STEPS} steps, not below {_AGREE:.0e}"
+        )
+    return interleaved(lambda: plain.run(0), lambda: program.run(theta, block), 3 if quick else 9)
+
+
+def _floor(num_steps: int) -> Callable[[], object]:
+    """One program of bare SGD steps on one fixed batch, with the same evaluations."""
+    task = _digits()
+    data = task.datasets
+    assert data is not None
+    key = jax.random.key(0)
+    evaluation = {
+        split: jax.vmap(getattr(data, split).sample)(jax.random.split(jax.random.fold_in(key, i), _EVAL_BATCHES))
+        for i, split in enumerate(_SPLITS)
+    }
+    batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *evaluation.values())
+
+    def train(params: Any, batch: Any, batches: Any) -> Any:
+        def evaluate(params: Any) -> Any:
+            values = jax.vmap(jax.vmap(lambda batch: task.eval_loss_with_aux(params, None, key, batch)))(batches)
+            return jax.tree.map(lambda value: value.mean(axis=1), values)
+
+        def step(_: int, params: Any) -> Any:
+            grads = jax.grad(lambda params: task.loss_with_state(params, None, key, batch)[0])(params)
+            return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
+
+        def segment(params: Any, _: None) -> Any:
+            return jax.lax.fori_loop(0, _EVAL_EVERY, step, params), evaluate(params)
+
+        params, values = jax.lax.scan(segment, params, None, length=num_steps // _EVAL_EVERY)
+        return values, evaluate(params)
+
+    params, _ = task.init_with_state(key)
+    run = jax.jit(train)
+    return lambda: jax.block_until_ready(run(params, data.train.sample(key), batches))
+
+
+def _over_floor(name: str, quick: bool) -> list[float]:
+    num_steps = 250 if quick else 1000
+    program, theta, block = _program(_digits(), name, num_steps), _theta(name), SeedBlock(start=0, size=1)
+    return interleaved(lambda: program.run(theta, block), _floor(num_steps), 5 if quick else 21)
+
+
+_WIDE = {"w0": (192, 512), "w1": (512, 512), "w2": (512, 10), "b0": (512,), "b1": (512,), "b2": (10,)}
+_WIDE_BATCH = 256
+
+
+def _wide_loss(params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+    hidden = jax.nn.relu(x @ params["w0"] + params["b0"])
+    hidden = jax.nn.relu(hidden @ params["w1"] + params["b1"])
+    logits = hidden @ params["w2"] + params["b2"]
+    return -jnp.mean(jnp.sum(jax.nn.one_hot(labels, 10) * jax.nn.log_softmax(logits), axis=-1))
+
+
+def _wide_steps(optimizer: Any, count: int) -> Callable[[], object]:
+    """`count` steps of a 192-512-512-10 network in one program; a bare step where there is no optimizer."""
+    keys = iter(jax.random.split(jax.random.key(0), len(_WIDE) + 1))
+    params = {name: jax.random.normal(next(keys), shape) / np.sqrt(shape[0]) for name, shape in _WIDE.items()}
+    x, labels = jax.random.normal(next(keys), (_WIDE_BATCH, 192)), jnp.arange(_WIDE_BATCH) % 10
+
+    def train(params: Any, x: jax.Array, labels: jax.Array) -> Any:
+        def step(_: int, carry: Any) -> Any:
+            params, state = carry
+            loss, grads = jax.value_and_grad(_wide_loss)(params, x, labels)
+            if optimizer is None:
+                return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads), state
+            updates, state = optimizer.update(grads, state, params, value=loss)
+            return jax.tree.map(jnp.add, params, updates), state
+
+        return jax.lax.fori_loop(0, count, step, (params, optimizer.init(params) if optimizer else ()))
+
+    run = jax.jit(train)
+    return lambda: jax.block_until_ready(run(params, x, labels))
+
+
+def _wide(name: str, quick: bool) -> list[float]:
+    count, rounds = (10, 3) if quick else (30, 9)
+    optimizer = optax.with_extra_args_support(optax.adam(1e-3))
+    if name in _LEARNED:
+        optimizer = _LEARNED[name][0].opt_fn(_theta(name), 1000)
+    return interleaved(_wide_steps(optimizer, count), _wide_steps(None, count), rounds)
+
+
+def _wide_flops(quick: bool) -> list[float]:
+    """FLOP rate of the bare step over that of a large matrix product."""
+    count, rounds = (10, 3) if quick else (30, 9)
+    # Forward, gradient of the weights, gradient of the inputs of every layer but the first.
+    sizes = [np.prod(_WIDE[name]) for name in ("w0", "w1", "w2")]
+    flops_of_step = 2 * _WIDE_BATCH * (3 * sum(sizes) - sizes[0])
+    side = 1536
+    matrix = jax.random.normal(jax.random.key(0), (side, side))
+    product = jax.jit(lambda a: a @ a)
+    matmul = lambda: jax.block_until_ready(product(matrix))  # noqa: E731
+    ratios = interleaved(matmul, _wide_steps(None, count), rounds)
+    return [ratio * flops_of_step * count / (2 * side**3) for ratio in ratios]
+
+
+def _seeds(quick: bool) -> list[float]:
+    num_steps = 100 if quick else 500
+    together, alone = (_program(_digits(), "adafac", num_steps, width) for width in (8, 1))
+    theta = _theta("adafac")
+
+    def one_by_one() -> None:
+        for seed in range(8):
+            alone.run(theta, SeedBlock(start=seed, size=1))
+
+    return interleaved(one_by_one, lambda: together.run(theta, SeedBlock(start=0, size=8)), 3 if quick else 7)
+
+
+def _checkpoints(make_task: Callable[[], Task], quick: bool) -> list[float]:
+    num_steps = 100 if quick else 500
+    program, block = _program(make_task(), "adafac", num_steps), SeedBlock(start=0, size=1)
+    thetas = [_theta("adafac", seed) for seed in range(8)]
+
+    def one_by_one() -> None:
+        for theta in thetas:
+            program.run(theta, block)
+
+    return interleaved(one_by_one, lambda: program.run_many(thetas, block), 3 if quick else 7)
+
+
+_FIRST_RESULT = """
+import jax, lobench
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+import inner
+from lobench.core.case import SeedBlock
+inner._program(inner._digits(), "adafac", 100).run(inner._theta("adafac"), SeedBlock(start=0, size=1))
+"""
+
+
+def _first_result(cache: Path) -> None:
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment, cwd=Path(__file__).parent)
+
+
+def _cold_start(quick: bool) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        warm = Path(folder) / "warm"
+        _first_result(warm)
+        colds = [Path(folder) / f"cold{i}" for i in range(2 if quick else 5)]
+        return [
+            seconds_of(functools.partial(_first_result, cold)) / seconds_of(functools.partial(_first_result, warm))
+            for cold in colds
+        ]
+
+
+_WORKER = """
+import sys, inner
+from lobench.core.case import SeedBlock
+program, theta = inner._program(inner._digits(), "adafac", 1000), inner._theta("adafac")
+program.run(theta, SeedBlock(start=0, size=1))
+print("warm", flush=True)
+for line in sys.stdin:
+    for seed in range(int(line)):
+        program.run(theta, SeedBlock(start=seed, size=1))
+    print("done", flush=True)
+"""
+
+
+class _Worker:
+    """A process that evaluates blocks of the digits case on some threads, compiled beforehand."""
+
+    def __init__(self, num_cpus: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent,
+            env={**os.environ, "NPROC": str(num_cpus)},
+        )
+        self.wait()
+
+    def start(self, count: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+
+    def wait(self) -> None:
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            raise SystemExit(f"a worker ended with code {self._process.wait()}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def _two_workers(quick: bool) -> list[float]:
+    count = 4 if quick else 12
+    workers = [_Worker(1), _Worker(1), _Worker(2)]
+
+    def run(chosen: Sequence[_Worker]) -> None:
+        for worker in chosen:
+            worker.start(count // len(chosen))
+        for worker in chosen:
+            worker.wait()
+
+    ratios = interleaved(lambda: run(workers[2:]), lambda: run(workers[:2]), 3 if quick else 7)
+    for worker in workers:
+        worker.close()
+    return ratios
+
+
+def _plain_benchmark(name: str, target: str) -> Benchmark:
+    return Benchmark(
+        name=f"digits_{name}",
+        what="digits MLP 64-32-10, 1,000 steps, evaluation every 10: the plain loop over ours",
+        target=target,
+        measure=functools.partial(_over_plain, _digits, name, _SPLITS),
+    )
+
+
+def _floor_benchmark(name: str, target: str) -> Benchmark:
+    return Benchmark(
+        name=f"floor_{name}",
+        what="the same: ours over bare SGD on one fixed batch with the same evaluations",
+        target=target,
+        measure=functools.partial(_over_floor, name),
+    )
+
+
+BENCHMARKS = (
+    _plain_benchmark("adafac", ">= 5"),
+    _plain_benchmark("adam", ">= 4"),
+    _plain_benchmark("celo", ">= 4"),
+    _plain_benchmark("mlp", ">= 2.5"),
+    _plain_benchmark("dm", ">= 2.5"),
+    _floor_benchmark("adam", "<= 1.25"),
+    _floor_benchmark("adafac", "<= 2.2"),
+    _floor_benchmark("celo", "<= 2.5"),
+    Benchmark(
+        name="quadratic_adafac",
+        what="10-d quadratic, 1,000 steps: the plain loop over ours",
+        target=">= 40",
+        measure=functools.partial(_over_plain, Quadratic, "adafac", ("train",)),
+    ),
+    Benchmark(
+        name="wide_adafac",
+        what="MLP 192-512-512-10, batch 256: AdafacMLPLOpt's whole step over the bare gradient step",
+        target="<= 1.6",
+        measure=functools.partial(_wide, "adafac"),
+    ),
+    Benchmark(
+        name="wide_adam",
+        what="the same: Adam's whole step over the bare gradient step",
+        target="<= 1.05",
+        measure=functools.partial(_wide, "adam"),
+    ),
+    Benchmark(
+        name="wide_flops",
+        what="the same: FLOP rate of the bare step over that of a product of 1536 x 1536 matrices",
+        target=">= 0.75",
+        measure=_wide_flops,
+    ),
+    Benchmark(
+        name="seeds_together",
+        what="digits MLP, AdafacMLPLOpt: 8 runs of one seed over 8 seeds in one program",
+        target=">= 1.6",
+        measure=_seeds,
+    ),
+    Benchmark(
+        name="checkpoints_together_digits",
+        what="digits MLP, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
+        target=">= 1.4",
+        measure=functools.partial(_checkpoints, _digits),
+    ),
+    Benchmark(
+        name="checkpoints_together_quadratic",
+        what="10-d quadratic, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
+        target=">= 2.5",
+        measure=functools.partial(_checkpoints, Quadratic),
+    ),
+    Benchmark(
+        name="compilation_cache",
+        what="a fresh process to its first result: without over with a warm persistent compilation cache",
+        target=">= 2.5",
+        measure=_cold_start,
+    ),
+    Benchmark(
+        name="two_workers",
+        what="results per second: two workers of one core over one worker of two cores",
+        target=">= 1.7",
+        measure=_two_workers,
+    ),
+)

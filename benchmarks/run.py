@@ -1,0 +1,53 @@
+"""Every performance figure of lobench, as ratios of two things timed in turns.
+
+Usage:
+  python benchmarks/run.py                        # all, minutes
+  python benchmarks/run.py --quick                # fewer rounds and steps
+  python benchmarks/run.py --only floor --only dm
+  python benchmarks/run.py --json figures.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from harness import Benchmark, Measurement, machine, table, to_json
+
+_MODULES = ("inner", "chief")
+
+
+def main() -> int:
+    """Runs the benchmarks asked for; returns 1 where a name matches none."""
+    parser = argparse.ArgumentParser(
+        description="Ratios of two things timed in turns.", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="Fewer rounds and steps: a look, not a record.")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="Part of a name; repeatable.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the same as JSON.")
+    options = parser.parse_args()
+    benchmarks: list[Benchmark] = [
+        benchmark for module in _MODULES for benchmark in importlib.import_module(module).BENCHMARKS
+    ]
+    chosen = [found for found in benchmarks if not options.only or any(part in found.name for part in options.only)]
+    if not chosen:
+        known = ", ".join(benchmark.name for benchmark in benchmarks)
+        print(f"no benchmark is named like {options.only}; there are {known}", file=sys.stderr)
+        return 1
+    about = machine()
+    measurements = []
+    for benchmark in chosen:
+        found = Measurement.of(benchmark, benchmark.measure(options.quick))
+        measurements.append(found)
+        print(f"{found.name}: {found.ratio:.2f} ({found.low:.2f} - {found.high:.2f}) {found.target}", flush=True)
+        if options.json:  # after each, so that an end in between loses nothing
+            options.json.write_text(to_json(measurements, about) + "\n")
+    print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()) + "\n")
+    print(table(measurements))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Chance as a pure function: numbers that depend on nothing but what they are drawn from.
+
+`random.Random` promises no sequence across Python versions for most of its methods; a hash does, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+__all__ = ["Draws", "fold"]
+
+_T = TypeVar("_T")
+
+
+def fold(seed: int, *parts: int | str) -> int:
+    """Returns a seed in [0, 2**63) that depends on `seed` and every part, their order and kind included."""
+    text = "\0".join([str(seed), *(f"{type(part).__name__}:{part}" for part in parts)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class Draws:
+    """Independent draws from (seed, parts): the n-th is the same whatever the kinds of those before it."""
+
+    def __init__(self, seed: int, *parts: int | str) -> None:
+        self._seed, self._count = fold(seed, *parts), 0
+
+    def _next(self) -> int:
+        self._count += 1
+        return fold(self._seed, self._count)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """Returns a value in [low, high)."""
+        return low + (high - low) * ((self._next() >> 10) / (1 << 53))
+
+    def below(self, count: int) -> int:
+        """Returns an integer in [0, count); the bias is below count / 2**63."""
+        return self._next() % count
+
+    def chance(self, probability: float) -> bool:
+        return self.uniform() < probability
+
+    def choice(self, items: Sequence[_T]) -> _T:
+        return items[self.below(len(items))]
+
+    def normal(self) -> float:
+        """Returns a standard normal value (Box and Muller)."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self.uniform()))
+        return radius * math.cos(2.0 * math.pi * self.uniform())

@@ -1,0 +1,137 @@
+"""What a population is: members with a fitness, what "better" means, and what a selection strategy answers.
+
+Fitness is oriented before it gets here: larger is better in every place of the tuple, NaN is minus infinity, and a
+member that is infeasible has none. Missing fitness and NaN fitness are two things.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lobench.core.errors import UsageError
+
+__all__ = [
+    "Direction",
+    "Fitness",
+    "Member",
+    "Objective",
+    "Pool",
+    "Selection",
+    "better",
+    "oriented",
+    "rank",
+    "weighted",
+]
+
+Fitness = tuple[float, ...]
+
+
+class Direction(enum.StrEnum):
+    """Which way a metric is better; never guessed from its name."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A metric that counts, its direction, and its weight (> 0) where objectives are summed."""
+
+    metric: str
+    direction: Direction
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of a population.
+
+    Attributes:
+      id: Unique in its population.
+      fitness: One value an objective, larger is better, no NaN; None for an infeasible member.
+    """
+
+    id: int
+    fitness: Fitness | None
+
+
+class Pool(enum.StrEnum):
+    """Whom an asynchronous controller shows to a strategy beside the initiator, of the last two generations.
+
+    NONE nobody; ALL everybody that succeeded; NEWEST the newest of each line of descent; OWN the initiator's own line.
+    """
+
+    NONE = "none"
+    ALL = "all"
+    NEWEST = "newest"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Who succeeds an initiator.
+
+    Attributes:
+      parent: Member whose weights and parameters the child inherits; None where nobody is fit to be one, so that the
+        child starts afresh.
+      other: Member that the parent was chosen over, whose parameters crossover may take; None where there is none.
+      explore: Whether the child's parameters change; an elite that is copied stays as it is.
+    """
+
+    parent: int | None
+    other: int | None = None
+    explore: bool = True
+
+
+def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> Fitness:
+    """Returns one value an objective, larger is better, NaN as minus infinity.
+
+    Raises:
+      UsageError: a metric is missing.
+    """
+    missing = [objective.metric for objective in objectives if objective.metric not in metrics]
+    if missing:
+        raise UsageError(
+            "a metric of the fitness is missing", got=", ".join(sorted(metrics)), expected=", ".join(missing)
+        )
+    signs = (1.0 if objective.direction is Direction.MAX else -1.0 for objective in objectives)
+    values = (sign * metrics[objective.metric] for sign, objective in zip(signs, objectives, strict=True))
+    return tuple(-math.inf if math.isnan(value) else value for value in values)
+
+
+def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
+    """Returns the weighted sum, as a fitness of one value; infinities that cancel are minus infinity."""
+    total = sum(objective.weight * value for objective, value in zip(objectives, fitness, strict=True))
+    return (-math.inf if math.isnan(total) else total,)
+
+
+def better(one: Member, other: Member) -> bool:
+    """Says whether `one` beats `other`: no worse in every value and better in one. A tie beats nobody.
+
+    With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
+    """
+    if one.fitness is None or other.fitness is None:
+        return one.fitness is not None and other.fitness is None
+    pairs = list(zip(one.fitness, other.fitness, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def rank(population: Iterable[Member]) -> list[Member]:
+    """Returns the members best first, infeasible ones last; ties by id.
+
+    With several values: front by front (whom nobody left beats comes first). O(n log n) with one value, O(n^2) a front
+    with several.
+    """
+    members = sorted(population, key=lambda member: member.id)
+    if all(member.fitness is None or len(member.fitness) == 1 for member in members):
+        return sorted(members, key=lambda member: (member.fitness is not None, member.fitness or ()), reverse=True)
+    ranked: list[Member] = []
+    while members:
+        front = [member for member in members if not any(better(other, member) for other in members)]
+        ranked += front
+        chosen = {member.id for member in front}
+        members = [member for member in members if member.id not in chosen]
+    return ranked

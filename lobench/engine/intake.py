@@ -1,0 +1,134 @@
+"""From what a source finds to thetas in the spool, and out of it again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+
+from etils import epath
+
+from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.errors import CheckpointError, CheckpointGone
+from lobench.engine.checkpoint_files import index_in_name
+from lobench.engine.ledger import Ledger
+from lobench.engine.readers import reader_for
+from lobench.engine.spool import Spool, fingerprint
+from lobench.hookspecs import CheckpointReader, CheckpointSource
+
+__all__ = ["Intake"]
+
+_POLL_SECONDS = 0.5  # for so long results, deadlines and signals wait while a run's many checkpoints are copied
+
+
+class Intake:
+    """Copies each checkpoint once, reads it, and records the sighting.
+
+    Args:
+      say: Told what cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        spool: Spool,
+        source: CheckpointSource,
+        readers: Mapping[str, CheckpointReader],
+        say: Callable[[str], None],
+    ) -> None:
+        self._ledger, self._spool, self._source, self._readers, self._say = ledger, spool, source, readers, say
+        self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
+        self._found: deque[SeenCheckpoint] = deque()
+        self._fingerprints = ledger.fingerprints()  # of what was read before this start
+        self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
+
+    def pending(self) -> bool:
+        """Whether something may still be written; what is half-written for good is not meant."""
+        found: dict[str, str] = getattr(self._source, "pending", dict)()
+        return any("may still" in reason for reason in found.values())
+
+    def recover(self, unfinished: Collection[Checkpoint]) -> None:
+        """Clears the spool of what nothing needs, and copies again what it should hold and does not."""
+        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished})
+        for checkpoint in unfinished:
+            if not self.holds(checkpoint.sha256):
+                path = epath.Path(checkpoint.uri)
+                reader = reader_for(path, self._readers)
+                if reader is not None:
+                    seen = SeenCheckpoint(uri=checkpoint.uri, reader=reader, index=index_in_name(path.name))
+                    self._take(seen, again=True)
+
+    def holds(self, sha256: str) -> bool:
+        return self._spool.path(sha256).exists()
+
+    @property
+    def backlog(self) -> int:
+        """Checkpoints that the source has found and that `poll` has not come to yet."""
+        return len(self._found)
+
+    def poll(self) -> tuple[int, list[tuple[int, Checkpoint]]]:
+        """Takes what the source finds, for a while: the rest is taken by the next calls.
+
+        Returns:
+          How many checkpoints it took, and those of them that could be read, by position.
+        """
+        if not self._found:
+            self._found.extend(self._source.poll())
+        deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
+        with self._ledger.transaction() if self._found else contextlib.nullcontext():
+            while self._found and (not num_taken or time.monotonic() < deadline):
+                num_taken += 1
+                sighting = self._take(self._found.popleft())
+                if sighting is not None:
+                    taken.append(sighting)
+        return num_taken, taken
+
+    def release(self, sha256: str) -> None:
+        """Says that nothing needs a theta any more."""
+        self._released[sha256] = self._ledger.place()
+
+    def discard(self, needed: Collection[str]) -> None:
+        """Drops released thetas, once a restart would know that they are not needed."""
+        for sha256, place in list(self._released.items()):
+            if sha256 in needed:
+                del self._released[sha256]
+            elif self._ledger.is_published(place):
+                self._spool.discard(sha256)
+                del self._released[sha256]
+
+    def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Checkpoint] | None:
+        """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
+        if not _is_text(seen.uri):
+            shown = seen.uri.encode("utf-8", "backslashreplace").decode()
+            error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
+            self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
+            return None
+        try:
+            mark = fingerprint(epath.Path(seen.uri))
+            if not again and self._fingerprints.get(seen.uri) == mark:
+                return None
+            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+        except CheckpointGone as error:
+            self._incident("expired", seen, error)
+        except CheckpointError as error:
+            self._incident("unreadable", seen, error)
+        else:
+            return self._ledger.record_sighting(checkpoint, mark), checkpoint
+        return None
+
+    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
+        self._say(f"{kind}: {error}")
+        if (kind, seen.uri, str(error)) not in self._known_events:
+            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+
+
+def _is_text(name: str) -> bool:
+    """A name that the system gave and that is no text can neither be stored nor shown."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

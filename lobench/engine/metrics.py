@@ -1,0 +1,71 @@
+"""Metrics that plugins declare: computed where the evaluation ran, stored and shown like the task's own.
+
+A metric gives a value a seed; it is kept as a curve of one column. One that raises, or gives something else, is named
+in the evaluation's `problems`, and everything else stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves
+from lobench.plugins import Registered
+
+__all__ = ["with_metrics"]
+
+
+def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
+    """Returns the curves with what declared metrics say of them.
+
+    Args:
+      curves: Of one seed block.
+      declared: By name, as `PluginManager.declarations("lobench_metrics")`.
+    """
+    if not declared:
+        return curves
+    # A copy that cannot be written to: a metric looks at a result and does not change it.
+    shown = Curves.from_payload(curves.to_payload())
+    metrics, problems = dict(curves.metrics), list(curves.problems)
+    for name, registered in declared.items():
+        try:
+            found = _computed(registered, shown)
+            for metric in found:
+                if metric in metrics:
+                    raise LobenchError(f"there is a metric {metric!r} already")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the rest goes on)
+            text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
+            line = text.strip().splitlines()[0]
+            problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {line}")
+        else:
+            metrics |= found
+    return dataclasses.replace(curves, metrics=metrics, problems=tuple(problems))
+
+
+def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
+    """Calls one metric and checks what it returns."""
+    returned: Any = registered.load()(curves)
+    if not isinstance(returned, Mapping):
+        raise LobenchError(
+            "it returned no metrics", got=type(returned).__name__, expected="a mapping from names to a value a seed"
+        )
+    found: dict[str, memoryview[float]] = {}
+    for key, values in returned.items():
+        column = np.asarray(values, np.float32)
+        if not isinstance(key, str) or column.shape != (len(curves.seeds),):
+            raise LobenchError(
+                f"it returned something else for {key!r}",
+                got=f"shape {list(column.shape)}",
+                expected=f"[{len(curves.seeds)}], a value a seed",
+            )
+        # `<split>/<metric>` as the task's own have it; a bare name goes below the declaration's.
+        name = key if "/" in key else f"{registered.declaration.name}/{key}"
+        rows: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
+        found[name] = rows
+    return found

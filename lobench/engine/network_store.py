@@ -1,0 +1,263 @@
+"""A store on a network file system: its ledger lives on a disk of this machine and is published as whole copies.
+
+SQLite's write-ahead log needs memory that all its processes share, and locks that hold: a network file system has not
+the one and often only claims the other. So the chief writes a local database, and every so often, and at the end, a
+snapshot of it takes the place of the store's file. A restart goes on from the local database where this machine still
+has it, and from the store's copy otherwise: what was recorded since that copy is then evaluated again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lobench.core.errors import StoreError
+
+__all__ = ["LocalCopy", "file_system", "is_network"]
+
+_NETWORK = frozenset(
+    (
+        *(
+            "9p",
+            "afs",
+            "beegfs",
+            "ceph",
+            "cifs",
+            "coda",
+            "davfs",
+            "glusterfs",
+            "gpfs",
+            "lustre",
+            "ncpfs",
+            "nfs",
+            "nfs4",
+        ),
+        *("ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "wekafs"),
+    )
+)
+# FUSE says nothing of where the bytes are; these are known to keep them on this machine.
+_LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
+_EVERY_SECONDS = 15.0
+_SHARE = 20  # a publication takes at most one part in so many of the time
+_SKIPPED_SEQUENCES = 1_000_000  # more than any watch delivers between two publications
+
+OnProblem = Callable[[str], None]
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """Returns the type of the file system that holds a path, which need not exist yet; "" where that is unknown.
+
+    Args:
+      mounts: Text of the form of /proc/self/mountinfo; that file itself if None.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return ""
+    real = os.path.realpath(path)
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:  # of two mounts on one point the later one is seen
+            best, found = len(point), after.split(" ")[0]
+    return found
+
+
+def is_network(path: Path, mounts: str | None = None) -> bool:
+    """Says whether a path is on a network file system; LOBENCH_NETWORK_STORE=1 or 0 overrules what the mounts say."""
+    said = os.environ.get("LOBENCH_NETWORK_STORE", "")
+    if said:
+        return said != "0"
+    kind = file_system(path, mounts)
+    return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+
+
+class LocalCopy:
+    """The local database of a store whose lock the caller holds.
+
+    Attributes:
+      database: The file to write.
+      num_changes: Transactions that the caller has told of.
+      num_published: How many of them are in the store's own file.
+
+    Raises:
+      StoreError: no place on a local disk, or the store cannot be read.
+    """
+
+    def __init__(self, store: Path, on_problem: OnProblem) -> None:
+        self._store, self._published, self._on_problem = store, store / "ledger.sqlite", on_problem
+        self._folder = _local_folder(store)
+        self.database = self._folder / "ledger.sqlite"
+        self._confirmed: str | None = None  # the publication that the store's file is known to be
+        self.num_changes, self.num_published = 0, -1
+        self._problem = ""
+        self._news, self._stopping, self._publishing = threading.Event(), threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        for leftover in store.glob(".ledger-*.tmp"):
+            leftover.unlink()
+        self._restore()
+
+    def start(self) -> None:
+        """Publishes the first time, so that readers find a store, and from then on whenever there is something new."""
+        self.publish()
+        self._thread.start()
+
+    def changed(self) -> None:
+        self.num_changes += 1
+        self._news.set()
+
+    def publish(self) -> None:
+        """Puts a snapshot in the place of the store's file, unless that is up to date.
+
+        Raises:
+          StoreError: the store cannot be written; the local database keeps everything.
+        """
+        with self._publishing, self._errors():
+            changes = self.num_changes
+            if changes == self.num_published:
+                return
+            name, snapshot = uuid.uuid4().hex, self._folder / "snapshot.sqlite"
+            snapshot.unlink(missing_ok=True)
+            with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                _set(database, publication=name, previous_publication=self._confirmed or "")
+                database.execute("COMMIT")
+                database.execute("VACUUM INTO ?", (str(snapshot),))
+            self._replace(snapshot)
+            self._confirmed, self.num_published, self._problem = name, changes, ""
+
+    def close(self) -> None:
+        """Publishes what is missing and, when all is in the store, removes the local database."""
+        self._stopping.set()
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.publish()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self) -> None:
+        pause = _EVERY_SECONDS
+        while not self._stopping.wait(pause):
+            self._news.wait()
+            if self._stopping.is_set():
+                return
+            self._news.clear()
+            before = time.monotonic()
+            try:
+                self.publish()
+            except StoreError as error:
+                self._news.set()  # again after the pause
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    self._on_problem(f"{error}; trying again")
+            pause = max(_EVERY_SECONDS, _SHARE * (time.monotonic() - before))
+
+    def _replace(self, snapshot: Path) -> None:
+        temporary = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
+        try:
+            with snapshot.open("rb") as source, temporary.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            for suffix in ("-wal", "-shm"):  # of a ledger that was once written in place
+                self._published.with_name(self._published.name + suffix).unlink(missing_ok=True)
+            temporary.replace(self._published)
+        finally:
+            temporary.unlink(missing_ok=True)
+            snapshot.unlink(missing_ok=True)
+
+    # Which of the two copies goes on.
+
+    def _restore(self) -> None:
+        published = _publication(self._published, immutable=True)
+        if self.database.exists() and self._descends_from(published[0] if published else None):
+            self._confirmed = published[0] if published else None
+            return
+        with self._errors():
+            shutil.rmtree(self._folder)
+            self._folder.mkdir(mode=0o700)
+            if not self._published.exists():
+                return
+            for suffix in ("-wal", ""):
+                source = self._published.with_name(self._published.name + suffix)
+                if source.exists():
+                    shutil.copyfile(source, self.database.with_name(self.database.name + suffix))
+            with contextlib.closing(sqlite3.connect(self.database)) as database:
+                # A sink may know numbers that were given after this copy was made; they are not given again.
+                (last,) = database.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()
+                database.execute("DELETE FROM sqlite_sequence WHERE name = 'deliveries'")
+                database.execute("INSERT INTO sqlite_sequence VALUES ('deliveries', ?)", (last + _SKIPPED_SEQUENCES,))
+                database.commit()
+        self._confirmed = published[0] if published else None
+
+    def _descends_from(self, published: str | None) -> bool:
+        """Whether the store's file is what the local database once was: another machine may have gone on since."""
+        local = _publication(self.database, immutable=False)
+        return local is not None and (published or "") in {name or "" for name in local}
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(
+                "cannot keep the ledger of a store on a network file system",
+                where=str(self._store),
+                got=str(error),
+                next_step=f"what was recorded is safe in {self._folder}; the same command on this machine goes on",
+            ) from error
+
+
+def _local_folder(store: Path) -> Path:
+    """Returns a folder of this user's for this very store, by an id that goes when the store is removed."""
+    base = Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-{os.getuid()}")
+    try:
+        identity = store / "store.id"
+        if not identity.exists():
+            temporary = identity.with_suffix(".tmp")
+            temporary.write_text(uuid.uuid4().hex, encoding="ascii")
+            temporary.replace(identity)
+        place = hashlib.sha256(os.path.realpath(store).encode(errors="surrogateescape")).hexdigest()[:12]
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if base.stat().st_uid != os.getuid():
+            raise PermissionError(f"{base} belongs to somebody else")
+        folder = base / f"{identity.read_text(encoding='ascii')}-{place}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            "the store is on a network file system, and there is no place for its ledger on a local disk",
+            where=str(store),
+            got=error.strerror or str(error),
+            next_step="set LOBENCH_LOCAL_DIR to a folder on a local disk",
+        ) from error
+    return folder
+
+
+def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:
+    """Returns which publication a database is and which it was before; None for one that is absent or broken."""
+    if not database.exists():
+        return None
+    uri = f"{database.absolute().as_uri()}?{'immutable=1' if immutable else 'mode=rw'}"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+            found = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    except sqlite3.Error:
+        return None
+    return found.get("publication"), found.get("previous_publication")
+
+
+def _set(database: sqlite3.Connection, **values: str) -> None:
+    database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))

@@ -1,0 +1,151 @@
+"""Adafactor's factored second moments of all tensors of a network at once, and what networks make of them.
+
+A tensor's factors are short vectors, so their cost is the number of operations on them, not their length. Kept end to
+end in one vector they cost as much for many tensors as for one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.optimizers.features import decayed
+
+__all__ = ["Factored", "FactoredMoments", "factored_axes"]
+
+_NORM_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A factor of one tensor: where it lies in the vector, and how it spreads over the tensor."""
+
+    tensor: int
+    start: int
+    shape: tuple[int, ...]  # broadcastable to the tensor's
+    mean_axis: int  # of the tensor: what the factor is the mean over; -1 for a moment that is not factored
+    uses: tuple[float, float]  # 1 where it serves as (row, column)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Factored:
+    """What the moments give for each tensor of a step.
+
+    Attributes:
+      scales: By tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
+      full: By tensor, the moment float32[num_decays, ...] where the tensor's rank is below 2, else None.
+      sums: By tensor and output of the network, arrays to add, broadcastable to the tensor.
+    """
+
+    scales: list[tuple[jax.Array, jax.Array]]
+    full: list[jax.Array | None]
+    sums: list[list[list[jax.Array]]]
+
+
+def factored_axes(shape: Sequence[int]) -> tuple[int, int] | None:
+    """Returns (axis of the largest size, axis of the second largest); None below rank 2."""
+    if len(shape) < 2:
+        return None
+    order = np.argsort(shape)
+    return int(order[-1]), int(order[-2])
+
+
+class FactoredMoments:
+    """The factored second moments of some tensors.
+
+    Args:
+      shapes: Of the tensors, each of rank 1 at least.
+    Source: Shazeer and Stern 2018 (arXiv 1804.04235), with the axes of Metz et al. 2022 (arXiv 2203.11860).
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._shapes = [tuple(shape) for shape in shapes]
+        self._segments: list[_Segment] = []
+        self._size = 0
+        for tensor, shape in enumerate(self._shapes):
+            axes = factored_axes(shape)
+            if axes is None:
+                self._add(tensor, shape, -1, (1.0, 1.0))
+                continue
+            for axis, uses in zip(axes, ((1.0, 0.0), (0.0, 1.0)), strict=True):
+                self._add(tensor, tuple(1 if i == axis else size for i, size in enumerate(shape)), axis, uses)
+
+    def _add(self, tensor: int, shape: tuple[int, ...], axis: int, uses: tuple[float, float]) -> None:
+        segment = _Segment(tensor, self._size, shape, axis, uses)
+        self._segments.append(segment)
+        self._size += segment.size
+
+    def init(self, num_decays: int) -> jax.Array:
+        """Returns zero moments, float32[num_decays, size]."""
+        return jnp.zeros((num_decays, self._size))
+
+    def update(
+        self, state: jax.Array, grads: Sequence[jax.Array], decays: jax.Array, weights: jax.Array
+    ) -> tuple[jax.Array, Factored]:
+        """Takes the gradients of a step.
+
+        Args:
+          weights: float32[4 num_decays, width] of a network's first layer, for the normalised features row, column,
+            rsqrt(row), rsqrt(column).
+        """
+        squares = [grad * grad + 1e-30 for grad in grads]
+        means = [
+            squares[s.tensor] if s.mean_axis < 0 else squares[s.tensor].mean(axis=s.mean_axis) for s in self._segments
+        ]
+        state = decayed(state, jnp.concatenate([mean.ravel() for mean in means]), decays)
+        scales = self._scales(state)
+        full: list[jax.Array | None] = [None] * len(self._shapes)
+        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        for segment in self._segments:
+            by_tensor[segment.tensor].append(self._cut(scales, segment))
+            if segment.mean_axis < 0:
+                full[segment.tensor] = self._cut(state, segment)
+        pairs = [(found[0], found[1] if len(found) > 1 else jnp.ones(())) for found in by_tensor]
+        return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
+
+    def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
+        return rows[:, segment.start : segment.start + segment.size].reshape(-1, *segment.shape)
+
+    def _scales(self, state: jax.Array) -> jax.Array:
+        """Returns float32[num_decays, size]: rsqrt(row / mean row), rsqrt(column), or of the moment itself."""
+        divisors, offsets = [], np.zeros(self._size, np.float32)
+        for segment in self._segments:
+            shape = (state.shape[0], *segment.shape)
+            divisor = jnp.ones(())
+            if segment.mean_axis < 0:
+                offsets[segment.start : segment.start + segment.size] = 1e-9
+            elif segment.uses[0]:
+                other = factored_axes(self._shapes[segment.tensor])
+                assert other is not None
+                divisor = self._cut(state, segment).mean(axis=other[1] + 1, keepdims=True) + 1e-9
+            divisors.append(jnp.broadcast_to(divisor, shape).reshape(state.shape[0], -1))
+        ratio = state / jnp.concatenate(divisors, axis=1) + offsets
+        return jax.lax.rsqrt(jnp.maximum(ratio, 1e-9))
+
+    def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[list[jax.Array]]]:
+        num_decays, width = state.shape[0], weights.shape[1]
+        split = weights.reshape(2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
+        uses = jnp.asarray([segment.uses for segment in self._segments])
+        per_segment = jnp.einsum("pucw,su->swpc", split, uses).reshape(len(uses), width, 2 * num_decays)
+        channels = jnp.concatenate([state, jax.lax.rsqrt(state + 1e-8)])  # [2 num_decays, size]
+        squares = channels * channels
+        means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
+        scaled = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
+        # One matrix product with the weights of every segment, of which each takes its part: unlike a sum, a product is
+        # not computed anew for each element of the tensor inside the loop over it.
+        product = scaled.reshape(-1, 2 * num_decays) @ channels
+        by_tensor: list[list[list[jax.Array]]] = [[[] for _ in range(width)] for _ in self._shapes]
+        for index, segment in enumerate(self._segments):
+            part = self._cut(product[index * width : (index + 1) * width], segment)
+            for unit in range(width):
+                by_tensor[segment.tensor][unit].append(part[unit])
+        return by_tensor

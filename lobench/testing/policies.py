@@ -1,0 +1,93 @@
+"""The contract of admission policies, as tests: a plugin's test module subclasses `PolicyContract`.
+
+class TestNewestTwo(PolicyContract):
+    factory = "mypackage.policies:newest"
+    argument = "2"
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+
+from lobench.core.errors import UsageError
+from lobench.hookspecs import AdmissionPolicy
+
+__all__ = ["PolicyContract"]
+
+_ROUNDS = 200
+
+
+class PolicyContract:
+    """Tests that every admission policy must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the policy's declaration.
+      argument: What a user would write after `NAME:`.
+      wrong_arguments: What a user might write there by mistake.
+    """
+
+    factory: ClassVar[str]
+    argument: ClassVar[str] = ""
+    wrong_arguments: ClassVar[tuple[str, ...]] = ()
+
+    def make(self, argument: str) -> AdmissionPolicy:
+        module, _, attribute = self.factory.partition(":")
+        policy: AdmissionPolicy = getattr(importlib.import_module(module), attribute)(argument)
+        return policy
+
+    def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns what a new policy says, after checking that it may say so."""
+        run, skip = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
+        assert set(run) | set(skip) <= set(waiting), "it decides on what does not wait"
+        assert not set(run) & set(skip), "it runs and skips the same checkpoint"
+        assert len(set(run)) == len(run) and len(set(skip)) == len(skip), "it names a checkpoint twice"
+        return tuple(run), tuple(skip)
+
+    def test_where_nothing_waits_nothing_is_decided(self) -> None:
+        for idle in (False, True):
+            for last in (False, True):
+                assert self.asked((), idle=idle, last=last) == ((), ())
+
+    def test_it_decides_on_what_waits_and_the_same_way_each_time(self) -> None:
+        """By value alone: a restart asks again, with a new policy and all that waits at once."""
+        chance = random.Random(0)
+        policy = self.make(self.argument)
+        for _ in range(_ROUNDS):
+            waiting = tuple(sorted(chance.sample(range(60), chance.randrange(12))))
+            idle, last = chance.random() < 0.5, chance.random() < 0.3
+            first = self.asked(waiting, idle=idle, last=last)
+            run, skip = policy.admit(waiting, idle=idle, last=last)
+            assert (tuple(run), tuple(skip)) == first
+
+    def test_in_the_end_every_checkpoint_is_decided_and_the_last_one_runs(self) -> None:
+        chance = random.Random(1)
+        for _ in range(_ROUNDS):
+            waiting: list[int] = []
+            ran: list[int] = []
+            num_checkpoints = chance.randrange(1, 20)
+            for position in range(num_checkpoints):
+                waiting.append(position)
+                ran += self._step(waiting, idle=chance.random() < 0.4, last=False)
+            for _ in range(num_checkpoints + 1):
+                ran += self._step(waiting, idle=True, last=True)
+            assert not waiting, "a checkpoint waits for ever"
+            assert num_checkpoints - 1 in ran, "the last checkpoint of the run is not run"
+
+    def _step(self, waiting: list[int], *, idle: bool, last: bool) -> tuple[int, ...]:
+        run, skip = self.asked(waiting, idle=idle, last=last)
+        if not last:
+            # The newest may be the last of all; a watch keeps it, whatever the policy says.
+            skip = tuple(position for position in skip if position != waiting[-1])
+        waiting[:] = [position for position in waiting if position not in {*run, *skip}]
+        return run
+
+    def test_a_wrong_argument_is_one_clear_line(self) -> None:
+        for argument in self.wrong_arguments:
+            with pytest.raises(UsageError) as error:
+                self.make(argument)
+            assert "\n" not in str(error.value)

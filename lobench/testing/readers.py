@@ -1,0 +1,194 @@
+"""The contract of checkpoint readers, as tests: a plugin's test module subclasses `ReaderContract` and says how
+to write.
+
+    class TestMyReader(ReaderContract):
+        factory = "mypackage.readers:MyReader"
+
+        def write(self, folder, leaves):
+            path = folder / "theta_3.mine"
+            mypackage.save(path, leaves)
+            return path
+
+Run as a program (`python -m lobench.testing.readers FACTORY PATH`) it reads a checkpoint and exits with 1 if that
+started a jax backend: the chief reads checkpoints, and a backend of its own would take the workers' devices.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from etils import epath
+
+from lobench.core.errors import CheckpointError
+from lobench.hookspecs import CheckpointReader
+
+__all__ = ["ReaderContract", "sample_theta"]
+
+
+def sample_theta() -> dict[str, np.ndarray]:
+    """Returns leaves by path with all that a theta may hold: nesting, scalars, zeros, integers, NaN and infinity."""
+    return {
+        "decay": np.asarray(0.5, np.float32),
+        "mlp/w0": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "mlp/b0": np.zeros(3, np.float32),
+        "mlp/layers/0": np.asarray([np.nan, np.inf, -0.0], np.float32),
+        "num_updates": np.asarray([7], np.int32),
+    }
+
+
+class ReaderContract:
+    """Tests that every checkpoint reader must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the reader's declaration.
+      allow_pickle: What the factory gets; only a reader of pickles needs it.
+    """
+
+    factory: ClassVar[str]
+    allow_pickle: ClassVar[bool] = False
+
+    @abstractmethod
+    def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
+        """Writes theta as a trainer does, and returns the checkpoint's path; `leaves` are nested by "/"."""
+
+    def open(self) -> CheckpointReader:
+        return _open(self.factory, self.allow_pickle)
+
+    def test_it_says_whether_the_format_is_written_in_place(self) -> None:
+        assert isinstance(self.open().in_place, bool)
+
+    def test_what_was_written_is_recognised_complete_and_read(self, tmp_path: Path) -> None:
+        reader, path = self.open(), epath.Path(self.write(tmp_path, sample_theta()))
+        assert reader.recognises(path)
+        assert reader.is_complete(path)
+        _assert_equal(reader.read(path).leaves, sample_theta())
+
+    def test_the_path_may_hold_spaces_and_a_percent_sign(self, tmp_path: Path) -> None:
+        folder = tmp_path / "my run 5%20"
+        folder.mkdir()
+        _assert_equal(self.open().read(epath.Path(self.write(folder, sample_theta()))).leaves, sample_theta())
+
+    def test_it_is_recognised_by_name_and_kind_whatever_it_holds(self, tmp_path: Path) -> None:
+        reader, path = self.open(), self.write(tmp_path, sample_theta())
+        for file in _files(path):
+            file.write_bytes(b"")
+        assert reader.recognises(epath.Path(path))
+        (tmp_path / "notes.txt").touch()
+        (tmp_path / "logs").mkdir()
+        assert not reader.recognises(epath.Path(tmp_path / "notes.txt"))
+        assert not reader.recognises(epath.Path(tmp_path / "logs"))
+
+    @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 1.0])
+    def test_cut_off_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path, kept: float) -> None:
+        """Each file in turn loses its end (1.0: its last byte alone)."""
+        whole = self.write(tmp_path, sample_theta())
+        (tmp_path / "cut").mkdir()
+        for place, _ in enumerate(_files(whole)):
+            path = _copy(whole, tmp_path / "cut")
+            file = _files(path)[place]
+            size = file.stat().st_size
+            os.truncate(file, max(min(int(kept * size), size - 1), 0))
+            self._assert_refused_or_whole(path, file)
+
+    def test_with_a_file_missing_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path) -> None:
+        whole = self.write(tmp_path, sample_theta())
+        (tmp_path / "cut").mkdir()
+        for place, _ in enumerate(_files(whole)):
+            path = _copy(whole, tmp_path / "cut")
+            file = _files(path)[place]
+            file.unlink()
+            self._assert_refused_or_whole(path, file)
+
+    def _assert_refused_or_whole(self, path: Path, file: Path) -> None:
+        assert isinstance(self.open().is_complete(epath.Path(path)), bool)
+        try:
+            content = self.open().read(epath.Path(path))
+        except CheckpointError as error:
+            assert path.name in str(error), f"the message does not name the checkpoint: {error}"
+            assert "\n" not in str(error), f"the message is more than one line: {error}"
+        else:
+            assert file != path, "a damaged file was read"
+            _assert_equal(content.leaves, sample_theta())
+
+    def test_what_is_gone_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, sample_theta())
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with pytest.raises(CheckpointError, match=path.name):
+            self.open().read(epath.Path(path))
+
+    def test_a_git_lfs_pointer_is_named_as_that(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, sample_theta())
+        if path.is_dir():
+            pytest.skip("the format is a directory")
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+        with pytest.raises(CheckpointError, match="Git LFS pointer"):
+            self.open().read(epath.Path(path))
+
+    def test_an_empty_theta_is_an_error(self, tmp_path: Path) -> None:
+        try:
+            path = self.write(tmp_path, {})
+        except ValueError as error:
+            pytest.skip(f"the format holds no empty theta: {error}")
+        with pytest.raises(CheckpointError, match=path.name):
+            self.open().read(epath.Path(path))
+
+    def test_reading_starts_no_jax_backend(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, sample_theta())
+        command = [
+            sys.executable,
+            "-m",
+            "lobench.testing.readers",
+            self.factory,
+            str(path),
+            str(int(self.allow_pickle)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _open(factory: str, allow_pickle: bool) -> CheckpointReader:
+    module, _, attribute = factory.partition(":")
+    reader: CheckpointReader = getattr(importlib.import_module(module), attribute)(allow_pickle)
+    return reader
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _copy(path: Path, folder: Path) -> Path:
+    target = folder / path.name
+    if path.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(path, target)
+    else:
+        shutil.copyfile(path, target)
+    return target
+
+
+def _assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    assert set(found) == set(expected)
+    for path, leaf in expected.items():
+        assert isinstance(found[path], np.ndarray), f"{path} is a {type(found[path]).__name__}, not an array"
+        assert (found[path].shape, found[path].dtype) == (leaf.shape, leaf.dtype), path
+        np.testing.assert_array_equal(found[path], leaf, err_msg=path)
+
+
+def _main(factory: str, path: str, allow_pickle: str) -> int:
+    _open(factory, allow_pickle == "1").read(epath.Path(path))
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return 1 if bridge is not None and bridge._backends else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

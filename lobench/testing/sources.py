@@ -1,0 +1,127 @@
+"""The contract of checkpoint sources, as tests: a plugin's test module subclasses `SourceContract` and says how
+checkpoints come to be.
+
+    class TestMySource(SourceContract):
+        factory = "mypackage.sources:MySource"
+
+        def location(self, folder):
+            return f"myscheme://{folder}"
+
+        def publish(self, folder, index):
+            ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from etils import epath
+
+from lobench.core.checkpoint import SeenCheckpoint
+from lobench.engine.readers import load_readers
+from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
+from lobench.plugins import load_plugins
+
+__all__ = ["SourceContract"]
+
+
+class SourceContract:
+    """Tests that every checkpoint source must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the source's declaration.
+      num_polls: Polls after which what is complete must have been found; two where a first look may only take note.
+    """
+
+    factory: ClassVar[str]
+    num_polls: ClassVar[int] = 2
+
+    @abstractmethod
+    def publish(self, folder: Path, index: int) -> None:
+        """Makes checkpoint `index` (1, 2, ...) appear, complete, in the location that `folder` stands for.
+
+        Calls with growing indices make checkpoints that sort in this order; `folder` exists.
+        """
+
+    def begin(self, folder: Path, index: int) -> None:
+        """Makes what a trainer leaves in the middle of writing checkpoint `index`; `publish` completes it later."""
+        pytest.skip("the source's checkpoints appear at once")
+
+    def remove(self, folder: Path, index: int) -> None:
+        """Makes checkpoint `index` disappear, as a trainer that keeps the last few does."""
+        pytest.skip("the source's checkpoints stay")
+
+    def location(self, folder: Path) -> str:
+        """Returns what a user would write for CKPT_DIR."""
+        return str(folder)
+
+    def readers(self) -> Mapping[str, CheckpointReader]:
+        return load_readers(load_plugins(), allow_pickle=False)
+
+    def open(self, folder: Path) -> CheckpointSource:
+        module, _, attribute = self.factory.partition(":")
+        context = SourceContext(location=self.location(folder), readers=self.readers())
+        source: CheckpointSource = getattr(importlib.import_module(module), attribute)(context)
+        return source
+
+    def polled(self, source: CheckpointSource) -> list[SeenCheckpoint]:
+        return [seen for _ in range(self.num_polls) for seen in source.poll()]
+
+    def test_it_says_how_often_it_wants_to_be_asked(self, tmp_path: Path) -> None:
+        assert self.open(tmp_path).poll_seconds > 0
+
+    def test_where_nothing_is_yet_nothing_is_found_and_later_it_is(self, tmp_path: Path) -> None:
+        folder = tmp_path / "later"
+        source = self.open(folder)
+        assert self.polled(source) == []
+        folder.mkdir()
+        assert self.polled(source) == []
+        self.publish(folder, 1)
+        assert len(self.polled(source)) == 1
+
+    def test_each_checkpoint_is_found_once_and_in_order(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        for index in (1, 2, 3):
+            self.publish(tmp_path, index)
+        found = self.polled(source)
+        assert len(found) == len({seen.uri for seen in found}) == 3
+        indices = [seen.index for seen in found if seen.index is not None]
+        assert indices == sorted(indices)
+        self.publish(tmp_path, 10)
+        found += self.polled(source)
+        assert len({seen.uri for seen in found}) == len(found) == 4
+        assert self.polled(source) == []
+
+    def test_what_it_finds_its_reader_reads(self, tmp_path: Path) -> None:
+        self.publish(tmp_path, 1)
+        (seen,) = self.polled(self.open(tmp_path))
+        reader = self.readers()[seen.reader]
+        assert reader.read(epath.Path(seen.uri)).leaves
+
+    def test_what_is_being_written_is_found_when_it_is_complete(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        self.begin(tmp_path, 1)
+        assert self.polled(source) == [], "a checkpoint was taken that was not complete"
+        self.publish(tmp_path, 1)
+        assert len(self.polled(source)) == 1
+
+    def test_what_disappears_is_no_error_and_hides_nothing(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        self.publish(tmp_path, 1)
+        source.poll()
+        self.remove(tmp_path, 1)
+        self.publish(tmp_path, 2)
+        found = {seen.index for seen in self.polled(source)}
+        assert found <= {1, 2, None} and found - {1}
+
+    def test_a_new_source_finds_everything_that_is_there(self, tmp_path: Path) -> None:
+        """A restarted watch knows from its ledger what is done; the source need not."""
+        for index in (1, 2):
+            self.publish(tmp_path, index)
+        first = self.polled(self.open(tmp_path))
+        assert self.polled(self.open(tmp_path)) == first

@@ -1,0 +1,109 @@
+"""The contract of selection strategies, as tests: a plugin's test module subclasses `StrategyContract`.
+
+class TestMyStrategy(StrategyContract):
+    factory = "mypackage.strategies:my_strategy"
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import pytest
+
+from lobench.core.draws import Draws
+from lobench.core.population import Member, Pool
+from lobench.hookspecs import SelectionStrategy
+
+__all__ = ["StrategyContract", "sample_populations"]
+
+
+def sample_populations(num_objectives: int = 1, *, count: int = 60) -> Iterator[list[Member]]:
+    """Yields populations of 1 to 8 members with ties, NaN (as minus infinity), infinities and infeasible members."""
+    values = (-math.inf, -1.0, 0.0, 0.0, 0.5, 2.0, math.inf)
+    for index in range(count):
+        draws = Draws(index, "population")
+        members = [
+            Member(
+                id=3 * place + 1,
+                fitness=None if draws.chance(0.2) else tuple(draws.choice(values) for _ in range(num_objectives)),
+            )
+            for place in range(1 + draws.below(8))
+        ]
+        yield members
+    yield [Member(id=id, fitness=None) for id in range(4)]
+    yield [Member(id=id, fitness=(-math.inf,) * num_objectives) for id in range(4)]
+    yield [Member(id=id, fitness=(1.0,) * num_objectives) for id in range(4)]
+
+
+class StrategyContract:
+    """Tests that every selection strategy must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the strategy's declaration.
+      argument: What a user would write after `NAME:`.
+      num_objectives: How many values a fitness has.
+    """
+
+    factory: ClassVar[str]
+    argument: ClassVar[str] = ""
+    num_objectives: ClassVar[int] = 1
+
+    @pytest.fixture
+    def strategy(self) -> SelectionStrategy:
+        module, _, attribute = self.factory.partition(":")
+        made: SelectionStrategy = getattr(importlib.import_module(module), attribute)(self.argument)
+        return made
+
+    def situations(self) -> Iterator[tuple[list[Member], Member, int]]:
+        """Yields (population, initiator, seed)."""
+        for seed, population in enumerate(sample_populations(self.num_objectives)):
+            for initiator in population:
+                yield population, initiator, seed
+
+    def test_it_names_its_pool(self, strategy: SelectionStrategy) -> None:
+        assert isinstance(strategy.pool, Pool)
+
+    def test_it_answers_with_members(self, strategy: SelectionStrategy) -> None:
+        for population, initiator, seed in self.situations():
+            selection = strategy.select(population, initiator.id, seed)
+            ids = {member.id for member in population}
+            assert selection.parent is None or selection.parent in ids
+            assert selection.other is None or selection.other in ids - {selection.parent}
+
+    def test_the_same_again_and_in_any_order(self, strategy: SelectionStrategy) -> None:
+        for population, initiator, seed in self.situations():
+            expected = strategy.select(population, initiator.id, seed)
+            orders: Sequence[Sequence[Member]] = [population[::-1], *itertools.islice(_rotations(population), 3)]
+            for order in orders:
+                assert strategy.select(order, initiator.id, seed) == expected
+
+    def test_an_infeasible_member_is_no_parent(self, strategy: SelectionStrategy) -> None:
+        for population, initiator, seed in self.situations():
+            selection = strategy.select(population, initiator.id, seed)
+            assert selection.parent is None or _member(population, selection.parent).fitness is not None
+            if initiator.fitness is not None:
+                assert selection.parent is not None, "a feasible initiator leaves a child"
+
+    def test_nan_never_wins(self, strategy: SelectionStrategy) -> None:
+        for population, initiator, seed in self.situations():
+            if initiator.fitness is None or -math.inf in initiator.fitness:
+                continue
+            parent = strategy.select(population, initiator.id, seed).parent
+            assert parent is not None and -math.inf not in (_member(population, parent).fitness or ())
+
+    def test_alone_it_succeeds_itself(self, strategy: SelectionStrategy) -> None:
+        alone = Member(id=7, fitness=(1.0,) * self.num_objectives)
+        assert strategy.select([alone], 7, 0).parent == 7
+
+
+def _member(population: Sequence[Member], id: int) -> Member:
+    return next(member for member in population if member.id == id)
+
+
+def _rotations(population: list[Member]) -> Iterator[list[Member]]:
+    for start in range(1, len(population)):
+        yield population[start:] + population[:start]

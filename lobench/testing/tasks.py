@@ -1,0 +1,195 @@
+"""The contract of tasks and families, as tests: a suite's test module subclasses `TaskContract` and makes one.
+
+class TestMyTask(TaskContract):
+    def task(self):
+        return MyTask(width=8)
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lobench.core.case import Case, SeedBlock
+from lobench.core.result import Curves
+from lobench.inner.adapters import as_stepper, as_task
+from lobench.inner.task import SPLITS, ArrayDataset, IteratorDataset, SampledDataset, Task, TaskFamily
+from lobench.inner.train import Program
+
+__all__ = ["TaskContract"]
+
+_BLOCK = SeedBlock(start=0, size=2)
+_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # compiled to be run once
+
+
+class TaskContract:
+    """Tests that every task and every family must pass; small sizes keep them fast."""
+
+    @property
+    def _kind(self) -> Any:
+        """Returns the class, by which what was made and compiled is kept from test to test."""
+        return type(self)
+
+    @abstractmethod
+    def task(self) -> Any:
+        """Makes the task or family, as gin would; the same one each time."""
+
+    def rate(self) -> float:
+        """Returns a learning rate at which three steps of SGD keep the loss finite."""
+        return 1e-3
+
+    def one(self) -> Task:
+        """Returns the task, or the family's task of some key."""
+        task = _made(self._kind)
+        return task.task_fn(task.sample(_key(3))) if isinstance(task, TaskFamily) else task
+
+    def test_initial_parameters_depend_on_the_key_alone(self) -> None:
+        init = jax.jit(self.one().init_with_state)
+        _assert_same_bits(init(_key(1)), init(_key(1)))
+        assert _types(init(_key(1))) == _types(init(_key(2))), "shapes or dtypes change with the key"
+        params, _ = init(_key(1))
+        leaves = jax.tree.leaves(params)
+        assert leaves, "there are no parameters"
+        for leaf in leaves:
+            assert jnp.issubdtype(leaf.dtype, jnp.floating), f"a parameter is {leaf.dtype}: it has no gradient"
+            assert np.isfinite(np.asarray(leaf)).all()
+
+    def test_the_loss_is_a_finite_number_with_finite_gradients_and_depends_on_the_key_alone(self) -> None:
+        params, state, batch = self._start()
+        (loss, new_state, metrics), grads = _losses(self._kind)(params, state, _key(4), batch)
+        assert (loss.shape, loss.dtype) == ((), jnp.float32)
+        for leaf in jax.tree.leaves((loss, grads)):
+            assert np.isfinite(np.asarray(leaf)).all()
+        assert _types(grads) == _types(params)
+        assert _types(new_state) == _types(state), "the model state changes its structure, shapes or dtypes"
+        for name, value in metrics.items():
+            assert (value.shape, value.dtype) == ((), jnp.float32), f"metric {name!r}"
+        again = _losses(self._kind)(params, state, _key(4), batch)
+        _assert_same_bits(((loss, new_state, metrics), grads), again)
+
+    def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
+        params, state, _ = self._start()
+        evaluate = jax.jit(self.one().eval_loss_with_aux)
+        names = set()
+        for batch in self._batches().values():
+            loss, metrics = evaluate(params, state, _key(5), batch)
+            assert (loss.shape, loss.dtype) == ((), jnp.float32) and np.isfinite(loss)
+            names.add(frozenset(metrics))
+        assert len(names) == 1, f"splits differ in their metrics: {names}"
+
+    def test_the_normalizer_gives_a_finite_number_and_keeps_the_order_of_losses(self) -> None:
+        normalized = [float(self.one().normalizer(jnp.float32(loss))) for loss in (0.01, 0.1, 1.0, 10.0)]
+        assert np.isfinite(normalized).all() and normalized == sorted(normalized)
+
+    def test_batches_depend_on_the_key_alone_and_have_one_shape(self) -> None:
+        datasets = _made(self._kind).datasets
+        if datasets is None:
+            pytest.skip("the task has no data")
+        shapes = set()
+        for split in SPLITS:
+            dataset = getattr(datasets, split)
+            if dataset is None:
+                continue
+            assert isinstance(dataset, ArrayDataset | SampledDataset | IteratorDataset), split
+            if isinstance(dataset, ArrayDataset):
+                lengths = {leaf.shape[0] for leaf in jax.tree.leaves(dataset.arrays)}
+                assert lengths == {dataset.num_examples} and dataset.num_examples > 0
+            _assert_same_bits(_batch(dataset, 1), _batch(dataset, 1))
+            assert _types(_batch(dataset, 1)) == _types(_batch(dataset, 2))
+            shapes.add(_types(_batch(dataset, 1)))
+        assert len(shapes) == 1, f"splits differ in the shapes of their batches: {shapes}"
+
+    def test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice(self) -> None:
+        first, second = (self._train(_BLOCK, num_tasks=2) for _ in range(2))
+        for name, values in first.metrics.items():
+            assert np.isfinite(np.asarray(values)).all(), name
+        assert first.num_params > 0 and first.diverged_at == (-1, -1)
+        assert {name: values.tobytes() for name, values in first.metrics.items()} == {
+            name: values.tobytes() for name, values in second.metrics.items()
+        }
+
+    def test_a_task_of_a_family_is_the_same_whatever_their_number(self) -> None:
+        family = _made(self._kind)
+        if not isinstance(family, TaskFamily):
+            pytest.skip("this is no family")
+        keys = jax.vmap(_key)(jnp.arange(5))
+        sample = jax.jit(jax.vmap(family.sample))
+        five, two = sample(keys), sample(keys[:2])
+        assert _types(jax.tree.map(lambda leaf: leaf[0], five)) == _types(family.sample(_key(0)))
+        for many, few in zip(jax.tree.leaves(five), jax.tree.leaves(two), strict=True):
+            np.testing.assert_allclose(np.asarray(many[:2]), np.asarray(few), rtol=1e-6)
+
+    def _start(self) -> tuple[Any, Any, Any]:
+        params, state = self.one().init_with_state(_key(1))
+        return params, state, self._batches()["train"]
+
+    def _batches(self) -> dict[str, Any]:
+        datasets = _made(self._kind).datasets
+        if datasets is None:
+            return {"train": None}
+        present = {split: getattr(datasets, split) for split in SPLITS}
+        return {split: _batch(dataset, 1) for split, dataset in present.items() if dataset is not None}
+
+    def _train(self, block: SeedBlock, *, num_tasks: int) -> Curves:
+        program = _program(self._kind, num_tasks)
+        curves = program.run({}, block)
+        assert curves is not None
+        return curves
+
+
+def _key(seed: Any) -> jax.Array:
+    key: jax.Array = jax.random.key(seed, impl="threefry2x32")
+    return key
+
+
+@functools.cache
+def _made(contract: Any) -> Task | TaskFamily:
+    return as_task(contract().task())
+
+
+@functools.cache
+def _losses(contract: Any) -> Callable[..., Any]:
+    task = contract().one()
+
+    def losses(params: Any, state: Any, key: jax.Array, batch: Any) -> Any:
+        def loss_fn(params: Any) -> tuple[jax.Array, Any]:
+            loss, new_state, metrics = task.loss_with_state_and_aux(params, state, key, batch)
+            return loss, (loss, new_state, dict(metrics))
+
+        (_, found), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return found, grads
+
+    return jax.jit(losses, compiler_options=_FAST)
+
+
+@functools.cache
+def _program(contract: Any, num_tasks: int) -> Program:
+    case = Case(num_inner_steps=3, eval_every=2, num_seeds=_BLOCK.size, num_tasks=num_tasks, eval_batches=1)
+    optimizer = optax.sgd(contract().rate())
+    return Program(case, _made(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size)
+
+
+def _batch(dataset: Any, seed: int) -> Any:
+    if isinstance(dataset, IteratorDataset):
+        return next(itertools.islice(dataset.batches(seed), 1))
+    return dataset.sample(_key(seed))
+
+
+def _types(tree: Any) -> str:
+    """Returns structure, shapes and dtypes."""
+    return str(jax.tree.map(lambda leaf: (np.shape(leaf), str(jnp.result_type(leaf))), tree))
+
+
+def _assert_same_bits(first: Any, second: Any) -> None:
+    assert _types(first) == _types(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

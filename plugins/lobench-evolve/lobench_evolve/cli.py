@@ -1,0 +1,39 @@
+"""`lobench evolve`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["evolve"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench evolve examples/evolve/digits_es.gin --store runs/digits --workers 2
+  lobench watch runs/digits/checkpoints --suite suites/quick
+  lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --cases permuted --cases wide
+  lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --shard 3/20
+
+The same command again goes on where a killed one stood. A store holds checkpoints/ (the elite, or theta), for a genetic
+algorithm best/ (the best of the population), evolve.sqlite and logs/."""
+)
+@click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CONFIG.gin")
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the run, or of all of them.")
+@click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's, such as ray.")
+@click.option("--workers", default=0, type=click.IntRange(min=0), help="Of each run; 0: one for each core.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the run; the first of many.")
+@click.option("--seeds", default=0, type=click.IntRange(min=0), help="Many runs: so many seeds for each of --cases.")
+@click.option("--cases", multiple=True, help="Many runs: one for each; may be given again. Otherwise one run on all.")
+@click.option("--case", "scopes", multiple=True, help="One run on these cases of the file alone; may be given again.")
+@click.option("--parallel", default=1, show_default=True, type=click.IntRange(min=1), help="Of many runs: at a time.")
+@click.option("--shard", default="", metavar="I/N", help="Of many runs: the Ith of N shares, from 0; for job arrays.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding over the file's own.")
+def evolve(**options: object) -> None:
+    """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
+    from lobench_evolve.experiments import EvolveCommand, run_command
+
+    sys.exit(run_command(EvolveCommand(**options)))  # type: ignore[arg-type]  # click's values, checked by click

@@ -1,0 +1,212 @@
+"""The workers of an evolution, over any of lobench's executors: who does which job, also when a worker is lost."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lobench import LobenchError
+from lobench_evolve.evolution_strategies import Update
+from lobench_evolve.genome import Genome, lineage
+
+__all__ = ["Course", "Crew", "Job"]
+
+_MAX_ATTEMPTS = 3  # a job that was lost with that many workers would be lost with the next one too
+_MAX_START_FAILURES = 3
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The way of a theta that moves by updates: where it was once, and what moved it since.
+
+    Attributes:
+      theta: Id of where it is now.
+      step, state: Where it was, and after how many updates.
+      updates: Those since.
+    """
+
+    theta: int
+    step: int
+    state: bytes
+    updates: tuple[Update, ...]
+
+    def after(self, known: int | None) -> dict[str, Any]:
+        """Returns what a worker must hear that is `known` updates far; None: that knows nothing."""
+        state, first = None, known
+        if first is None or first < self.step:
+            state, first = base64.b64encode(self.state).decode(), self.step
+        updates = [[update.seeds, update.weights] for update in self.updates[first - self.step :]]
+        return {"theta": self.theta, "state": state, "updates": updates}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One message to a worker and one back.
+
+    Attributes:
+      task: evaluate, begin, state or export.
+      values: What the task needs.
+      wanted: Genomes that the worker must know; it is told those that it does not.
+      course: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
+    """
+
+    task: str
+    values: Mapping[str, Any]
+    wanted: tuple[int, ...] = ()
+    course: Course | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    ready: bool = False
+    job: int | None = None
+    deadline: float = 0.0
+    genomes: set[int] = field(default_factory=set)
+    step: int | None = None  # updates of the course that it knows
+
+
+class Crew:
+    """A fixed number of workers; one that is lost is replaced, and its job is done by whoever is free.
+
+    Args:
+      executor: As of the hook `lobench_executors`.
+      num_workers, num_cpus: How many, and the cores of each.
+      timeout_seconds: After which a job's worker is ended and the job given to another.
+      say: Told of losses, a line each.
+      clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        *,
+        num_workers: int,
+        num_cpus: int,
+        timeout_seconds: float,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._executor, self._num_workers, self._num_cpus = executor, num_workers, num_cpus
+        self._timeout_seconds, self._say, self._clock = timeout_seconds, say, clock
+        self._workers: dict[int, _Worker] = {}
+        self._next_worker = self._next_job = 0
+        self._start_failures = 0
+        self.provenance: dict[str, str] = {}
+
+    def start(self) -> dict[str, str]:
+        """Starts the workers; returns what the first of them says of its versions and device."""
+        while len(self._workers) < self._num_workers:
+            self._start_one()
+        while not self.provenance:
+            self._listen({}, deque())
+        return self.provenance
+
+    def run(self, jobs: Sequence[Job], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
+        """Yields (index of the job, payload) as jobs end; what is left when the caller stops is dropped.
+
+        Raises:
+          LobenchError: a job fails, loses its worker too often, or workers do not start.
+        """
+        numbers = range(self._next_job, self._next_job + len(jobs))
+        self._next_job += len(jobs)
+        waiting = deque(numbers)
+        attempts = dict.fromkeys(numbers, 0)
+        by_number = dict(zip(numbers, jobs, strict=True))
+        num_left = len(jobs)
+        while num_left:
+            for number, worker in self._workers.items():
+                if waiting and worker.ready and worker.job is None:
+                    self._send(number, worker, waiting[0], by_number[waiting[0]], genomes)
+                    waiting.popleft()
+            for job, payload in self._listen(attempts, waiting):
+                if job in by_number:
+                    num_left -= 1
+                    yield job - numbers.start, payload
+
+    def _send(self, number: int, worker: _Worker, job_number: int, job: Job, genomes: Mapping[int, Genome]) -> None:
+        gone = sorted(worker.genomes - genomes.keys())
+        worker.genomes.difference_update(gone)
+        course, given = job.course, []
+        values: dict[str, Any] = {"job": job_number, "task": job.task, "forget": gone, "course": None, **job.values}
+        if course is not None:
+            given = [course.theta]
+            values["course"] = course.after(worker.step)
+            worker.step = course.step + len(course.updates)
+        new = lineage(genomes, job.wanted, [*worker.genomes, *given])
+        worker.genomes.update(genome.id for genome in new)
+        values["genomes"] = [genome.to_record() for genome in new]
+        worker.job, worker.deadline = job_number, self._clock() + self._timeout_seconds
+        self._executor.send(number, "job", **values)
+
+    def _listen(self, attempts: dict[int, int], waiting: deque[int]) -> list[tuple[int, bytes]]:
+        """Hears workers once; returns results, and gives the jobs of the lost back."""
+        results: list[tuple[int, bytes]] = []
+        for message in self._executor.wait(_POLL_SECONDS):
+            if message.kind == "notice":
+                self._say(message.values["message"])
+            worker = self._workers.get(message.worker)
+            if worker is None:
+                continue
+            match message.kind:
+                case "ready":
+                    self._welcome(worker, message.values["provenance"])
+                case "result":
+                    worker.job = None
+                    results.append((message.values["job"], message.payload))
+                case "failed":
+                    raise LobenchError("; ".join(message.values["messages"]))
+                case "died":
+                    # Where a machine was lost, its worker's end says nothing about the job.
+                    blamed = not message.values.get("lost", False)
+                    self._lost(message.worker, message.values["message"], attempts, waiting, blamed=blamed)
+        now = self._clock()
+        late = [number for number, worker in self._workers.items() if worker.job is not None and now > worker.deadline]
+        for number in late:
+            self._executor.kill(number)
+            self._lost(number, f"ran longer than {self._timeout_seconds:g} s", attempts, waiting)
+        return results
+
+    def _welcome(self, worker: _Worker, provenance: dict[str, str]) -> None:
+        worker.ready = True
+        self._start_failures = 0
+        if self.provenance and provenance != self.provenance:
+            raise LobenchError(
+                "workers differ, and so would their bits", got=str(provenance), expected=str(self.provenance)
+            )
+        self.provenance = provenance
+
+    def _lost(
+        self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int], *, blamed: bool = True
+    ) -> None:
+        worker = self._workers.pop(number)
+        self._say(
+            f"a worker was lost ({reason}); "
+            + ("its job goes to another" if worker.job is not None else "another is started")
+        )
+        if not worker.ready and blamed:
+            self._start_failures += 1
+            if self._start_failures >= _MAX_START_FAILURES:
+                raise LobenchError("workers do not start", got=reason, next_step="see the store's folder logs/")
+        if worker.job in attempts:
+            attempts[worker.job] += blamed
+            if attempts[worker.job] >= _MAX_ATTEMPTS:
+                raise LobenchError(
+                    f"a job was lost with {_MAX_ATTEMPTS} workers",
+                    got=reason,
+                    next_step="see the store's folder logs/; is there enough memory for Evolve.members_per_program?",
+                )
+            waiting.appendleft(worker.job)
+        self._start_one()
+
+    def _start_one(self) -> None:
+        number, self._next_worker = self._next_worker, self._next_worker + 1
+        self._workers[number] = _Worker()
+        self._executor.start(number, self._num_cpus)
+
+    def close(self) -> None:
+        self._executor.close()

@@ -1,0 +1,134 @@
+"""One run, or many: seeds x cases, some at a time on this machine, a share of them in each job of an array."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lobench import UsageError
+from lobench_evolve.run import plan, run_experiment
+
+__all__ = ["EvolveCommand", "run_command", "share"]
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvolveCommand:
+    """The options of `lobench evolve`, as given."""
+
+    config: Path
+    store: Path
+    executor: str
+    workers: int
+    seed: int
+    seeds: int
+    cases: tuple[str, ...]
+    scopes: tuple[str, ...]
+    parallel: int
+    shard: str
+    gin_params: tuple[str, ...]
+
+
+def run_command(command: EvolveCommand) -> int:
+    """Runs one experiment here, or many in processes of their own; returns the exit code.
+
+    Raises:
+      LobenchError: as of `plan` and `run_experiment`.
+    """
+    # As Ctrl-C: whoever is told to end ends those that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if command.seeds or command.cases or command.shard:
+            return _run_many(command)
+        experiment = plan(
+            command.config,
+            folder=command.store,
+            scopes=command.scopes,
+            seed=command.seed,
+            gin_params=command.gin_params,
+        )
+        workers = command.workers or os.cpu_count() or 1
+        generations = run_experiment(experiment, executor=command.executor, num_workers=workers, say=_say)
+    except KeyboardInterrupt:
+        _say("interrupted; the same command goes on from here")
+        return 130
+    last = generations[-1].ended
+    _say(f"{len(generations)} generations; last fitness {last.elite_fitness:.6g}; {command.store / 'checkpoints'}")
+    return 0
+
+
+def share(shard: str, count: int) -> range:
+    """Returns the indices of the Ith of N shares of `count` experiments, "I/N"; all where it is empty.
+
+    Raises:
+      UsageError: not such a text.
+    """
+    index, _, number = (shard or "0/1").partition("/")
+    if not (index.isdecimal() and number.isdecimal()) or not int(index) < int(number):
+        raise UsageError("--shard", got=repr(shard), expected="I/N with 0 <= I < N, such as 0/20")
+    return range(int(index), count, int(number))
+
+
+def _run_many(command: EvolveCommand) -> int:
+    """Each experiment is this command for one seed and one case, so that any of them can be run, and go on, alone."""
+    if command.scopes:
+        raise UsageError("--case is for one run", next_step="give --cases for a run for each, or neither for all cases")
+    seeds = range(command.seed, command.seed + max(command.seeds, 1))
+    cases: Sequence[str] = command.cases or ("",)
+    experiments = list(itertools.product(cases, seeds))
+    for case in cases:  # a wrong name is said before anything is started
+        plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
+    mine = [experiments[index] for index in share(command.shard, len(experiments))]
+    workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
+    waiting, running, worst = list(mine), dict[str, subprocess.Popen[bytes]](), 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < command.parallel:
+                case, seed = waiting.pop(0)
+                name = f"{case or 'all'}/seed_{seed}"
+                running[name] = subprocess.Popen(_single(command, name, case, seed, workers))
+            time.sleep(_POLL_SECONDS)
+            for name, child in list(running.items()):
+                if (code := child.poll()) is not None:
+                    del running[name]
+                    worst = max(worst, abs(code))
+                    _say(f"{name}: ended with exit code {code}")
+    finally:
+        for child in running.values():
+            child.terminate()
+        for child in running.values():
+            child.wait()
+    return min(worst, 3)
+
+
+def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: int) -> list[str]:
+    arguments = [
+        sys.executable,
+        "-m",
+        "lobench.cli",
+        "evolve",
+        str(command.config),
+        "--store",
+        str(command.store / name),
+    ]
+    arguments += ["--seed", str(seed), "--executor", command.executor, "--workers", str(workers)]
+    for scope in [case] if case else []:
+        arguments += ["--case", scope]
+    for text in command.gin_params:
+        arguments += ["--gin-param", text]
+    return arguments
+
+
+def _say(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()

@@ -1,0 +1,195 @@
+"""What a run has done, in SQLite: enough that a killed one goes on with the same bits, and that any run replays."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import math
+import sqlite3
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench import StoreBusy, StoreError, UsageError
+from lobench_evolve.truncation_ga import Generation
+
+__all__ = ["Block", "Closed", "Journal", "read_generations"]
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS results (
+  arrival INTEGER PRIMARY KEY,      -- order in which results came: where the first N close a generation it decides
+  generation INTEGER NOT NULL,
+  phase TEXT NOT NULL,              -- population, elite
+  block INTEGER NOT NULL,           -- members_per_program members
+  fitness BLOB NOT NULL,            -- float32 little-endian, a value a member
+  UNIQUE (generation, phase, block)
+);
+CREATE TABLE IF NOT EXISTS generations (
+  generation INTEGER PRIMARY KEY,
+  record TEXT NOT NULL,             -- JSON: `Generation`, and how many results closed it
+  seconds REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS state (only INTEGER PRIMARY KEY CHECK (only = 0), generation INTEGER, data BLOB);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The fitness of one block of members, as it came from a worker."""
+
+    block: int
+    fitness: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A generation that ended: what came of it, and in how many seconds of its last session."""
+
+    generation: int
+    ended: Generation
+    seconds: float
+
+
+class Journal:
+    """One run's journal; its process is the only writer.
+
+    Args:
+      folder: Of the run.
+      identity: What must be the same when a run goes on: settings, bindings, seed.
+    Raises:
+      StoreBusy: another process writes it. UsageError: it belongs to another run. StoreError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
+        self._path = folder / "evolve.sqlite"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / "evolve.lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreBusy("another `lobench evolve` writes this run", where=str(folder)) from error
+        except OSError as error:
+            raise StoreError("cannot write the run", where=str(folder), got=error.strerror or str(error)) from error
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection.executescript(_SCHEMA)
+        self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
+
+    def check(self, values: Mapping[str, str]) -> None:
+        """Writes values into a new run, and compares them with those of an old one.
+
+        Raises:
+          UsageError: one differs; it is named with both values.
+        """
+        with self._transaction() as connection:
+            for name, value in values.items():
+                row = connection.execute("SELECT value FROM run WHERE name = ?", (name,)).fetchone()
+                if row is None:
+                    connection.execute("INSERT INTO run VALUES (?, ?)", (name, value))
+                elif row[0] != value:
+                    raise UsageError(
+                        f"the run was begun with another {name}; its bits would not go on",
+                        where=str(self._path.parent),
+                        got=value[:200],
+                        expected=row[0][:200],
+                        next_step="choose another --store, or begin again in an empty one",
+                    )
+
+    def blocks(self, generation: int, phase: str) -> list[Block]:
+        """Returns the results of a phase in their order of arrival."""
+        query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
+        rows = self._connection.execute(query, (generation, phase))
+        return [Block(block=block, fitness=_unpack(data)) for block, data in rows]
+
+    def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
+        """Keeps one message's results; durable when it returns."""
+        columns = "(generation, phase, block, fitness)"
+        with self._transaction() as connection:
+            connection.execute(
+                f"INSERT INTO results {columns} VALUES (?, ?, ?, ?)", (generation, phase, block, fitness)
+            )
+
+    def state(self) -> tuple[int, bytes] | None:
+        """Returns the generation that starts from the state, and the state; None where there is none."""
+        row = self._connection.execute("SELECT generation, data FROM state").fetchone()
+        return (row[0], row[1]) if row else None
+
+    def close_generation(self, closed: Closed, state: bytes | None) -> None:
+        """Ends a generation, with the state that the next one starts from."""
+        record = json.dumps(_finite_or_text(dataclasses.asdict(closed.ended)))
+        with self._transaction() as connection:
+            connection.execute("INSERT INTO generations VALUES (?, ?, ?)", (closed.generation, record, closed.seconds))
+            if state is not None:
+                self._keep_state(connection, closed.generation + 1, state)
+
+    def begin_state(self, state: bytes) -> None:
+        with self._transaction() as connection:
+            self._keep_state(connection, 0, state)
+
+    def _keep_state(self, connection: sqlite3.Connection, generation: int, state: bytes) -> None:
+        connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
+
+    def generations(self) -> list[Closed]:
+        return _generations(self._connection)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StoreError("cannot write the run's journal", where=str(self._path), got=str(error)) from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._connection.close()
+        self._lock.close()
+
+
+def read_generations(folder: Path) -> list[Closed]:
+    """Returns the generations of a run, which may be under way.
+
+    Raises:
+      StoreError: there is no run.
+    """
+    path = folder / "evolve.sqlite"
+    if not path.is_file():
+        raise StoreError(
+            "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
+        )
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return _generations(connection)
+
+
+def _generations(connection: sqlite3.Connection) -> list[Closed]:
+    rows = connection.execute("SELECT generation, record, seconds FROM generations ORDER BY generation")
+    return [
+        Closed(generation=generation, ended=Generation(**_numbers(json.loads(record))), seconds=seconds)
+        for generation, record, seconds in rows
+    ]
+
+
+def _unpack(data: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def _finite_or_text(record: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {
+        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: float(value) if isinstance(value, str) else value for name, value in record.items()}

@@ -1,0 +1,151 @@
+"""Trains many members of a population in one compiled program, and returns their fitness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench import (
+    ArrayDataset,
+    Case,
+    ConfigError,
+    SampledDataset,
+    Task,
+    TaskFamily,
+    as_learned_optimizer,
+    as_stepper,
+    as_task,
+)
+from lobench_evolve.settings import Evolve
+from lobench_evolve.weights import Weights, key_of
+
+__all__ = ["MemberProgram"]
+
+
+class MemberProgram:
+    """The fitness of a fixed number of members on one case.
+
+    A member is tried on `Case.num_seeds` tasks (of a family; else initial parameters and batches) drawn from its
+    seed, and its fitness is the mean over them.
+
+    Args:
+      case: With task and learned optimizer built.
+      where: Names the case in errors.
+      settings: What fitness is, and how many members a program trains.
+      weights: How a vector becomes theta.
+    Raises:
+      ConfigError: data that come from a Python iterator, or a split to be evaluated that the task does not have.
+    """
+
+    def __init__(self, case: Case, where: str, settings: Evolve, weights: Weights) -> None:
+        self._case, self._settings, self._weights = case, settings, weights
+        self._task = as_task(case.task)
+        self._optimizer = as_learned_optimizer(case.learned_optimizer)
+        self._train = _dataset(self._task, "train", where)
+        self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
+        # The arrays are arguments, not constants of the program: compiling stays fast.
+        self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]
+        self._program = jax.jit(jax.vmap(self._fitness, in_axes=(0, 0, None)))
+
+    @property
+    def _datasets(self) -> tuple[Any, Any]:
+        return self._train, self._eval
+
+    def run(self, thetas: jax.Array, seeds: Sequence[int]) -> np.ndarray:
+        """Returns float32[members], higher is better.
+
+        Args:
+          thetas: float32[members, num_weights].
+          seeds: 64 bits each.
+        """
+        keys = jnp.stack([key_of(seed) for seed in seeds])
+        return np.asarray(self._program(thetas, keys, self._arrays))
+
+    # What follows is traced.
+
+    def _fitness(self, flat: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
+        theta = self._weights.unravel(flat)
+        keys = jax.random.split(key, self._case.num_seeds)
+        losses = jax.vmap(lambda lane_key: self._loss(theta, lane_key, arrays))(keys)
+        return -losses.mean()
+
+    def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
+        """Trains once; returns what is to be small, float32[]."""
+        task_key, init_key, data_key, eval_key, optimizer_key = jax.random.split(key, 5)
+        num_steps = self._case.num_inner_steps
+        task = self._task.task_fn(self._task.sample(task_key)) if isinstance(self._task, TaskFamily) else self._task
+        stepper = as_stepper(self._optimizer.opt_fn(theta, num_steps), num_steps)
+        params, model_state = task.init_with_state(init_key)
+        params = stepper.initial_params(params)
+        opt_state = stepper.init(params, model_state, optimizer_key)
+
+        def step(carry: Any, index: jax.Array) -> tuple[Any, jax.Array]:
+            opt_state, params, model_state = carry
+            batch_key, loss_key, update_key = jax.random.split(jax.random.fold_in(data_key, index), 3)
+            batch = _sample(self._train, arrays[0], batch_key)
+
+            def loss_fn(params: Any) -> tuple[jax.Array, Any]:
+                loss, state, _ = task.loss_with_state_and_aux(params, model_state, loss_key, batch)
+                return loss, state
+
+            (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+            return stepper.step(opt_state, params, new_state, grads, loss, update_key), jnp.asarray(loss, jnp.float32)
+
+        carry, losses = jax.lax.scan(step, (opt_state, params, model_state), jnp.arange(num_steps))
+        if self._settings.fitness == "final":
+            opt_state, params, model_state = carry
+            at = stepper.eval_params(opt_state, params)
+            return self._final_loss(task, at, model_state, eval_key, arrays[1])
+        return self._curve_loss(losses)
+
+    def _final_loss(self, task: Task, params: Any, model_state: Any, key: jax.Array, arrays: Any) -> jax.Array:
+        def one(key: jax.Array) -> jax.Array:
+            data_key, loss_key = jax.random.split(key)
+            data = _sample(self._eval, arrays, data_key)
+            return jnp.asarray(task.eval_loss_with_aux(params, model_state, loss_key, data)[0], jnp.float32)
+
+        num_batches = self._case.eval_batches if self._eval is not None else 1
+        return self._clipped(jax.vmap(one)(jax.random.split(key, num_batches)).mean())
+
+    def _curve_loss(self, losses: jax.Array) -> jax.Array:
+        """Weighs the end of training apart: where it ends counts, not only how fast it falls."""
+        losses, settings = self._clipped(losses), self._settings
+        num_last = max(round(settings.last_fraction * self._case.num_inner_steps), 1)
+        return (1 - settings.last_weight) * losses.mean() + settings.last_weight * losses[-num_last:].mean()
+
+    def _clipped(self, losses: jax.Array) -> jax.Array:
+        clip = self._settings.loss_clip
+        return jnp.clip(jnp.where(jnp.isfinite(losses), losses, clip), -clip, clip) if clip else losses
+
+
+def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, clip_norm: float) -> Any:
+    """Returns the outer optimizer of evolution strategies: clipping, then Adam with a rate that falls as a cosine."""
+    rate = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=final_fraction)
+    return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate))
+
+
+def _dataset(task: Task | TaskFamily, split: str, where: str) -> ArrayDataset | SampledDataset | None:
+    if task.datasets is None and split == "train":
+        return None
+    dataset = getattr(task.datasets, split, None)
+    if dataset is None:
+        raise ConfigError(f"Evolve.split: the task has no split {split!r}", where=where)
+    if not isinstance(dataset, ArrayDataset | SampledDataset):
+        raise ConfigError(
+            f"split {split!r} cannot be drawn inside the program",
+            where=where,
+            got=type(dataset).__name__,
+            expected="an ArrayDataset or a SampledDataset: members share one program, and no iterator feeds it",
+        )
+    return dataset
+
+
+def _sample(dataset: Any, arrays: Any, key: jax.Array) -> Any:
+    if isinstance(dataset, ArrayDataset):
+        return ArrayDataset(arrays, dataset.batch_size).sample(key)
+    return dataset.sample(key) if dataset is not None else None

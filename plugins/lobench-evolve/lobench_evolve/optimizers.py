@@ -1,0 +1,46 @@
+"""`LearnedInit`: theta is where a task's own parameters start, and an ordinary optimizer adapts them from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from lobench import LearnedOptimizer, TaskFamily, as_stepper, as_task, configurable
+
+__all__ = ["LearnedInit"]
+
+
+@dataclass(frozen=True)
+class _FromTheta:
+    """An optimizer with a place to start from, in the shape that lobench steps."""
+
+    init: Callable[..., Any]
+    update: Callable[..., tuple[Any, Any]]
+    initial_params: Callable[[Any], Any]
+
+
+@configurable
+class LearnedInit(LearnedOptimizer):
+    """Initial parameters as meta-parameters (MAML's aim); the inner training is `optimizer`, from theta on.
+
+    Args:
+      task: The task, or the family, whose parameters theta is; its own initial parameters are the initial theta.
+      optimizer: An optax transformation, such as `@sgd()`.
+    """
+
+    def __init__(self, task: Any = None, optimizer: Any = None) -> None:
+        self._task, self._optimizer = as_task(task), optimizer
+        as_stepper(optimizer, 1)  # refuses what is no optimizer here, and not in the middle of a program
+
+    def init(self, key: jax.Array) -> Any:
+        task_key, init_key = jax.random.split(key)
+        task = self._task
+        if isinstance(task, TaskFamily):
+            task = task.task_fn(task.sample(task_key))
+        return task.init_with_state(init_key)[0]
+
+    def opt_fn(self, theta: Any, num_steps: int | None = None) -> Any:
+        return _FromTheta(self._optimizer.init, self._optimizer.update, lambda params: theta)

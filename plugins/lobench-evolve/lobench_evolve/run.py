@@ -1,0 +1,314 @@
+"""One evolution from its first generation to its last: decides, has members evaluated, writes checkpoints, resumes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench import (
+    Layers,
+    UsageError,
+    WorkerConfig,
+    bind_case,
+    load_plugins,
+)
+from lobench_evolve.crew import Course, Crew, Job
+from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
+from lobench_evolve.genome import Genome, Trial
+from lobench_evolve.journal import Closed, Journal
+from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
+from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
+
+__all__ = ["Experiment", "plan", "run_experiment", "worker_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One run: what is evolved on which cases from which seed, and where it is kept.
+
+    Attributes:
+      optimizer_config: gin text that a checkpoint's reader needs, for the `config.gin` beside it.
+      num_cpus, timeout_seconds: Of the cases, the larger.
+    """
+
+    folder: Path
+    config: Path
+    seed: int
+    layers: Layers
+    run: Evolve
+    ga: TruncationGA
+    es: AntitheticES
+    optimizer_config: str
+    bindings: str
+    num_cpus: int
+    timeout_seconds: float
+
+    def identity(self) -> dict[str, str]:
+        """Returns what fixes the run's decisions and bits, as far as the configuration does."""
+        strategy: TruncationGA | AntitheticES = self.ga if self.run.strategy == "ga" else self.es
+        # A run may be given more generations later, where its outer rate does not hang on their number.
+        fixed = dataclasses.asdict(self.run) | {"checkpoint_every": None}
+        if self.run.strategy == "ga":
+            fixed["num_generations"] = None
+        return {
+            "seed": str(self.seed),
+            "settings": json.dumps([fixed, dataclasses.asdict(strategy)], sort_keys=True),
+            "bindings": hashlib.sha256(self.bindings.encode()).hexdigest(),
+        }
+
+
+def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Experiment:
+    """Reads a configuration; builds no task and starts nothing.
+
+    Args:
+      scopes: Cases of the file that fitness is the mean over; empty: all.
+    Raises:
+      ConfigError, UsageError: what is wrong with it, in one line.
+    """
+    if scopes:
+        gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
+    found = read_config(config, gin_params)
+    selection_strategy(found.ga)  # an unknown one is said here
+    modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+    layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
+    bound = [bind_case(spec, layers, build=False) for spec in found.cases]
+    optimizers = {case.optimizer_bindings for case in bound}
+    if len(optimizers) > 1:
+        raise UsageError("the cases have different learned optimizers", where=str(config), expected="one theta for all")
+    lines = optimizers.pop().splitlines()
+    if not any(line.startswith("lobench.Case.learned_optimizer") for line in lines):
+        raise UsageError(
+            "no learned optimizer", where=str(config), next_step="bind `Case.learned_optimizer = @MyLOpt()` in it"
+        )
+    return Experiment(
+        folder=folder,
+        config=config.absolute(),
+        seed=seed,
+        layers=layers,
+        run=found.run,
+        ga=found.ga,
+        es=found.es,
+        optimizer_config="\n".join([*(f"import {module}" for module in found.imports), *lines, ""]),
+        bindings="\n".join(case.bindings for case in bound),
+        num_cpus=max(case.case.num_cpus for case in bound),
+        timeout_seconds=max(case.case.timeout_seconds for case in bound),
+    )
+
+
+def worker_config(experiment: Experiment) -> WorkerConfig:
+    """Returns what an executor needs to start this experiment's workers, which read its configuration themselves."""
+    return WorkerConfig(
+        arguments=(str(experiment.config),),
+        layers=experiment.layers,
+        log_folder=experiment.folder / "logs",
+        compilation_cache=experiment.folder / "compiled",
+        serve="lobench_evolve.worker:serve",
+    )
+
+
+def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]) -> Crew:
+    """Makes the workers' executor by its name; nothing is started yet."""
+    factory = load_plugins().find("lobench_executors", executor, kind="executor").load()
+    return Crew(
+        factory(worker_config(experiment)),
+        num_workers=num_workers,
+        num_cpus=experiment.num_cpus,
+        timeout_seconds=experiment.timeout_seconds,
+        say=say,
+    )
+
+
+def run_experiment(
+    experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]
+) -> list[Closed]:
+    """Runs an experiment to its end, or goes on with one that was begun; returns its generations.
+
+    Raises:
+      LobenchError: of another run's folder, a busy one, a failing task, workers that do not start.
+    """
+    journal = Journal(experiment.folder, experiment.identity())
+    try:
+        if len(journal.generations()) < experiment.run.num_generations:
+            crew = make_crew(experiment, executor=executor, num_workers=num_workers, say=say)
+            try:
+                journal.check(crew.start())
+                runner = _GaRunner if experiment.run.strategy == "ga" else _EsRunner
+                runner(experiment, journal, crew, say).run()
+            finally:
+                crew.close()
+        return journal.generations()
+    finally:
+        journal.close()
+
+
+class _Runner:
+    """What both strategies do alike."""
+
+    def __init__(self, experiment: Experiment, journal: Journal, crew: Crew, say: Callable[[str], None]) -> None:
+        self._experiment, self._journal, self._crew, self._say = experiment, journal, crew, say
+        self._run = experiment.run
+
+    def run(self) -> None:
+        self._resume()
+        started = time.perf_counter()
+        for generation in range(len(self._journal.generations()), self._run.num_generations):
+            before = time.perf_counter()
+            ended = self._generation(generation)
+            state = None
+            if generation == 0 or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
+                state = self._write_checkpoints(generation, ended)
+                self._say(
+                    f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
+                    f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
+                )
+            closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - before)
+            self._journal.close_generation(closed, state)
+
+    def _is_last(self, generation: int) -> bool:
+        return generation == self._run.num_generations - 1
+
+    def _resume(self) -> None:
+        raise NotImplementedError
+
+    def _generation(self, generation: int) -> Generation:
+        raise NotImplementedError
+
+    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes | None:
+        """Writes them; returns the state to go on from, where one is needed."""
+        raise NotImplementedError
+
+    def _evaluate(
+        self,
+        generation: int,
+        phase: str,
+        trials: Sequence[Trial],
+        genomes: Mapping[int, Genome],
+        *,
+        first_n: int = 0,
+        course: Course | None = None,
+    ) -> list[float | None]:
+        """Returns a fitness for each trial, those of the journal among them; None for what was not waited for."""
+        width, wanted = self._run.members_per_program, first_n or len(trials)
+        blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
+        found: list[float | None] = [None] * len(trials)
+        num_found = 0
+
+        def take(block: int, fitness: Sequence[float]) -> None:
+            nonlocal num_found
+            for index, value in enumerate(fitness[: wanted - num_found], block * width):
+                found[index] = value
+            num_found += min(len(fitness), wanted - num_found)
+
+        stored = self._journal.blocks(generation, phase)
+        for result in stored:
+            take(result.block, result.fitness)
+        if num_found == wanted:
+            return found
+        missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
+        jobs = [_evaluation(blocks[block], course) for block in missing]
+        for index, payload in self._crew.run(jobs, genomes):
+            self._journal.add(generation, phase, missing[index], payload)
+            take(missing[index], struct.unpack(f"<{len(payload) // 4}f", payload))
+            if num_found == wanted:
+                break
+        return found
+
+    def _one(self, job: Job, genomes: Mapping[int, Genome]) -> bytes:
+        ((_, payload),) = self._crew.run([job], genomes)
+        return payload
+
+    def _checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
+        """Writes what `lobench watch` takes for a complete checkpoint, and takes once."""
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "config.gin", self._experiment.optimizer_config.encode())
+        path = folder / f"generation_{generation:06d}.npz"
+        _replace(path, content)
+        _replace(path.with_name(path.name + ".done"), b"")
+
+
+class _GaRunner(_Runner):
+    def _resume(self) -> None:
+        self._search = Population(self._experiment.ga, self._experiment.seed, selection_strategy(self._experiment.ga))
+        for _ in self._journal.generations():
+            # Decisions are cheap: the run so far is decided again from its results.
+            self._generation(self._search.generation)
+
+    def _generation(self, generation: int) -> Generation:
+        genomes = self._search.genomes
+        fitness = self._evaluate(generation, "population", self._search.trials(), genomes, first_n=self._run.first_n)
+        fresh_trials = self._search.fresh_trials(fitness)
+        fresh = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
+        return self._search.close(fitness, fresh)
+
+    def _write_checkpoints(self, generation: int, ended: Generation) -> None:
+        genomes = self._search.genomes
+        for name, genome in (("checkpoints", ended.elite), ("best", ended.best)):
+            values = {"genome": genome, "outer_step": generation}
+            content = self._one(Job(task="export", values=values, wanted=(genome,)), genomes)
+            self._checkpoint(self._experiment.folder / name, generation, content)
+
+
+class _EsRunner(_Runner):
+    def _resume(self) -> None:
+        self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
+        kept = self._journal.state()
+        if kept is None:
+            state = self._one(Job(task="begin", values={"seed": self._search.init_seed}), {})
+            self._journal.begin_state(state)
+            kept = (0, state)
+        self._step, self._state = kept
+        self._updates: list[Update] = []
+        self._search.skip_to(self._step)
+        num_closed = len(self._journal.generations())
+        if num_closed == 0:
+            self._write_theta(0)
+        while self._search.generation < num_closed:
+            self._generation(self._search.generation)
+
+    @property
+    def _course(self) -> Course:
+        return Course(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
+
+    def _generation(self, generation: int) -> Generation:
+        search = self._search
+        trials, first_n = search.trials(), self._run.first_n
+        fitness = self._evaluate(generation, "population", trials, search.genomes, first_n=first_n, course=self._course)
+        self._updates.append(search.update(fitness))
+        return search.close(fitness)
+
+    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
+        self._write_theta(generation + 1)
+        state = self._one(Job(task="state", values={}, course=self._course), {})
+        self._step, self._state, self._updates = generation + 1, state, []
+        return state
+
+    def _write_theta(self, outer_step: int) -> None:
+        values = {"genome": self._search.theta, "outer_step": outer_step}
+        content = self._one(Job(task="export", values=values, course=self._course), {})
+        self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
+
+
+def _evaluation(trials: Sequence[Trial], course: Course | None) -> Job:
+    ids = tuple(trial.genome.id for trial in trials)
+    values: dict[str, Any] = {"trials": [[trial.genome.id, trial.seed] for trial in trials]}
+    return Job(task="evaluate", values=values, wanted=ids, course=course)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file that is there as a whole or not at all; the same content is left alone, so that it stays unseen."""
+    if path.is_file() and path.read_bytes() == content:
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,214 @@
+"""What a gin file says of an evolution: `Evolve`, `TruncationGA`, `AntitheticES`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gin
+
+from lobench import CaseSpec, ConfigError, UsageError, parse_file, parse_text, specs_in
+
+__all__ = ["AntitheticES", "Configuration", "Evolve", "TruncationGA", "read_config"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolve:
+    """The run.
+
+    Attributes:
+      strategy: "ga" or "es".
+      cases: Those of the file that fitness is the mean over; empty: all.
+      num_generations: How many generations there are, >= 1.
+      checkpoint_every: Generations between checkpoints; the first and the last are always written.
+      members_per_program: Members that are trained side by side in one compiled program: the unit of work, of a message
+        and of a repetition. Part of what fixes the bits.
+      first_n: Close a generation at so many results; 0 waits for all of them. Which came first is stored.
+      fitness: "curve": minus the mean of the clipped training losses, `last_weight` of it on the last `last_fraction`
+        of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
+      loss_clip: Losses above, and those that are not finite, count as this; 0: neither, and NaN ranks last.
+      split: What "final" evaluates on; a task without data has "train" alone.
+      initial_scale: Factors on leaves of the initial theta, by path (`{"nn/~/w2": 0.1}`).
+    """
+
+    strategy: str = "ga"
+    cases: Sequence[str] = ()
+    num_generations: int = 100
+    checkpoint_every: int = 10
+    members_per_program: int = 16
+    first_n: int = 0
+    fitness: str = "curve"
+    loss_clip: float = 5.0
+    last_weight: float = 0.5
+    last_fraction: float = 0.3
+    split: str = "train"
+    initial_scale: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncationGA:
+    """The genetic algorithm; see `lobench_evolve.truncation_ga`.
+
+    Attributes:
+      population_size, num_parents, num_candidates: N, T, and how many are evaluated anew for the elite's place.
+      selection: The strategy that picks a child's parent among the T (`lobench list strategies`); "": by chance.
+      sigma: Standard deviation of a mutation.
+      elite_evals: Fresh evaluations of each candidate; 0: fitness is exact, and its best member is the elite.
+    """
+
+    population_size: int = 200
+    num_parents: int = 20
+    num_candidates: int = 10
+    selection: str = ""
+    sigma: float = 0.1
+    elite_evals: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AntitheticES:
+    """Evolution strategies; see `lobench_evolve.evolution_strategies`.
+
+    Attributes:
+      num_pairs: Antithetic pairs in a generation.
+      sigma: Standard deviation of the perturbations.
+      learning_rate: Of Adam, falling as a cosine over the generations to `final_rate_fraction` of it.
+      clip_norm: Bound on the norm of the estimated gradient.
+      common_random_numbers: Whether all pairs try the same tasks, and not each pair its own.
+    """
+
+    num_pairs: int = 8
+    sigma: float = 0.1
+    learning_rate: float = 0.01
+    final_rate_fraction: float = 0.05
+    clip_norm: float = 1.0
+    common_random_numbers: bool = False
+
+
+_KINDS = (Evolve, TruncationGA, AntitheticES)
+for _kind in _KINDS:
+    gin.external_configurable(_kind, module="lobench")
+
+# By class and field: lowest, highest.
+_BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
+    (Evolve, "num_generations"): (1, math.inf),
+    (Evolve, "checkpoint_every"): (1, math.inf),
+    (Evolve, "members_per_program"): (1, math.inf),
+    (Evolve, "first_n"): (0, math.inf),
+    (Evolve, "loss_clip"): (0, math.inf),
+    (Evolve, "last_weight"): (0, 1),
+    (Evolve, "last_fraction"): (0, 1),
+    (TruncationGA, "population_size"): (2, math.inf),
+    (TruncationGA, "num_parents"): (1, math.inf),
+    (TruncationGA, "num_candidates"): (1, math.inf),
+    (TruncationGA, "elite_evals"): (0, math.inf),
+    (TruncationGA, "sigma"): (0, math.inf),
+    (AntitheticES, "num_pairs"): (1, math.inf),
+    (AntitheticES, "sigma"): (1e-30, math.inf),
+    (AntitheticES, "learning_rate"): (0, math.inf),
+    (AntitheticES, "final_rate_fraction"): (0, 1),
+    (AntitheticES, "clip_norm"): (1e-30, math.inf),
+}
+_CHOICES = {"strategy": ("ga", "es"), "fitness": ("curve", "final")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a file and the gin parameters over it say; the same wherever it is read.
+
+    Attributes:
+      imports: Modules that the file imports.
+    """
+
+    run: Evolve
+    ga: TruncationGA
+    es: AntitheticES
+    cases: tuple[CaseSpec, ...]
+    imports: tuple[str, ...]
+
+
+def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
+    """Reads settings and cases; binds and builds nothing.
+
+    Raises:
+      ConfigError: an unknown parameter, a value of the wrong kind or out of range. UsageError: no such case, or none.
+    """
+    statements = parse_file(config)
+    imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))
+    for text in gin_params:
+        statements += parse_text(text, f"--gin-param {text!r}")
+    run, ga, es = _read(Evolve, statements), _read(TruncationGA, statements), _read(AntitheticES, statements)
+    if ga.num_parents > ga.population_size:
+        raise ConfigError(
+            "TruncationGA.num_parents",
+            got=str(ga.num_parents),
+            expected=f"at most population_size, {ga.population_size}",
+        )
+    size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
+    if run.first_n > size:
+        raise ConfigError("Evolve.first_n", got=str(run.first_n), expected=f"at most the population's size, {size}")
+    known = {spec.scope: spec for spec in specs_in(config)}
+    unknown = [scope for scope in run.cases if scope not in known]
+    if unknown or not known:
+        raise UsageError(
+            f"there is no case {unknown[0]!r}" if unknown else "the file holds no case",
+            where=str(config),
+            expected="one of " + ", ".join(known) if known else "a scope that binds Case.task",
+        )
+    cases = tuple(spec for scope, spec in known.items() if not run.cases or scope in run.cases)
+    return Configuration(run=run, ga=ga, es=es, cases=cases, imports=imports)
+
+
+def _read(kind: type[T], statements: Sequence[Any]) -> T:
+    fields = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for statement in statements:
+        selector = getattr(statement, "selector", "").rsplit(".", 1)[-1]
+        if selector != kind.__name__:
+            continue
+        name = statement.parameter
+        if statement.scope or name not in fields:
+            close = difflib.get_close_matches(name, list(fields), n=1)
+            raise ConfigError(
+                f"{selector}.{name}" if not statement.scope else f"{statement.scope}/{selector}.{name}",
+                where=statement.where,
+                expected="one of " + ", ".join(fields) + ", without a scope",
+                next_step=f"did you mean {close[0]!r}?" if close else "",
+            )
+        values[name] = _checked(kind, name, statement.value, statement.where)
+    return kind(**values)
+
+
+def _checked(kind: type[Any], name: str, value: Any, where: str) -> Any:
+    what = f"{kind.__name__}.{name}"
+    default = getattr(kind(), name)
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise ConfigError(what, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
+        return value
+    if name == "cases":
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(x, str) for x in value):
+            raise ConfigError(what, where=where, got=repr(value), expected="a list of the file's scopes")
+        return tuple(value)
+    if isinstance(default, Mapping):
+        if not isinstance(value, Mapping):
+            raise ConfigError(what, where=where, got=repr(value), expected="a dictionary of factors by leaf")
+        return {str(path): float(factor) for path, factor in value.items()}
+    if isinstance(default, bool | str):
+        if type(value) is not type(default):
+            raise ConfigError(what, where=where, got=repr(value), expected=f"a {type(default).__name__}")
+        return value
+    lowest, highest = _BOUNDS[kind, name]
+    whole = isinstance(default, int)
+    is_number = isinstance(value, int) or (isinstance(value, float) and not whole)
+    if isinstance(value, bool) or not is_number or not lowest <= value <= highest or math.isinf(value):
+        bounds = f">= {lowest:g}" + (f" and <= {highest:g}" if highest < math.inf else "")
+        kind_of = "an integer" if whole else "a number"
+        raise ConfigError(what, where=where, got=repr(value), expected=f"{kind_of} {bounds}")
+    return value

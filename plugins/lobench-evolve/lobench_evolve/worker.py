@@ -1,0 +1,205 @@
+"""A worker of an evolution: decodes genomes, trains members, keeps thetas and compiled programs warm.
+
+It takes jobs and answers each with one message, float32 per member for an evaluation: the answers of a block of members
+travel together, and are as large as the block, whatever the size of theta.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import os
+import queue
+import threading
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench import (
+    ConfigError,
+    Layers,
+    LobenchError,
+    as_learned_optimizer,
+    bind_case,
+    claim_backend,
+    decode,
+    device_description,
+    encode,
+)
+from lobench_evolve.genome import Genome
+from lobench_evolve.members import MemberProgram, cosine_adam
+from lobench_evolve.settings import Configuration, read_config
+from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
+
+__all__ = ["Evaluator", "serve"]
+
+# What else changes the bits of random numbers and of arithmetic.
+_FLAGS = ("jax_threefry_partitionable", "jax_enable_x64", "jax_default_matmul_precision")
+
+
+class Evaluator:
+    """What a worker does, without its pipe.
+
+    Args:
+      config: Settings and cases; fitness is the mean over these, and their learned optimizer is one and the same.
+      layers: gin text around them.
+    Raises:
+      ConfigError: a case cannot be built, or cannot be trained in one program with others.
+    """
+
+    def __init__(self, config: Configuration, layers: Layers) -> None:
+        cases, run, es = config.cases, config.run, config.es
+        bound = [bind_case(spec, layers) for spec in cases]
+        threads = {case.case.num_cpus for case in bound}
+        if len(threads) > 1:
+            raise ConfigError("Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(threads)))
+        if not claim_backend(threads.pop()):
+            raise LobenchError("this process's jax backend was made for another number of threads")
+        self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale)
+        self.decoder = Decoder(self.weights)
+        self._programs = [
+            MemberProgram(case.case, f"{spec.path}: case {spec.scope!r}", run, self.weights)
+            for spec, case in zip(cases, bound, strict=True)
+        ]
+        self._width = run.members_per_program
+        self._outer = cosine_adam(es.learning_rate, run.num_generations, es.final_rate_fraction, es.clip_norm)
+        self._outer_step = jax.jit(self._apply)
+        self._theta_id = -1
+        self._state: Any = None
+
+    def provenance(self) -> dict[str, str]:
+        """Returns what must be the same for a run to go on with the same bits."""
+        return {
+            "jax": jax.__version__,
+            "device": device_description(),
+            "random": RANDOM_IMPLEMENTATION,
+            **{flag: str(jax.config.values[flag]) for flag in _FLAGS},
+            "num_weights": str(self.weights.num_weights),
+        }
+
+    def evaluate(self, trials: list[tuple[int, int]]) -> np.ndarray:
+        """Returns float32[len(trials)] for (genome id, seed); a short block is filled up, since width fixes bits."""
+        filled = trials + trials[-1:] * (self._width - len(trials))
+        thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in filled])
+        seeds = [seed for _, seed in filled]
+        total = np.zeros(self._width, np.float32)
+        for program in self._programs:
+            total += program.run(thetas, seeds)
+        return (total / np.float32(len(self._programs)))[: len(trials)]
+
+    def begin(self, seed: int) -> bytes:
+        """Returns the state of evolution strategies before their first step."""
+        theta = self.weights.init(key_of(seed))
+        return _dump((theta, self._outer.init(theta)))
+
+    def follow(self, theta_id: int, state: bytes | None, updates: list[tuple[list[int], list[float]]]) -> None:
+        """Moves theta by updates, from a state or from where it was; noise is made again from its seeds."""
+        if state is not None:
+            zeros = jnp.zeros(self.weights.num_weights)
+            self._state = _load(state, (zeros, self._outer.init(zeros)))
+        for seeds, weights in updates:
+            theta, outer_state = self._state
+            gradient = jnp.zeros_like(theta)
+            for seed, weight in zip(seeds, weights, strict=True):
+                gradient = self.weights.add_noise(gradient, key_of(seed), np.float32(weight))
+            self._state = self._outer_step(gradient, len(seeds), theta, outer_state)
+        self.decoder.forget([self._theta_id])
+        self._theta_id = theta_id
+        self.decoder.put(theta_id, self._state[0])
+
+    def state(self) -> bytes:
+        """Returns theta and the outer optimizer's state."""
+        return _dump(self._state)
+
+    def _apply(self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any) -> tuple[Any, Any]:
+        updates, outer_state = self._outer.update(gradient / jnp.maximum(count, 1), outer_state)
+        return theta + updates, outer_state
+
+    def export(self, genome_id: int, outer_step: int) -> bytes:
+        """Returns an npz that lobench reads as a checkpoint."""
+        leaves = self.weights.leaves(self.decoder.theta(genome_id))
+        buffer = io.BytesIO()
+        named: dict[str, Any] = {f"theta/{path}": leaf for path, leaf in leaves.items()}
+        np.savez(buffer, outer_step=np.int64(outer_step), **named)
+        return buffer.getvalue()
+
+
+def _dump(tree: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))})  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _load(data: bytes, template: Any) -> Any:
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        leaves = [jnp.asarray(file[f"leaf{index}"]) for index in range(len(file.files))]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+    """Runs one worker on a connection until it is told to exit; `arguments[0]` is the configuration."""
+    try:
+        evaluator = Evaluator(read_config(Path(arguments[0]), layers.gin_params), layers)
+    except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
+        connection.send_bytes(_failed(error))
+        return
+    jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_read, args=(connection, jobs, exit_at_eof), daemon=True).start()
+    connection.send_bytes(encode("ready", provenance=evaluator.provenance(), pid=os.getpid()))
+    while (request := jobs.get()) is not None:
+        try:
+            payload = _answer(evaluator, request)
+        except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
+            message = _failed(error)
+        else:
+            message = encode("result", payload, job=request["job"])
+        with contextlib.suppress(OSError):
+            connection.send_bytes(message)
+
+
+def _failed(error: Exception) -> bytes:
+    """Says what happened in a line; the worker's log has all of it."""
+    if isinstance(error, LobenchError):
+        return encode("failed", messages=[str(error)])
+    traceback.print_exception(error)
+    return encode("failed", messages=[traceback.format_exception_only(error)[-1].strip().splitlines()[0]])
+
+
+def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:
+    """Takes requests while a job runs, so that the end of the chief ends a worker in the middle of one."""
+    try:
+        while True:
+            values, _ = decode(connection.recv_bytes())
+            jobs.put(values if values["kind"] == "job" else None)
+            if values["kind"] == "exit":
+                return
+    except (EOFError, OSError):
+        if exit_at_eof:
+            os._exit(1)
+        jobs.put(None)
+
+
+def _answer(evaluator: Evaluator, request: Mapping[str, Any]) -> bytes:
+    evaluator.decoder.forget(request["forget"])
+    evaluator.decoder.learn(Genome(*record) for record in request["genomes"])
+    if (course := request["course"]) is not None:
+        state = base64.b64decode(course["state"]) if course["state"] is not None else None
+        evaluator.follow(course["theta"], state, course["updates"])
+    match request["task"]:
+        case "evaluate":
+            fitness = evaluator.evaluate([(genome, seed) for genome, seed in request["trials"]])
+            return fitness.astype("<f4").tobytes()
+        case "begin":
+            return evaluator.begin(request["seed"])
+        case "state":
+            return evaluator.state()
+        case "export":
+            return evaluator.export(request["genome"], request["outer_step"])
+    raise LobenchError(f"unknown task {request['task']!r}")

@@ -1,0 +1,193 @@
+"""`lobench evolve` with real processes, real kills and real checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lobench_evolve.journal import read_generations
+from tiny import make_suite, results, watch
+
+CONFIG = """
+import tiny_tasks
+Case.learned_optimizer = @LearnableAdam()
+LearnableAdam.initial_lr = 0.01
+Case.num_inner_steps = 10
+Case.num_seeds = 2
+a/Case.task = @Bowl()
+
+Evolve.num_generations = 3
+Evolve.checkpoint_every = 2
+Evolve.members_per_program = 4
+TruncationGA.population_size = 8
+TruncationGA.num_parents = 3
+TruncationGA.num_candidates = 2
+TruncationGA.elite_evals = 2
+TruncationGA.sigma = 0.5
+AntitheticES.num_pairs = 4
+AntitheticES.learning_rate = 0.3
+"""
+STRATEGIES = ("ga", "es")
+
+
+def make_config(folder: Path, extra: str = "") -> Path:
+    config = make_suite(folder) / "evolve.gin"
+    config.write_text(CONFIG + extra)
+    return config
+
+
+def command(config: Path, store: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "lobench.cli", "evolve", str(config), "--store", str(store), *options]
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def evolve(config: Path, store: Path, *options: str) -> str:
+    done = run(command(config, store, *options))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def content(store: Path) -> dict[str, Any]:
+    """What must be equal between two runs: all but seconds and the order in which results came."""
+    with sqlite3.connect(store / "evolve.sqlite") as connection:
+        found = connection.execute("SELECT generation, phase, block, fitness FROM results ORDER BY 1, 2, 3").fetchall()
+        ended = connection.execute("SELECT generation, record FROM generations ORDER BY 1").fetchall()
+    files = {
+        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(store.glob("*/generation_*"))
+    }
+    return {"results": found, "generations": ended, "files": files}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_config(tmp_path_factory.mktemp("evolve"))
+
+
+@pytest.fixture(scope="module", params=STRATEGIES)
+def reference(request: pytest.FixtureRequest, config: Path) -> tuple[Path, tuple[str, ...]]:
+    """The store of a run in one process, and the options that it took."""
+    options = ("--gin-param", f"Evolve.strategy = '{request.param}'", "--seed", "3")
+    store = config.parent / request.param
+    evolve(config, store, *options, "--executor", "inline", "--workers", "1")
+    return store, options
+
+
+def test_generations_and_checkpoints_are_there(reference: tuple[Path, tuple[str, ...]]) -> None:
+    store, _ = reference
+    closed = read_generations(store)
+    assert [entry.generation for entry in closed] == [0, 1, 2]
+    assert all(entry.ended.num_results == 8 and entry.ended.num_not_finite == 0 for entry in closed)
+    names = [path.name for path in sorted((store / "checkpoints").glob("*.npz"))]
+    steps = (0, 1, 2) if store.name == "ga" else (0, 1, 2, 3)
+    assert names == [f"generation_{step:06d}.npz" for step in steps]
+
+
+def test_two_workers_give_the_same_bits(reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path) -> None:
+    store, options = reference
+    evolve(config, tmp_path / "two", *options, "--workers", "2")
+    assert content(tmp_path / "two") == content(store)
+
+
+KILLED = """
+import os, signal, sys
+from lobench_evolve import journal
+left = int(sys.argv.pop(1))
+class Database:
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+    def execute(self, sql, *arguments):
+        global left
+        left -= sql == "COMMIT"
+        if sql == "COMMIT" and left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.wrapped.execute(sql, *arguments)
+connect = journal.sqlite3.connect
+journal.sqlite3.connect = lambda *a, **k: Database(connect(*a, **k))
+from lobench.cli import main
+sys.argv[0] = "lobench"
+main()
+"""
+
+
+def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
+    reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path
+) -> None:
+    store, options = reference
+    arguments = command(config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")[3:]
+    for write in (3, 4, 5, 6):  # the first two compare the run with what was begun
+        done = run([sys.executable, "-c", KILLED, str(write), *arguments])
+        assert done.returncode == -9, done.stdout + done.stderr
+    evolve(config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")
+    assert content(tmp_path / "killed") == content(store)
+
+
+def test_a_lost_workers_members_are_evaluated_by_another(config: Path, tmp_path: Path) -> None:
+    evolve(config, tmp_path / "calm", "--executor", "inline", "--workers", "1")
+    extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 2\n"
+    said = evolve(make_config(tmp_path, extra), tmp_path / "lost", "--workers", "2")
+    assert said.count("its job goes to another") == 2
+    assert content(tmp_path / "lost") == content(tmp_path / "calm")
+
+
+def test_a_job_that_every_worker_dies_of_ends_the_run(tmp_path: Path) -> None:
+    extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 100\n"
+    done = run(command(make_config(tmp_path, extra), tmp_path / "store", "--workers", "1"))
+    assert done.returncode == 2
+    assert "a job was lost with 3 workers; got killed by signal 9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_first_results_close_a_generation_and_replay(config: Path, tmp_path: Path) -> None:
+    options = ("--gin-param", "Evolve.first_n = 5", "--gin-param", "Evolve.members_per_program = 2")
+    first, second = tmp_path / "first", tmp_path / "second"
+    evolve(config, first, *options, "--workers", "2")
+    assert [entry.ended.num_results for entry in read_generations(first)] == [5, 5, 5]
+    shutil.copytree(first, second, ignore=shutil.ignore_patterns("generation_*"))
+    with sqlite3.connect(second / "evolve.sqlite") as connection:
+        connection.execute("DELETE FROM generations")
+    evolve(config, second, *options, "--executor", "inline", "--workers", "1")
+    assert content(second) == content(first)
+
+
+def test_a_watch_evaluates_what_was_evolved(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
+    store, _ = reference
+    suite = config.parent / "test_tiny.py"
+    done = watch(store / "checkpoints", suite, "--once", "--checkpoints", "all", "--workers", "1", "--name", "tiny")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = results(store / "checkpoints" / "lobench" / "tiny")
+    steps = {record["checkpoint"]["outer_step"] for record in found}
+    assert steps == ({0, 1, 2} if store.name == "ga" else {0, 1, 2, 3})
+    final = {record["checkpoint"]["outer_step"]: record["metrics"]["train/loss"]["final"] for record in found}
+    assert final[max(steps)] < final[0]
+
+
+def test_experiments_are_runs_of_their_own(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "b/Case.task = @Bowl()\nb/Bowl.dim = 2\n")
+    options = ("--executor", "inline", "--workers", "1", "--gin-param", "Evolve.num_generations = 1", "--seeds", "2")
+    said = evolve(config, tmp_path / "many", *options, "--cases", "a", "--cases", "b", "--shard", "1/2")
+    runs = sorted(str(path.parent.relative_to(tmp_path / "many")) for path in tmp_path.rglob("evolve.sqlite"))
+    assert runs == ["a/seed_1", "b/seed_1"]
+    assert said.count("ended with exit code 0") == 2
+    single = tmp_path / "single"
+    evolve(config, single, *options[:-2], "--case", "b", "--seed", "1")
+    assert content(single) == content(tmp_path / "many" / "b" / "seed_1")
+
+
+def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
+    store, options = reference
+    done = run(command(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02"))
+    assert done.returncode == 2
+    assert "the run was begun with another bindings" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

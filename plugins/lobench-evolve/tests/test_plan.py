@@ -1,0 +1,95 @@
+"""What is wrong with a configuration is said in one line before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lobench_evolve.experiments import share
+from lobench_evolve.run import plan
+
+from lobench import LobenchError, UsageError
+
+GIN = """
+import lobench.inner.tasks.quadratic
+Case.learned_optimizer = @LearnableAdam()
+Case.num_inner_steps = 5
+bowl/Case.task = @Quadratic()
+hard/Case.task = @Quadratic()
+hard/Quadratic.condition = 100.0
+"""
+
+
+def config(folder: Path, extra: str = "", gin: str = GIN) -> Path:
+    path = folder / "run.gin"
+    path.write_text(gin + extra)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("Evolve.num_generation = 5", r"run.gin:\d+: Evolve.num_generation; .*did you mean 'num_generations'"),
+        ("Evolve.strategy = 'cma'", r"Evolve.strategy; got 'cma'.*one of ga, es"),
+        ("Evolve.num_generations = 0", r"Evolve.num_generations; got 0.*an integer >= 1"),
+        ("Evolve.last_weight = 1.5", r"Evolve.last_weight; got 1.5.*>= 0 and <= 1"),
+        ("Evolve.first_n = 201", r"Evolve.first_n.*got 201.*at most the population's size, 200"),
+        ("Evolve.cases = 'bowl'", r"Evolve.cases; got 'bowl'.*a list"),
+        ("Evolve.initial_scale = 3", r"Evolve.initial_scale; got 3.*a dictionary"),
+        ("bowl/Evolve.num_generations = 5", r"bowl/Evolve.num_generations.*without a scope"),
+        ("TruncationGA.num_parents = 300", r"TruncationGA.num_parents.*got 300.*population_size, 200"),
+        ("TruncationGA.sigma = True", r"TruncationGA.sigma; got True.*a number"),
+        (
+            "TruncationGA.selection = 'trunkation'",
+            r"unknown selection strategy 'trunkation'.*did you mean 'truncation'",
+        ),
+        ("TruncationGA.selection = 'random_search'", r"TruncationGA.selection.*selects among others"),
+        ("AntitheticES.sigma = 0.0", r"AntitheticES.sigma; got 0.0"),
+        ("hard/Case.learned_optimizer = @LearnableSGD()", r"the cases have different learned optimizers"),
+    ],
+)
+def test_a_wrong_setting(tmp_path: Path, extra: str, message: str) -> None:
+    with pytest.raises(LobenchError, match=message) as caught:
+        plan(config(tmp_path, extra), folder=tmp_path, scopes=[], seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_case_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no case 'bowls'.*one of bowl, hard"):
+        plan(config(tmp_path), folder=tmp_path, scopes=["bowls"], seed=0)
+
+
+def test_a_file_without_learned_optimizer(tmp_path: Path) -> None:
+    gin = "import lobench.inner.tasks.quadratic\nbowl/Case.task = @Quadratic()\n"
+    with pytest.raises(UsageError, match=r"no learned optimizer"):
+        plan(config(tmp_path, gin=gin), folder=tmp_path, scopes=[], seed=0)
+
+
+def test_a_gin_param_wins_over_the_file(tmp_path: Path) -> None:
+    path = config(tmp_path, "Evolve.num_generations = 5")
+    planned = plan(path, folder=tmp_path, scopes=["hard"], seed=0, gin_params=["Evolve.num_generations = 7"])
+    assert planned.run.num_generations == 7
+    assert planned.run.cases == ("hard",)
+
+
+def test_more_generations_later_are_the_same_run_of_a_genetic_algorithm_only(tmp_path: Path) -> None:
+    path = config(tmp_path)
+    for strategy, is_same in (("ga", True), ("es", False)):
+        params = [f"Evolve.strategy = '{strategy}'"]
+        short, longer = (
+            plan(path, folder=tmp_path, scopes=[], seed=0, gin_params=[*params, f"Evolve.num_generations = {number}"])
+            for number in (5, 10)
+        )
+        assert (short.identity() == longer.identity()) is is_same
+
+
+def test_shares_are_disjoint_and_make_the_whole() -> None:
+    shares = [share(f"{index}/3", 10) for index in range(3)]
+    assert sorted(index for each in shares for index in each) == list(range(10))
+    assert list(share("", 4)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["3/3", "a/b", "1", "-1/3", "0/0"])
+def test_a_share_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="0 <= I < N"):
+        share(text, 10)

@@ -1,0 +1,73 @@
+"""`lobench pbt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["pbt"]
+
+_STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
+_STUDY = click.option("--study", default="", help="Which study, where the store has several.")
+
+
+@click.group()
+def pbt() -> None:
+    """Population based training: a controller, and what it knows."""
+
+
+@pbt.command(
+    epilog="""\b
+Examples:
+  lobench pbt serve study.gin --store runs/pbt
+  lobench pbt serve study.gin --store runs/pbt --listen 0.0.0.0:6006 --token-file token"""
+)
+@click.argument("study", metavar="STUDY.gin", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@_STORE
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0: any, see STORE/address.")
+@click.option("--token-file", type=click.Path(path_type=Path, exists=True), help="File with the token that all share.")
+@click.option("--tls-cert", type=click.Path(path_type=Path, exists=True), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path, exists=True), help="Its private key, PEM.")
+def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Path, tls_key: Path) -> None:
+    """Serve a study until Ctrl-C; the same command goes on with it."""
+    from lobench_pbt.server import security_from, serve
+    from lobench_pbt.study_file import read_study
+
+    security = security_from(token_file, tls_cert, tls_key)
+    security.check(listen)
+    serve(read_study(study), store, listen=listen, security=security, say=click.echo)
+
+
+@pbt.command()
+@_STORE
+@_STUDY
+@click.option("--tree/--no-tree", default=True, show_default=True, help="The lineage tree below the table.")
+def status(store: Path, study: str, tree: bool) -> None:
+    """Show a study: a table of its trials, and who descends from whom."""
+    from lobench_pbt.show import show_status
+
+    show_status(store, study, tree=tree)
+
+
+@pbt.command()
+@click.argument("trial", type=int)
+@_STORE
+@_STUDY
+@click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
+@click.option("--to-step", type=int, help="Outer step to stop before.")
+def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None) -> None:
+    """Print how a trial came to be, as JSON: a schedule that can be trained again, on the same data or other."""
+    from lobench_pbt.show import show_replay
+
+    show_replay(store, study, trial, from_step=from_step, to_step=to_step)
+
+
+@pbt.command()
+@_STORE
+@_STUDY
+def export(store: Path, study: str) -> None:
+    """Print a study with all its trials and measurements as JSON."""
+    from lobench_pbt.show import show_export
+
+    show_export(store, study)

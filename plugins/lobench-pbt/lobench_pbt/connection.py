@@ -1,0 +1,112 @@
+"""A channel to the controller that outlives its restarts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from lobench import LobenchError, UsageError
+from lobench_pbt.proto import pbt_pb2_grpc
+from lobench_pbt.trial import Refusal, Refused
+
+__all__ = ["Address", "Connection", "ControllerAway"]
+
+_REFUSALS = {
+    grpc.StatusCode.NOT_FOUND: Refusal.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION: Refusal.STALE,
+    grpc.StatusCode.ALREADY_EXISTS: Refusal.CONFLICT,
+    grpc.StatusCode.INVALID_ARGUMENT: Refusal.INVALID,
+}
+# A controller that is killed breaks calls in several ways; each request may be sent again.
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_CALL_SECONDS = 60.0
+_LONGEST_WAIT = 2.0
+
+
+class ControllerAway(LobenchError):
+    """The controller does not answer; it may be back soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a controller is, and how to be let in: `HOST:PORT[,study=S][,token_file=F][,ca=F]`."""
+
+    target: str
+    study: str = ""
+    token: str = ""
+    ca: bytes = b""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads an address.
+
+        Raises:
+          UsageError: not of that form, or a file that cannot be read.
+        """
+        target, *options = text.split(",")
+        given = dict(option.partition("=")[::2] for option in options)
+        unknown = set(given) - {"study", "token_file", "ca"}
+        if ":" not in target or unknown:
+            expected = "HOST:PORT[,study=NAME][,token_file=FILE][,ca=FILE]"
+            raise UsageError("the address of a controller", got=repr(text), expected=expected)
+        try:
+            token = Path(given["token_file"]).read_text().strip() if "token_file" in given else ""
+            ca = Path(given["ca"]).read_bytes() if "ca" in given else b""
+        except OSError as error:
+            raise UsageError("cannot read it", where=str(error.filename), got=error.strerror or "") from error
+        return cls(target=target, study=given.get("study", ""), token=token, ca=ca)
+
+
+class Connection:
+    """Calls that wait for a controller which is away, at most `patience` seconds each."""
+
+    def __init__(self, address: Address, *, patience: float) -> None:
+        self.address, self._patience = address, patience
+        # Reconnect soon: a controller that restarts is back within seconds.
+        options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.initial_reconnect_backoff_ms", 100)]
+        if address.ca:
+            credentials = grpc.ssl_channel_credentials(root_certificates=address.ca)
+            self._channel = grpc.secure_channel(address.target, credentials, options=options)
+        else:
+            self._channel = grpc.insecure_channel(address.target, options=options)
+        self.stub = pbt_pb2_grpc.PbtStub(self._channel)
+        self.metadata = [("authorization", f"Bearer {address.token}")] if address.token else []
+
+    def call(self, method: Callable[..., Any], request: Any) -> Any:
+        """Calls until there is an answer.
+
+        Raises:
+          Refused: the controller said no. LobenchError: it did not answer in time, or does not let us in.
+        """
+        deadline, wait = time.monotonic() + self._patience, 0.05
+        while True:
+            try:
+                return self.once(method, request)
+            except ControllerAway:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def once(self, method: Callable[..., Any], request: Any) -> Any:
+        """Calls once.
+
+        Raises:
+          ControllerAway: no answer. Refused, LobenchError: as `call`.
+        """
+        try:
+            return method(request, timeout=_CALL_SECONDS, metadata=self.metadata)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details() or ""
+            if code in _REFUSALS:
+                raise Refused(_REFUSALS[code], details) from error
+            kind = ControllerAway if code in _GONE else LobenchError
+            raise kind(f"the controller: {code.name.lower()}", where=self.address.target, got=details) from error
+
+    def close(self) -> None:
+        self._channel.close()

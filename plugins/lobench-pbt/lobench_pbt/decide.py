@@ -1,0 +1,184 @@
+"""Every decision of the controller as a pure function of the trial table, without I/O, clock or chance.
+
+Nothing here is remembered between two calls: the controller may be killed between any two requests. What a trial's
+child will be hangs on the study's seed and the initiator's id, not on which worker asks, nor on the order of rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lobench import Member, Pool, Selection, fold
+from lobench.hookspecs import SelectionStrategy
+from lobench_pbt.space import Space
+from lobench_pbt.study import Opponents, Study
+from lobench_pbt.trial import State, Trial, Value
+
+__all__ = ["Answer", "Suggestion", "Table", "reproduce", "suggest"]
+
+_SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
+
+
+class Table(Protocol):
+    """What a decision reads of the trial table; each read costs no more for a longer history."""
+
+    def owned(self, worker: str) -> Trial | None:
+        """Returns the ACTIVE trial of a worker."""
+
+    def oldest_requested(self) -> Trial | None: ...
+
+    def next_id(self) -> int: ...
+
+    def num_trials(self, generation: int, *, terminal: bool = False) -> int: ...
+
+    def childless(self, below: int) -> Iterable[Trial]:
+        """Yields terminal trials of generation < below that have no child, by (generation, completed_seq)."""
+
+    def of_generations(self, generations: Sequence[int]) -> Sequence[Trial]: ...
+
+    def has_unfinished(self, below: int) -> bool:
+        """Says whether a trial is ACTIVE or STOPPING, or of generation < below and not terminal."""
+
+
+class Answer(enum.StrEnum):
+    TRIAL = "trial"
+    WAIT = "wait"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """What a worker is told; `trial` is the row as it is to be written."""
+
+    answer: Answer
+    trial: Trial | None = None
+
+
+def suggest(
+    study: Study, strategy: SelectionStrategy, table: Table, *, worker: str, stopped: bool, now: float
+) -> Suggestion:
+    """Says what a worker does next. Leases that ran out have been dealt with before."""
+    if stopped:
+        return Suggestion(answer=Answer.DONE)
+    found = table.owned(worker) or table.oldest_requested() or _first(study, table)
+    if found is None:
+        children = (reproduce(study, strategy, table, initiator) for initiator in table.childless(study.generations))
+        found = next((child for child in children if child is not None), None)
+    if found is not None:
+        lease = now + study.lease_seconds
+        trial = dataclasses.replace(found, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
+        return Suggestion(answer=Answer.TRIAL, trial=trial)
+    return Suggestion(answer=Answer.WAIT if table.has_unfinished(study.generations) else Answer.DONE)
+
+
+def _first(study: Study, table: Table) -> Trial | None:
+    """Returns the next trial of generation 0, while there are fewer than N."""
+    slot = table.num_trials(0)
+    if slot >= study.population:
+        return None
+    return _fresh(study, table.next_id(), generation=0, slot=slot, seed=fold(study.seed, "first", slot))
+
+
+def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None) -> Trial:
+    """Returns a trial from scratch, its parameters drawn from the prior, or given by the schedule."""
+    trial = Trial(
+        id=id,
+        generation=generation,
+        slot=slot,
+        initiator_id=initiator,
+        params=Space(study.parameters).sample(seed),
+        n_steps=study.n_steps,
+        seed=seed & _SEED_MASK,
+    )
+    return _scheduled(study, trial)
+
+
+def _scheduled(study: Study, trial: Trial) -> Trial:
+    if not study.schedule:
+        return trial
+    segment = study.schedule[trial.generation]
+    return dataclasses.replace(trial, params=dict(segment.params), n_steps=segment.n_steps, seed=segment.seed)
+
+
+def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Trial) -> Trial | None:
+    """Returns the one child that a terminal trial initiates; None while it has to wait for others."""
+    generation = initiator.generation
+    if study.budget and table.num_trials(generation, terminal=True) < study.population:
+        return None
+    pool = _pool(study, strategy.pool, table, initiator)
+    opponents = [trial for trial in pool if trial.state is State.SUCCEEDED]
+    if not opponents and any(not trial.is_terminal for trial in pool):
+        return None
+    if strategy.pool is Pool.NEWEST:
+        opponents = _newest(opponents)
+    by_id = {trial.id: trial for trial in (initiator, *opponents)}
+    population = [Member(id=trial.id, fitness=trial.fitness) for trial in by_id.values()]
+    chosen = strategy.select(population, initiator.id, fold(study.seed, "select", initiator.id))
+    seed = fold(study.seed, "child", initiator.id)
+    if chosen.parent is None:
+        return _fresh(
+            study,
+            table.next_id(),
+            generation=generation + 1,
+            slot=initiator.slot,
+            seed=seed,
+            initiator=initiator.id,
+        )
+    return _child(study, table.next_id(), initiator, chosen, by_id, seed)
+
+
+def _pool(study: Study, pool: Pool, table: Table, initiator: Trial) -> list[Trial]:
+    """Returns whom the initiator may meet, of its generation and the one before, whatever their state."""
+    if pool is Pool.NONE:
+        return []
+    generations = [initiator.generation]
+    if study.opponents is Opponents.LAST_TWO and initiator.generation > 0:
+        generations.append(initiator.generation - 1)
+    others = [trial for trial in table.of_generations(generations) if trial.id != initiator.id]
+    if pool is Pool.OWN:
+        return [trial for trial in others if trial.slot == initiator.slot]
+    if pool is Pool.NEWEST:
+        return [trial for trial in others if trial.slot != initiator.slot]
+    return others
+
+
+def _newest(trials: Iterable[Trial]) -> list[Trial]:
+    newest: dict[int, Trial] = {}
+    for trial in trials:
+        if trial.slot not in newest or newest[trial.slot].generation < trial.generation:
+            newest[trial.slot] = trial
+    return list(newest.values())
+
+
+def _child(study: Study, id: int, initiator: Trial, chosen: Selection, by_id: Mapping[int, Trial], seed: int) -> Trial:
+    assert chosen.parent is not None
+    parent = by_id[chosen.parent]
+    other = by_id[chosen.other] if chosen.other is not None else None
+    params: dict[str, Value] = dict(parent.params)
+    parent_ids: tuple[int, ...] = (parent.id,)
+    if chosen.explore:
+        space = Space(study.parameters)
+        if other is not None and other.state is State.SUCCEEDED:
+            params, taken = space.cross(params, other.params, seed, study.p_crossover)
+            parent_ids += (other.id,) if taken else ()
+        params = space.mutate(params, seed, study.p_resample)
+    opponent = next((id for id in (chosen.parent, chosen.other) if id not in (None, initiator.id)), None)
+    trial = Trial(
+        id=id,
+        generation=initiator.generation + 1,
+        slot=initiator.slot,
+        initiator_id=initiator.id,
+        opponent_id=opponent,
+        parent_ids=parent_ids,
+        params=params,
+        start_step=parent.end_step,
+        n_steps=study.n_steps,
+        warm_checkpoint=parent.checkpoint,
+        warm_state=parent.train_state,
+        seed=seed & _SEED_MASK,
+    )
+    return _scheduled(study, trial)

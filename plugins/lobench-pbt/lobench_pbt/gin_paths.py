@@ -1,0 +1,67 @@
+"""Parameters as gin bindings: bound, read back, and checked before a study begins. gin is imported where it is used."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+
+from lobench import ConfigError
+from lobench_pbt.trial import Value
+
+__all__ = ["bind", "check_paths", "read_back"]
+
+
+def bind(params: Mapping[str, Value]) -> None:
+    """Binds values to their paths, over whatever is bound.
+
+    Raises:
+      ConfigError: a path that names no parameter of a configurable.
+    """
+    import gin
+
+    with gin.unlock_config():
+        for path, value in params.items():
+            try:
+                gin.bind_parameter(path, value)
+            except ValueError as error:
+                raise ConfigError(
+                    "an unknown gin path",
+                    where=repr(path),
+                    got=str(error).splitlines()[0],
+                    next_step="import the module that registers it",
+                ) from error
+
+
+def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns what gin holds for the paths now; a path without a binding is left out."""
+    import gin
+
+    found: dict[str, Value] = {}
+    for path in params:
+        try:
+            found[path] = gin.query_parameter(path)
+        except ValueError:
+            continue
+    return found
+
+
+def check_paths(paths: Sequence[str], where: str) -> None:
+    """Refuses paths that name nothing; lobench's own modules count, and are imported if something is missing.
+
+    Raises:
+      ConfigError: as `bind`.
+    """
+    from lobench.plugins import load_plugins
+
+    try:
+        bind(dict.fromkeys(paths, 0))
+    except ConfigError:
+        for name in load_plugins().declarations("lobench_gin_modules"):
+            importlib.import_module(name)
+        try:
+            bind(dict.fromkeys(paths, 0))
+        except ConfigError as error:
+            raise ConfigError(
+                f"parameter {error.where}: {error.what}", where=where, next_step=error.next_step
+            ) from error

@@ -1,0 +1,290 @@
+"""The controller over gRPC: loopback by default; beyond it a token or TLS is required."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hmac
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from lobench import ConfigError, LobenchError, StoreError
+from lobench_pbt.codec import artifact_from, trial_to
+from lobench_pbt.decide import Answer
+from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
+from lobench_pbt.service import Service, Verdict
+from lobench_pbt.study import Study, study_from_json
+from lobench_pbt.table import StudyRow
+from lobench_pbt.transitions import Completion, Score
+from lobench_pbt.trial import Refusal, Refused
+
+__all__ = ["Security", "security_from", "serve", "start_server"]
+
+_THREADS = 16
+_PAGE = 500
+_TICK_SECONDS = 1.0
+_CODES = {
+    Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
+    Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
+    Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+}
+_ANSWERS = {
+    Answer.DONE: pbt_pb2.SuggestReply.DONE,
+    Answer.WAIT: pbt_pb2.SuggestReply.WAIT,
+    Answer.TRIAL: pbt_pb2.SuggestReply.TRIAL,
+}
+_VERDICTS = {
+    Verdict.IGNORED: pbt_pb2.ReportFitnessReply.IGNORED,
+    Verdict.HELD: pbt_pb2.ReportFitnessReply.HELD,
+    Verdict.ACCEPTED: pbt_pb2.ReportFitnessReply.ACCEPTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """Who may ask: a shared token, TLS, both or neither."""
+
+    token: str = ""
+    tls_cert: bytes = b""
+    tls_key: bytes = b""
+
+    def check(self, listen: str) -> None:
+        """Refuses an address beyond loopback without a token or TLS.
+
+        Raises:
+          ConfigError: that, or an address that is none.
+        """
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006")
+        if not (_is_loopback(host.strip("[]")) or self.token or self.tls_cert):
+            raise ConfigError(
+                "an address beyond loopback needs a token or TLS",
+                where=f"--listen {listen}",
+                next_step="give --token-file, or --tls-cert and --tls-key",
+            )
+
+
+def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Security:
+    """Reads what the options name.
+
+    Raises:
+      ConfigError: an empty token, or a certificate without its key.
+    """
+    token = token_file.read_text().strip() if token_file else ""
+    if token_file and not token:
+        raise ConfigError("the token is empty", where=str(token_file))
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key go together")
+    cert = tls_cert.read_bytes() if tls_cert else b""
+    return Security(token=token, tls_cert=cert, tls_key=tls_key.read_bytes() if tls_key else b"")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Tokens(grpc.ServerInterceptor):
+    """Refuses requests that do not carry the token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        given = dict(details.invocation_metadata).get("authorization", "")
+        if hmac.compare_digest(given.encode() if isinstance(given, str) else given, self._expected):
+            return continuation(details)
+        return grpc.unary_unary_rpc_method_handler(_unauthenticated)
+
+
+def _unauthenticated(request: Any, context: grpc.ServicerContext) -> Any:
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong; give --token-file")
+
+
+@contextmanager
+def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
+    """Turns what the service refuses into a status with one line."""
+    try:
+        yield
+    except Refused as error:
+        context.abort(_CODES[error.refusal], str(error))
+    except ConfigError as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except LobenchError as error:
+        context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+
+class _Servicer(pbt_pb2_grpc.PbtServicer):
+    """Messages in, a call, messages out."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def CreateStudy(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            return self._study(self._service.create_study(study_from_json(request.config)))
+
+    def GetStudy(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            return self._study(self._service.get_study(request.study)[0])
+
+    def StopStudy(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            return self._study(self._service.stop_study(request.study))
+
+    def ListTrials(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            name = self._service.get_study(request.study)[0].name
+            limit = min(request.limit or _PAGE, _PAGE)
+            trials = self._service.list_trials(name, after=request.after_id, limit=limit)
+            messages = [trial_to(trial, study=name) for trial in trials]
+            return pbt_pb2.ListTrialsReply(trials=messages, more=len(messages) == limit)
+
+    def Suggest(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            suggestion = self._service.suggest(request.study, request.worker)
+            reply = pbt_pb2.SuggestReply(answer=_ANSWERS[suggestion.answer])
+            if suggestion.trial is not None:
+                reply.trial.CopyFrom(self._trial(request.study, suggestion.trial))
+            return reply
+
+    def Heartbeat(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            stop = self._service.heartbeat(request.study, request.trial, request.attempt)
+            return pbt_pb2.HeartbeatReply(stop=stop)
+
+    def AddMeasurement(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            stop = self._service.add_measurement(
+                request.study,
+                request.trial,
+                request.attempt,
+                step=request.step,
+                seconds=request.seconds,
+                metrics=dict(request.metrics),
+            )
+            return pbt_pb2.AddMeasurementReply(stop=stop)
+
+    def Complete(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            completion = Completion(
+                attempt=request.attempt,
+                checkpoint=artifact_from(request.checkpoint),
+                train_state=artifact_from(request.train_state),
+                metrics=dict(request.metrics),
+                n_steps=request.n_steps,
+                reason=request.infeasible_reason,
+            )
+            return self._trial(request.study, self._service.complete(request.study, request.trial, completion))
+
+    def ReportFitness(self, request: Any, context: Any) -> Any:
+        with _refusals(context):
+            missing = request.missing_reason
+            score = Score(metrics=None if missing else dict(request.metrics), reason=missing)
+            verdict = self._service.report_fitness(
+                request.study, request.trial, generation=request.generation, sha256=request.sha256, score=score
+            )
+            return pbt_pb2.ReportFitnessReply(verdict=_VERDICTS[verdict])
+
+    def _study(self, row: StudyRow) -> pbt_pb2.Study:
+        counts = self._service.get_study(row.name)[1]
+        return pbt_pb2.Study(name=row.name, config=row.config, stopped=row.stopped, num_trials=counts)
+
+    def _trial(self, study: str, trial: Any) -> pbt_pb2.Trial:
+        return trial_to(trial, study=study, lease_seconds=self._service.lease_seconds(study))
+
+
+def start_server(service: Service, listen: str, security: Security) -> tuple[grpc.Server, str]:
+    """Starts serving; returns the server and its address with the port that it got.
+
+    Raises:
+      ConfigError: an address beyond loopback without a token or TLS. StoreError: the address is taken.
+    """
+    security.check(listen)
+    interceptors = [_Tokens(security.token)] if security.token else []
+    # Without SO_REUSEPORT, so that a second controller on the port is an error.
+    server = grpc.server(
+        futures.ThreadPoolExecutor(max_workers=_THREADS),
+        interceptors=interceptors,
+        options=[("grpc.so_reuseport", 0)],
+    )
+    pbt_pb2_grpc.add_PbtServicer_to_server(_Servicer(service), server)
+    try:
+        if security.tls_cert:
+            credentials = grpc.ssl_server_credentials([(security.tls_key, security.tls_cert)])
+            port = server.add_secure_port(listen, credentials)
+        else:
+            port = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise StoreError("cannot listen here", where=listen, got=str(error).splitlines()[0]) from error
+    server.start()
+    return server, f"{listen.rpartition(':')[0]}:{port}"
+
+
+def serve(study: Study, store: Path, *, listen: str, security: Security, say: Callable[[str], None]) -> None:
+    """Serves a study until SIGINT or SIGTERM; creates it where it is new.
+
+    Raises:
+      ConfigError, Refused: the study cannot run, or another one of its name is there. StoreError: the store is busy.
+    """
+    security.check(listen)
+    store.mkdir(parents=True, exist_ok=True)
+    lock = _lock(store)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    service = Service(store)
+    try:
+        service.create_study(study)
+        server, address = start_server(service, _again(store, listen), security)
+        temporary = store / "address.tmp"
+        temporary.write_text(address)
+        os.replace(temporary, store / "address")
+        say(f"study {study.name!r} is served at {address}; store: {store}")
+        while not ended.wait(_TICK_SECONDS):
+            service.expire()  # a deadline passes also when nobody asks
+        server.stop(grace=5.0).wait()
+    finally:
+        service.close()
+        os.close(lock)
+
+
+def _again(store: Path, listen: str) -> str:
+    """Returns where to listen: for port 0 where this store was served before, if that is free: clients look there."""
+    host, _, port = listen.rpartition(":")
+    with contextlib.suppress(OSError):
+        before = (store / "address").read_text().strip()
+        if port == "0" and before.rpartition(":")[0] == host:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.strip("[]"), int(before.rpartition(":")[2])))
+            return before
+    return listen
+
+
+def _lock(store: Path) -> int:
+    """One controller a store: an advisory lock that the system drops when its holder dies, however it dies."""
+    file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        raise StoreError("another controller serves this store", where=str(store)) from error
+    return file

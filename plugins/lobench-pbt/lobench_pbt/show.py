@@ -1,0 +1,123 @@
+"""What `lobench pbt` prints; read from the store, whether it is served or not."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lobench import UsageError
+from lobench_pbt.lineage import segments
+from lobench_pbt.study import Study, study_from_json
+from lobench_pbt.table import StudyRow, TrialTable, connect, studies
+from lobench_pbt.trial import State, Trial
+
+__all__ = ["show_export", "show_replay", "show_status"]
+
+_EVERYTHING = 1 << 62
+
+
+@contextlib.contextmanager
+def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
+    db: sqlite3.Connection = connect(store / "pbt.sqlite", read_only=True)
+    try:
+        found = studies(db, name)
+        if len(found) != 1:
+            known = ", ".join(row.name for row in studies(db)) or "none"
+            raise UsageError("which study?", where=str(store), got=repr(name), expected=f"--study, one of: {known}")
+        yield found[0], TrialTable(db, found[0].name)
+    finally:
+        db.close()
+
+
+def show_status(store: Path, name: str, *, tree: bool) -> None:
+    """Prints a table of the trials, and the lineage tree."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    with _opened(store, name) as (row, table):
+        study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(table.counts().items())) or "no trials yet"
+    console.print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}", highlight=False)
+    shown = Table("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note", box=None)
+    for trial in trials:
+        shown.add_row(
+            str(trial.id),
+            str(trial.generation),
+            trial.state,
+            ", ".join(map(str, trial.parent_ids)) or "-",
+            f"{trial.start_step}-{trial.end_step}",
+            _fitness(study, trial),
+            ", ".join(f"{path.rsplit('.', 1)[-1]}={_short(value)}" for path, value in sorted(trial.params.items())),
+            trial.worker_id if trial.state is State.ACTIVE else "",
+            trial.reason or (f"attempt {trial.attempt + 1}" if trial.attempt else ""),
+        )
+    console.print(shown)
+    if tree:
+        console.print(_lineage(study, trials))
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _fitness(study: Study, trial: Trial) -> str:
+    if trial.metrics is None or trial.fitness is None:
+        return ""
+    return ", ".join(_short(trial.metrics[objective.metric]) for objective in study.objectives)
+
+
+def _lineage(study: Study, trials: list[Trial]) -> Any:
+    """Returns the tree of warm starts; the best trial is marked."""
+    from rich.tree import Tree
+
+    best = max((trial for trial in trials if trial.fitness), key=lambda trial: trial.fitness or (), default=None)
+    root = Tree("from scratch", hide_root=False)
+    nodes: dict[int, Any] = {}
+    for trial in trials:
+        parent = nodes.get(trial.parent_ids[0], root) if trial.parent_ids else root
+        mark = "  *best*" if best is not None and trial.id == best.id else ""
+        fitness = _fitness(study, trial) or trial.state
+        nodes[trial.id] = parent.add(f"{trial.id} (generation {trial.generation}): {fitness}{mark}")
+    return root
+
+
+def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: int | None) -> None:
+    with _opened(store, name) as (row, table):
+
+        def find(id: int) -> Trial:
+            found = table.trial(id)
+            if found is None:
+                raise UsageError("there is no such trial", where=f"study {row.name!r}", got=str(id))
+            return found
+
+        found = segments(find, trial, from_step=from_step, to_step=to_step)
+    print(json.dumps({"version": 1, "study": row.name, "trial": trial, "segments": found}, indent=2))
+
+
+def show_export(store: Path, name: str) -> None:
+    with _opened(store, name) as (row, table):
+        trials = [{**dataclasses.asdict(trial), "measurements": []} for trial in table.page(0, _EVERYTHING)]
+        for trial in trials:
+            trial["measurements"] = [
+                {"attempt": attempt, "step": step, "seconds": seconds, "metrics": metrics}
+                for attempt, step, seconds, metrics in table.measurements(trial["id"])
+            ]
+        document = {"version": 1, "study": json.loads(row.config), "stopped": row.stopped, "trials": trials}
+    print(json.dumps(_finite(document), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """Returns the same with null for NaN and infinities, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

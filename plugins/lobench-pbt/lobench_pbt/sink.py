@@ -1,0 +1,82 @@
+"""Results of a watch as the fitness of trials.
+
+A trial's checkpoints lie in a folder named by the trial, `trial_12` or `trial_000012`, below the watched population;
+that name, the generation in the checkpoint and the digest of theta are the key under which the controller takes a
+result.
+
+Metrics of a checkpoint: `<split>/<metric>` is the mean over cases of the mean over seeds at the last inner step, and
+`<case>:<split>/<metric>` that of one case. A seed that diverged makes both NaN; an evaluation without curves (an error,
+a timeout, poisoned) leaves no fitness at all, which is not the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from lobench import UsageError
+from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
+from lobench_pbt.connection import Address, Connection
+from lobench_pbt.proto import pbt_pb2
+
+__all__ = ["PbtSink", "metrics_of", "trial_of"]
+
+_PATIENCE_SECONDS = 2.0  # the watch tries again by itself
+
+
+def trial_of(run: str) -> int | None:
+    """Returns the trial that a run's folder is named by."""
+    found = re.fullmatch(r"(.*/)?trial_(\d+)", run)
+    return int(found[2]) if found else None
+
+
+def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
+    """Returns the metrics of a checkpoint, or why there are none."""
+    finals: dict[str, dict[str, list[float]]] = {}
+    for evaluation in event.evaluations:
+        case = evaluation.case
+        if evaluation.curves is None:
+            why = f": {evaluation.message}" if evaluation.message else ""
+            return {}, f"{case.suite}/{case.name} was not evaluated ({evaluation.outcome}{why})"
+        for metric in evaluation.curves.metrics:
+            finals.setdefault(metric, {}).setdefault(case.name, []).extend(evaluation.curves.final(metric))
+    metrics: dict[str, float] = {}
+    for metric, cases in finals.items():
+        means = {name: math.fsum(values) / len(values) for name, values in cases.items()}
+        metrics[metric] = math.fsum(means.values()) / len(means)
+        metrics |= {f"{name}:{metric}": mean for name, mean in means.items()}
+    return metrics, "" if metrics else "no case was evaluated"
+
+
+class PbtSink:
+    """Reports each finished checkpoint of a trial; the same again changes nothing.
+
+    Raises:
+      UsageError: no address.
+    """
+
+    def __init__(self, context: SinkContext) -> None:
+        if not context.argument:
+            raise UsageError("sink 'pbt' needs an address", expected="--sink pbt:HOST:PORT")
+        self._connection = Connection(Address.parse(context.argument), patience=_PATIENCE_SECONDS)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            event = delivery.event
+            trial = trial_of(event.checkpoint.run)
+            if not isinstance(event, CheckpointFinished) or trial is None:
+                continue
+            metrics, missing = metrics_of(event)
+            request = pbt_pb2.ReportFitnessRequest(
+                study=self._connection.address.study,
+                trial=trial,
+                generation=event.checkpoint.generation,
+                sha256=event.checkpoint.sha256,
+                metrics=metrics,
+                missing_reason=missing,
+            )
+            self._connection.call(self._connection.stub.ReportFitness, request)
+
+    def close(self) -> None:
+        self._connection.close()

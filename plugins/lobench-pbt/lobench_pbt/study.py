@@ -1,0 +1,214 @@
+"""What a study is: a population, its search space, its fitness and its rules, as one value that crosses as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lobench import ConfigError, Direction, Objective, UsageError
+from lobench.hookspecs import SelectionStrategy
+from lobench.plugins import PluginManager
+from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
+from lobench_pbt.trial import Value
+
+__all__ = [
+    "FitnessFrom",
+    "Keep",
+    "Opponents",
+    "Segment",
+    "Study",
+    "check_study",
+    "load_strategy",
+    "study_from_json",
+    "study_to_json",
+]
+
+_VERSION = 1
+
+
+class FitnessFrom(enum.StrEnum):
+    """Who says how good a trial is: its trainer, or a `lobench watch` with the sink `pbt`."""
+
+    TRAINER = "trainer"
+    WATCH = "watch"
+
+
+class Opponents(enum.StrEnum):
+    """Generations that an initiator's opponents come from: its own, or also the one before."""
+
+    SAME = "same"
+    LAST_TWO = "last_two"
+
+
+class Keep(enum.StrEnum):
+    """Which checkpoints the store holds: those that a live trial may still need and the best, or all."""
+
+    NEEDED = "needed"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One step of a fixed schedule: what the trials of a generation do."""
+
+    n_steps: int
+    params: Mapping[str, Value]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A study.
+
+    Attributes:
+      population: N, trials a generation.
+      generations: G; the trials are of generations 0 .. G.
+      n_steps: Outer steps of a trial.
+      objectives: The fitness; several are summed by weight (`weighted`) or compared by a strategy that can.
+      strategy: `NAME[:ARGUMENT]` of `lobench list strategies`.
+      p_resample: Chance that a mutation draws from the prior.
+      p_crossover: Chance that a value is the loser's; weights are always the winner's.
+      budget: Whether a generation reproduces only once it has N terminal trials, so that few workers serve many.
+      max_attempts: Leases a trial may lose before it is infeasible.
+      lease_seconds: How long a worker may be silent.
+      fitness_seconds: How long a trial waits for its fitness.
+      schedule: One segment a generation, for the strategy `fixed_schedule`.
+    """
+
+    name: str
+    population: int
+    generations: int
+    n_steps: int
+    objectives: tuple[Objective, ...]
+    parameters: tuple[Parameter, ...] = ()
+    strategy: str = "tournament"
+    weighted: bool = False
+    seed: int = 0
+    p_resample: float = 0.25
+    p_crossover: float = 0.0
+    budget: bool = False
+    opponents: Opponents = Opponents.LAST_TWO
+    max_attempts: int = 3
+    lease_seconds: float = 60.0
+    fitness_from: FitnessFrom = FitnessFrom.TRAINER
+    fitness_seconds: float = 3600.0
+    keep: Keep = Keep.NEEDED
+    schedule: tuple[Segment, ...] = ()
+
+
+def study_to_json(study: Study) -> str:
+    return json.dumps({"version": _VERSION, **dataclasses.asdict(study)}, sort_keys=True)
+
+
+def study_from_json(text: str) -> Study:
+    """Reads what `study_to_json` wrote.
+
+    Raises:
+      ConfigError: not such a text.
+    """
+    try:
+        values: dict[str, Any] = json.loads(text)
+        if values.pop("version") != _VERSION:
+            raise ValueError(f"version {_VERSION} is known")
+        values["objectives"] = tuple(
+            Objective(**{**entry, "direction": Direction(entry["direction"])}) for entry in values["objectives"]
+        )
+        values["parameters"] = tuple(_parameter(entry) for entry in values["parameters"])
+        values["schedule"] = tuple(Segment(**entry) for entry in values["schedule"])
+        for name, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
+            values[name] = kind(values[name])
+        return Study(**values)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError("this is no study", got=f"{type(error).__name__}: {error}") from error
+
+
+def _parameter(entry: Mapping[str, Any]) -> Parameter:
+    when = {parent: tuple(values) for parent, values in entry["when"].items()}
+    enums = {"kind": Kind(entry["kind"]), "scale": Scale(entry["scale"]), "rule": Rule(entry["rule"])}
+    return Parameter(**{**entry, **enums, "values": tuple(entry["values"]), "when": when})
+
+
+def load_strategy(study: Study, plugins: PluginManager, where: str) -> SelectionStrategy:
+    """Returns the study's strategy.
+
+    Raises:
+      ConfigError: unknown, or with an argument that it does not take.
+    """
+    name, _, argument = study.strategy.partition(":")
+    try:
+        found = plugins.find("lobench_selection_strategies", name, kind="strategy")
+        strategy: SelectionStrategy = found.load()(argument)
+    except UsageError as error:
+        raise ConfigError(f"Study.strategy: {error}", where=where) from error
+    return strategy
+
+
+def check_study(study: Study, where: str, plugins: PluginManager) -> None:
+    """Refuses a study that cannot run.
+
+    Raises:
+      ConfigError: a number out of its range, no objective, an unknown strategy, a bad search space or schedule.
+    """
+    limits = (
+        ("population", 1, None),
+        ("generations", 0, None),
+        ("n_steps", 1, None),
+        ("max_attempts", 1, None),
+        ("lease_seconds", 0.0, None),
+        ("fitness_seconds", 0.0, None),
+        ("p_resample", 0.0, 1.0),
+        ("p_crossover", 0.0, 1.0),
+    )
+    for name, low, high in limits:
+        value = getattr(study, name)
+        is_whole = isinstance(low, int)
+        wrong_kind = isinstance(value, bool) or not isinstance(value, int if is_whole else int | float)
+        if wrong_kind or value < low or (high is not None and value > high):
+            expected = f"{'a whole number' if is_whole else 'a number'} >= {low:g}" + (
+                f" and <= {high:g}" if high else ""
+            )
+            raise ConfigError(f"Study.{name}", where=where, got=repr(value), expected=expected)
+    if not study.name or any(character in study.name for character in "/\\\0 "):
+        raise ConfigError("Study.name", where=where, got=repr(study.name), expected="a name without spaces and slashes")
+    _check_objectives(study, where)
+    load_strategy(study, plugins, where)
+    check_parameters(study.parameters, where)
+    _check_schedule(study, where)
+
+
+def _check_objectives(study: Study, where: str) -> None:
+    if not study.objectives:
+        raise ConfigError("Study.objectives is empty", where=where, expected="at least one metric with a direction")
+    for objective in study.objectives:
+        if not objective.metric or not objective.weight > 0:
+            raise ConfigError("an objective", where=where, got=repr(objective), expected="a metric and a weight > 0")
+    if study.strategy == "tournament" and len(study.objectives) > 1 and not study.weighted:
+        raise ConfigError(
+            "a tournament compares one value",
+            where=where,
+            got=f"{len(study.objectives)} objectives",
+            next_step="set Study.weighted = True, or Study.strategy = 'pareto'",
+        )
+
+
+def _check_schedule(study: Study, where: str) -> None:
+    is_fixed = study.strategy == "fixed_schedule"
+    if is_fixed != bool(study.schedule) or (is_fixed and len(study.schedule) != study.generations + 1):
+        raise ConfigError(
+            "Study.schedule",
+            where=where,
+            got=f"{len(study.schedule)} segments",
+            expected=f"{study.generations + 1} with the strategy fixed_schedule, and none with another",
+        )
+    space = Space(study.parameters)
+    for place, segment in enumerate(study.schedule):
+        if segment.n_steps < 1 or not space.contains(segment.params):
+            raise ConfigError(
+                f"segment {place} of the schedule is not in the search space",
+                where=where,
+                got=repr(dict(segment.params)),
+            )

@@ -1,0 +1,201 @@
+"""A study as a gin file.
+
+    import my_trainer                                  # registers what the paths name
+
+    Study.population = 8
+    Study.generations = 10
+    Study.n_steps = 50
+    Study.objectives = [@loss/Objective()]
+    loss/Objective.metric = "train/loss"
+    loss/Objective.direction = "min"
+    Study.parameters = [@rate/Real(), @kind/Categorical(), @momentum/Real()]
+    rate/Real.path = "outer_adam.learning_rate"
+    rate/Real.low = 1e-4
+    rate/Real.high = 1e-1
+    rate/Real.scale = "log"
+    ...
+    momentum/Real.when = {"outer.kind": ["sgdm"]}      # active only then
+
+Run as a program (`python -m lobench_pbt.study_file FILE`) it prints the study as JSON: what the file imports stays out
+of the process that serves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lobench import ConfigError, Direction, LobenchError, Objective
+from lobench.plugins import load_plugins
+from lobench_pbt.gin_paths import check_paths
+from lobench_pbt.lineage import warm_starts
+from lobench_pbt.space import Kind, Parameter, Rule, Scale
+from lobench_pbt.study import FitnessFrom, Keep, Opponents, Segment, Study, check_study, study_from_json, study_to_json
+
+__all__ = ["load_study", "read_study"]
+
+
+def read_study(path: Path) -> Study:
+    """Reads a study in a process of its own.
+
+    Raises:
+      ConfigError: what is wrong with it, in one line.
+    """
+    command = [sys.executable, "-m", "lobench_pbt.study_file", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["the process that reads it died"]
+        raise ConfigError(lines[-1])
+    return study_from_json(done.stdout.splitlines()[-1])
+
+
+def load_study(path: Path) -> Study:
+    """Reads a study here; gin's configuration holds it afterwards.
+
+    Raises:
+      ConfigError: what is wrong with it.
+    """
+    import gin
+
+    where = str(path)
+    values: dict[str, Any] = {}
+    _register(values)
+    sys.path.insert(0, str(path.absolute().parent))
+    try:
+        gin.parse_config_files_and_bindings([str(path)], [], finalize_config=False)
+        gin.get_configurable("lobench_pbt.Study")()
+    except LobenchError as error:
+        # gin raises a subclass of its own making, whose text has more lines on where gin was.
+        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
+    except Exception as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError("cannot read the study", where=where, got=line) from error
+    values["name"] = values["name"] or path.stem
+    values["schedule"] = _schedule(values["schedule"], path)
+    if values["schedule"] and values["generations"] is None:
+        values["generations"] = len(values["schedule"]) - 1
+    study = Study(**values)
+    check_study(study, where, load_plugins())
+    check_paths([parameter.path for parameter in study.parameters], where)
+    return study
+
+
+def _register(values: dict[str, Any]) -> None:
+    """Registers the names that a study file uses; calling `Study` fills `values`."""
+    import gin
+
+    def register(function: Any, name: str) -> None:
+        gin.external_configurable(function, name=name, module="lobench_pbt")
+
+    def study(
+        name: str = "",
+        population: int | None = None,
+        generations: int | None = None,
+        n_steps: int = 1,
+        objectives: Sequence[Objective] = (),
+        parameters: Sequence[Parameter] = (),
+        strategy: str = "tournament",
+        weighted: bool = False,
+        seed: int = 0,
+        p_resample: float = 0.25,
+        p_crossover: float = 0.0,
+        budget: bool = False,
+        opponents: str = "last_two",
+        max_attempts: int = 3,
+        lease_seconds: float = 60.0,
+        fitness_from: str = "trainer",
+        fitness_seconds: float = 3600.0,
+        keep: str = "needed",
+        schedule: str = "",
+    ) -> None:
+        values.update(locals())
+        del values["values"]
+        values["objectives"], values["parameters"] = tuple(objectives), tuple(parameters)
+        for key, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
+            values[key] = _enum(kind, values[key], f"Study.{key}")
+
+    register(study, "Study")
+    register(_objective, "Objective")
+    for kind in Kind:
+        register(_PARAMETERS[kind], kind.capitalize())
+
+
+def _enum(kind: Any, value: Any, where: str) -> Any:
+    if value not in list(kind):
+        raise ConfigError(where, got=repr(value), expected=f"one of {', '.join(kind)}")
+    return kind(value)
+
+
+def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Objective:
+    if not direction:
+        raise ConfigError(f"the objective {metric!r} has no direction", expected="'min' or 'max'")
+    return Objective(metric=metric, direction=_enum(Direction, direction, "Objective.direction"), weight=weight)
+
+
+def _range(kind: Kind, path: str, low: Any, high: Any, scale: str, rule: str, when: Any) -> Parameter:
+    where = f"parameter {path!r}"
+    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high)):
+        raise ConfigError("the bounds", where=where, got=f"{low!r}, {high!r}", expected="two numbers")
+    return Parameter(
+        path=path,
+        kind=kind,
+        low=low,
+        high=high,
+        scale=_enum(Scale, scale, where),
+        rule=_enum(Rule, rule, where),
+        when=_when(when),
+    )
+
+
+def _real(
+    path: str = "", low: Any = None, high: Any = None, scale: str = "linear", rule: str = "multiply", when: Any = None
+) -> Parameter:
+    return _range(Kind.REAL, path, low, high, scale, rule, when)
+
+
+def _int(
+    path: str = "", low: Any = None, high: Any = None, scale: str = "linear", rule: str = "multiply", when: Any = None
+) -> Parameter:
+    return _range(Kind.INT, path, low, high, scale, rule, when)
+
+
+def _discrete(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
+    return Parameter(path=path, kind=Kind.DISCRETE, values=tuple(values), when=_when(when))
+
+
+def _categorical(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
+    return Parameter(path=path, kind=Kind.CATEGORICAL, values=tuple(values), when=_when(when))
+
+
+_PARAMETERS = {Kind.REAL: _real, Kind.INT: _int, Kind.DISCRETE: _discrete, Kind.CATEGORICAL: _categorical}
+
+
+def _when(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
+    return {parent: tuple(values) for parent, values in (when or {}).items()}
+
+
+def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
+    """Reads what `lobench pbt replay` printed; its path is relative to the study's file."""
+    if not name:
+        return ()
+    path = study_file.absolute().parent / name
+    try:
+        chain = warm_starts(json.loads(path.read_text())["segments"])
+        names = [field.name for field in dataclasses.fields(Segment)]
+        return tuple(Segment(**{key: entry[key] for key in names}) for entry in chain)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            "cannot read the schedule", where=str(path), got=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+if __name__ == "__main__":
+    try:
+        print(study_to_json(load_study(Path(sys.argv[1]))))
+    except LobenchError as error:
+        sys.exit(str(error))

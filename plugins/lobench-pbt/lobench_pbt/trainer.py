@@ -1,0 +1,264 @@
+"""The trainer's side.
+
+    with lobench_pbt.client("127.0.0.1:6006") as study:
+        for trial in study.trials("worker-0"):
+            state = restore(trial.warm_state) if trial.warm_state else init(trial.seed)
+            trial.apply()                                 # binds the parameters to gin; after restoring
+            for step in range(trial.start_step, trial.end_step):
+                state = train(state, step)
+                trial.report(step, {"loss": loss})        # may be left out
+                if trial.should_stop:
+                    break
+            trial.complete(save(state))                   # a checkpoint that was published by a rename
+
+The lease is renewed in the background. A trial whose lease was lost (`is_lost`) should stop, and what is reported of it
+or completes it does nothing: somebody else has it. `trials` goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lobench import LobenchError, checkpoint_sha256
+from lobench_pbt.codec import artifact_to, trial_from
+from lobench_pbt.connection import Address, Connection
+from lobench_pbt.gin_paths import bind, read_back
+from lobench_pbt.proto import pbt_pb2
+from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
+from lobench_pbt.vault import bytes_sha256
+
+__all__ = ["StudyClient", "TrialSession", "client"]
+
+_POLL_SECONDS = 0.5
+
+
+def client(address: str, *, patience: float = 300.0) -> StudyClient:
+    """Connects to a controller.
+
+    Args:
+      address: `HOST:PORT[,study=S][,token_file=F][,ca=F]`.
+      patience: Seconds to wait for a controller that is away.
+    """
+    return StudyClient(Connection(Address.parse(address), patience=patience))
+
+
+class StudyClient:
+    """One study, as a worker sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._study = connection, connection.address.study
+
+    def __enter__(self) -> StudyClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def trials(self, worker: str) -> Iterator[TrialSession]:
+        """Yields trials until the study is done; the name must be this worker's alone.
+
+        A trial that is left without being completed is asked for again: it comes back to the same worker.
+        """
+        stub = self._connection.stub
+        while True:
+            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker)
+            reply = self._connection.call(stub.Suggest, request)
+            if reply.answer == pbt_pb2.SuggestReply.DONE:
+                return
+            if reply.answer == pbt_pb2.SuggestReply.WAIT:
+                time.sleep(_POLL_SECONDS)
+                continue
+            session = TrialSession(self._connection, reply.trial)
+            try:
+                yield session
+            finally:
+                session.close()
+
+    def stop(self) -> None:
+        """Stops the study."""
+        self._connection.call(self._connection.stub.StopStudy, pbt_pb2.StopStudyRequest(study=self._study))
+
+    def all_trials(self) -> Iterator[Trial]:
+        """Yields every trial by id."""
+        after, more = 0, True
+        while more:
+            request = pbt_pb2.ListTrialsRequest(study=self._study, after_id=after)
+            reply = self._connection.call(self._connection.stub.ListTrials, request)
+            for message in reply.trials:
+                after = message.id
+                yield trial_from(message)
+            more = reply.more
+
+
+class TrialSession:
+    """A trial that this worker holds.
+
+    Attributes:
+      id, generation, params, start_step, n_steps, seed: As the controller says.
+      should_stop: True once the study was stopped or the lease was lost: complete with what there is.
+      is_lost: Whether the trial is somebody else's now, so that nothing that this worker says of it counts.
+    """
+
+    def __init__(self, connection: Connection, message: pbt_pb2.Trial) -> None:
+        self._connection, self._study = connection, message.study or connection.address.study
+        trial = trial_from(message)
+        self.id, self.generation, self.seed = trial.id, trial.generation, trial.seed
+        self.params: Mapping[str, Value] = dict(trial.params)
+        self.start_step, self.n_steps = trial.start_step, trial.n_steps
+        self.warm_checkpoint = Path(trial.warm_checkpoint.uri) if trial.warm_checkpoint else None
+        self.warm_state = Path(trial.warm_state.uri) if trial.warm_state else None
+        self.should_stop = self.is_lost = False
+        self._trial, self._applied = trial, False
+        self._ended = threading.Event()
+        beat = max(message.lease_seconds / 4, 0.1)
+        self._thread = threading.Thread(target=self._beat, args=(beat,), name=f"trial {trial.id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def end_step(self) -> int:
+        return self.start_step + self.n_steps
+
+    def folder(self, root: str | Path) -> Path:
+        """Returns a folder of this attempt's own, where a watch on `root` looks for its checkpoints; makes it."""
+        places = (f"generation_{self.generation}", f"trial_{self.id}", f"attempt_{self._trial.attempt}")
+        folder = Path(root).joinpath(*places)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def restored(self) -> None:
+        """Checks that the checkpoint to start from is what the controller promised.
+
+        Raises:
+          LobenchError: it is missing or changed.
+        """
+        for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
+            if artifact is not None and (found := digest(artifact.uri)) != artifact.sha256:
+                raise LobenchError(
+                    "the checkpoint to start from has changed", where=artifact.uri, got=found, expected=artifact.sha256
+                )
+
+    def apply(self) -> None:
+        """Binds the parameters to their gin paths; call it after the checkpoint is restored."""
+        bind(self.params)
+        self._applied = True
+
+    def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
+        """Adds a measurement."""
+        request = pbt_pb2.AddMeasurementRequest(
+            study=self._study,
+            trial=self.id,
+            attempt=self._trial.attempt,
+            step=step,
+            seconds=seconds,
+            metrics=_floats(metrics),
+        )
+        reply = self._call(self._connection.stub.AddMeasurement, request)
+        self.should_stop |= reply is not None and reply.stop
+
+    def complete(
+        self,
+        checkpoint: str | Path,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        state: str | Path | None = None,
+        used: Mapping[str, Value] | None = None,
+        n_steps: int | None = None,
+    ) -> bool:
+        """Ends the trial; returns False where the lease was lost, so that it does not count.
+
+        Args:
+          checkpoint: What a watch evaluates; it must not change any more.
+          metrics: The fitness, where the study takes it from trainers.
+          state: File or folder with what else the trainer needs to go on (an outer optimizer's state).
+          used: Parameters that training really used, where it does not read them from gin.
+          n_steps: Outer steps done, fewer than asked for only where `should_stop` was seen.
+        Raises:
+          LobenchError: the parameters were not applied, or something has overwritten them since.
+        """
+        self._check_used(used)
+        path = Path(checkpoint).absolute()
+        artifact = Artifact(uri=str(path), sha256=checkpoint_sha256(path))
+        kept = Artifact(uri=str(Path(state).absolute()), sha256=_bytes(state)) if state is not None else None
+        request = pbt_pb2.CompleteRequest(
+            checkpoint=artifact_to(artifact),
+            train_state=artifact_to(kept),
+            metrics=_floats(metrics or {}),
+            n_steps=self.n_steps if n_steps is None else n_steps,
+            **self._identity,
+        )
+        return self._end(request)
+
+    def fail(self, reason: str) -> bool:
+        """Ends the trial as infeasible: its parameters cannot be trained with. Returns as `complete`."""
+        return self._end(pbt_pb2.CompleteRequest(infeasible_reason=reason or "unknown", **self._identity))
+
+    def _end(self, request: pbt_pb2.CompleteRequest) -> bool:
+        is_taken = self._call(self._connection.stub.Complete, request) is not None
+        self.close()
+        self.is_lost = not is_taken  # a heartbeat that came after the completion was refused for another reason
+        return is_taken
+
+    def close(self) -> None:
+        """Ends the heartbeats."""
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {"study": self._study, "trial": self.id, "attempt": self._trial.attempt}
+
+    def _check_used(self, used: Mapping[str, Value] | None) -> None:
+        if used is None and self.params and not self._applied:
+            raise LobenchError(
+                "the parameters were never applied",
+                where=f"trial {self.id}",
+                next_step="call apply() after restoring, or say which values training used: complete(..., used=...)",
+            )
+        found = read_back(self.params) if used is None and self.params else dict(used or self.params)
+        wrong = sorted(path for path, value in self.params.items() if found.get(path) != value)
+        if wrong:
+            raise LobenchError(
+                "training used other parameters than the trial's: something has overwritten them",
+                where=f"trial {self.id}",
+                got=", ".join(f"{path} = {found.get(path)!r}" for path in wrong),
+                expected=", ".join(f"{path} = {self.params[path]!r}" for path in wrong),
+            )
+
+    def _call(self, method: Any, request: Any) -> Any:
+        """Calls; returns None where the lease is lost."""
+        if self.is_lost:
+            return None
+        try:
+            return self._connection.call(method, request)
+        except Refused as error:
+            if error.refusal is not Refusal.STALE:
+                raise
+            self._lose()
+            return None
+
+    def _lose(self) -> None:
+        self.is_lost = self.should_stop = True
+
+    def _beat(self, seconds: float) -> None:
+        """Renews the lease; a controller that is away is asked again, one that says no ends it."""
+        request = pbt_pb2.HeartbeatRequest(study=self._study, trial=self.id, attempt=self._trial.attempt)
+        while not self._ended.wait(seconds):
+            try:
+                self.should_stop |= self._connection.once(self._connection.stub.Heartbeat, request).stop
+            except Refused:
+                self._lose()
+                return
+            except LobenchError:
+                continue
+
+
+def _bytes(path: str | Path) -> str:
+    return bytes_sha256(Path(path))
+
+
+def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}

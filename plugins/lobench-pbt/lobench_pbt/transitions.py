@@ -1,0 +1,177 @@
+"""What may happen to one trial: pure functions from a row and an event to the row as it is then, or a refusal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lobench import LobenchError, oriented, weighted
+from lobench_pbt.study import FitnessFrom, Study
+from lobench_pbt.trial import Artifact, Refusal, Refused, State, Trial
+
+__all__ = ["Completion", "Score", "completed", "expired", "is_repeat", "renewed", "scored", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a worker says at the end of a trial.
+
+    Attributes:
+      checkpoint: None for an infeasible trial.
+      metrics: The trainer's own; the fitness where the study takes it from trainers.
+      n_steps: Outer steps done; fewer than asked for where the trial was told to stop.
+      reason: Why it is infeasible; "" for one that is not.
+    """
+
+    attempt: int
+    checkpoint: Artifact | None = None
+    train_state: Artifact | None = None
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    n_steps: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a watch says of a checkpoint: its metrics, or why there are none."""
+
+    metrics: Mapping[str, float] | None
+    reason: str = ""
+
+
+def renewed(study: Study, trial: Trial, *, attempt: int, now: float) -> Trial:
+    """A heartbeat.
+
+    Raises:
+      Refused: the lease was lost, or the trial is over.
+    """
+    _fence(trial, attempt)
+    if trial.state not in (State.ACTIVE, State.STOPPING):
+        raise Refused(Refusal.STALE, "the trial is over", where=f"trial {trial.id}", got=trial.state)
+    return dataclasses.replace(trial, lease_deadline=now + study.lease_seconds)
+
+
+def expired(study: Study, trial: Trial, *, next_seq: int) -> Trial:
+    """A deadline has passed: the lease's, or that of the fitness."""
+    if trial.state is State.AWAITING_FITNESS:
+        return _infeasible(trial, "no fitness came before the deadline", next_seq)
+    attempt = trial.attempt + 1
+    lost = dataclasses.replace(trial, attempt=attempt, worker_id="", lease_deadline=None)
+    if trial.state is State.STOPPING:
+        return _infeasible(lost, "the study was stopped", next_seq)
+    if attempt >= study.max_attempts:
+        return _infeasible(lost, f"its worker was lost {attempt} times", next_seq)
+    return dataclasses.replace(lost, state=State.REQUESTED)
+
+
+def stopped(trial: Trial, *, next_seq: int) -> Trial:
+    """The study is stopped: who trains may end early, who has not begun does not begin."""
+    if trial.state is State.ACTIVE:
+        return dataclasses.replace(trial, state=State.STOPPING)
+    if trial.state is State.REQUESTED:
+        return _infeasible(trial, "the study was stopped", next_seq)
+    return trial
+
+
+def is_repeat(study: Study, trial: Trial, completion: Completion) -> bool:
+    """Says whether a completed trial is completed again in the same way.
+
+    Raises:
+      Refused: in another way, or with a stale attempt.
+    """
+    _fence(trial, completion.attempt)
+    if trial.state in (State.ACTIVE, State.STOPPING):
+        return False
+    if trial.state is State.REQUESTED:
+        raise Refused(Refusal.STALE, "the lease was lost", where=f"trial {trial.id}")
+    same = _digest(trial.checkpoint) == _digest(completion.checkpoint)
+    same &= _digest(trial.train_state) == _digest(completion.train_state)
+    if completion.checkpoint is None:
+        same &= trial.reason == completion.reason
+    else:
+        same &= trial.n_steps == completion.n_steps
+    if study.fitness_from is FitnessFrom.TRAINER and not completion.reason:
+        same &= repr(sorted((trial.metrics or {}).items())) == repr(sorted(completion.metrics.items()))
+    if not same:
+        raise Refused(Refusal.CONFLICT, "it was completed before, in another way", where=f"trial {trial.id}")
+    return True
+
+
+def completed(study: Study, trial: Trial, completion: Completion, *, now: float, next_seq: int) -> Trial:
+    """Training has ended.
+
+    Raises:
+      Refused: no checkpoint, a metric missing, a number of steps that does not fit.
+    """
+    where = f"trial {trial.id}"
+    if completion.reason:
+        return _infeasible(dataclasses.replace(trial, lease_deadline=None), completion.reason, next_seq)
+    if completion.checkpoint is None:
+        raise Refused(Refusal.INVALID, "a completion needs a checkpoint, or a reason why there is none", where=where)
+    shortest = 0 if trial.state is State.STOPPING else trial.n_steps
+    if not shortest <= completion.n_steps <= trial.n_steps:
+        raise Refused(
+            Refusal.INVALID, "steps done", where=where, got=str(completion.n_steps), expected=str(trial.n_steps)
+        )
+    ended = dataclasses.replace(
+        trial,
+        checkpoint=completion.checkpoint,
+        train_state=completion.train_state,
+        n_steps=completion.n_steps,
+        metrics=dict(completion.metrics) or None,
+        lease_deadline=None,
+        is_kept=True,
+    )
+    if study.fitness_from is FitnessFrom.WATCH:
+        deadline = now + study.fitness_seconds
+        return dataclasses.replace(ended, state=State.AWAITING_FITNESS, fitness_deadline=deadline)
+    try:
+        return _succeeded(study, ended, completion.metrics, next_seq)
+    except LobenchError as error:
+        raise Refused(Refusal.INVALID, error.what, where=where, got=error.got, expected=error.expected) from error
+
+
+def scored(study: Study, trial: Trial, score: Score, *, next_seq: int) -> Trial:
+    """The fitness of a trial that waits for it has come; or it is known that none will."""
+    if score.metrics is None:
+        return _infeasible(trial, score.reason or "it was not evaluated", next_seq)
+    try:
+        return _succeeded(study, trial, score.metrics, next_seq)
+    except LobenchError as error:
+        return _infeasible(trial, str(error), next_seq)
+
+
+def _succeeded(study: Study, trial: Trial, metrics: Mapping[str, float], next_seq: int) -> Trial:
+    fitness = oriented(metrics, study.objectives)
+    if study.weighted:
+        fitness = weighted(fitness, study.objectives)
+    return dataclasses.replace(
+        trial,
+        state=State.SUCCEEDED,
+        metrics=dict(metrics),
+        fitness=fitness,
+        fitness_deadline=None,
+        completed_seq=next_seq,
+    )
+
+
+def _infeasible(trial: Trial, reason: str, next_seq: int) -> Trial:
+    return dataclasses.replace(
+        trial, state=State.INFEASIBLE, reason=reason, fitness=None, fitness_deadline=None, completed_seq=next_seq
+    )
+
+
+def _fence(trial: Trial, attempt: int) -> None:
+    if attempt != trial.attempt:
+        raise Refused(
+            Refusal.STALE,
+            "the lease was lost: another attempt has begun",
+            where=f"trial {trial.id}",
+            got=f"attempt {attempt}",
+            expected=f"attempt {trial.attempt}",
+        )
+
+
+def _digest(artifact: Artifact | None) -> str:
+    return artifact.sha256 if artifact is not None else ""

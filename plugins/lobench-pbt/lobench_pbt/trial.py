@@ -1,0 +1,105 @@
+"""What a trial is: one session of training, warm-started from an earlier one's checkpoint."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lobench import LobenchError
+
+__all__ = ["TERMINAL", "Artifact", "Refusal", "Refused", "State", "Trial", "Value"]
+
+Value = float | int | str | bool
+
+
+class State(enum.StrEnum):
+    """REQUESTED -> ACTIVE -> (STOPPING ->) AWAITING_FITNESS -> SUCCEEDED | INFEASIBLE; a lost lease: REQUESTED."""
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    STOPPING = "stopping"
+    AWAITING_FITNESS = "awaiting_fitness"
+    SUCCEEDED = "succeeded"
+    INFEASIBLE = "infeasible"
+
+
+TERMINAL = frozenset({State.SUCCEEDED, State.INFEASIBLE})
+
+
+class Refusal(enum.StrEnum):
+    """Why a request is refused; nothing changes then."""
+
+    NOT_FOUND = "not found"
+    STALE = "stale"
+    CONFLICT = "conflict"
+    INVALID = "invalid"
+
+
+class Refused(LobenchError):
+    """A request that does not fit the state of the study."""
+
+    def __init__(self, refusal: Refusal, what: str, *, where: str = "", got: str = "", expected: str = "") -> None:
+        super().__init__(what, where=where, got=got, expected=expected)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file or folder with its sha256: of theta's content for a checkpoint, of the bytes for a trainer's state."""
+
+    uri: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A row of the trial table.
+
+    Attributes:
+      slot: Place in the population, 0 .. N-1: that of the initiator, all the way back.
+      parent_ids: The winner first; the loser too where crossover took a value of its. Empty: from scratch.
+      params: Values of the active parameters, by gin path.
+      start_step, n_steps: Outer steps at the start, and to do.
+      checkpoint, train_state: What training left: theta, and what else the trainer needs to go on.
+      attempt: 0 at first, one more after each lost lease; fences late completions.
+      metrics: As reported; None before, and for an infeasible trial.
+      fitness: Oriented; None unless SUCCEEDED.
+      completed_seq: 1, 2, ... in the order in which trials ended.
+      has_child: Whether it has initiated its one reproduction.
+      is_kept: Whether the store still holds its checkpoint.
+    """
+
+    id: int
+    state: State = State.REQUESTED
+    generation: int = 0
+    slot: int = 0
+    initiator_id: int | None = None
+    opponent_id: int | None = None
+    parent_ids: tuple[int, ...] = ()
+    params: Mapping[str, Value] = field(default_factory=dict)
+    start_step: int = 0
+    n_steps: int = 0
+    warm_checkpoint: Artifact | None = None
+    warm_state: Artifact | None = None
+    checkpoint: Artifact | None = None
+    train_state: Artifact | None = None
+    seed: int = 0
+    attempt: int = 0
+    worker_id: str = ""
+    lease_deadline: float | None = None
+    fitness_deadline: float | None = None
+    metrics: Mapping[str, float] | None = None
+    fitness: tuple[float, ...] | None = None
+    reason: str = ""
+    completed_seq: int | None = None
+    has_child: bool = False
+    is_kept: bool = False
+
+    @property
+    def end_step(self) -> int:
+        return self.start_step + self.n_steps
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL

@@ -1,0 +1,146 @@
+"""A study that cannot run is refused when it is created, in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lobench_pbt.study import study_from_json, study_to_json
+from lobench_pbt.study_file import load_study, read_study
+
+from lobench import ConfigError
+
+TRAINER = """
+import gin
+@gin.configurable
+def outer(learning_rate=0.1, layers=2, momentum=0.9, name="sgd"):
+    pass
+"""
+GOOD = """
+import pbt_trainer
+Study.population = 3
+Study.generations = 2
+Study.n_steps = 4
+Study.objectives = [@loss/Objective()]
+loss/Objective.metric = "train/loss"
+loss/Objective.direction = "min"
+Study.parameters = [@rate/Real(), @layers/Int(), @kind/Categorical(), @momentum/Discrete()]
+rate/Real.path = "outer.learning_rate"
+rate/Real.low = 1e-4
+rate/Real.high = 1e-1
+rate/Real.scale = "log"
+layers/Int.path = "outer.layers"
+layers/Int.low = 1
+layers/Int.high = 4
+kind/Categorical.path = "outer.name"
+kind/Categorical.values = ["sgd", "sgdm"]
+momentum/Discrete.path = "outer.momentum"
+momentum/Discrete.values = [0.5, 0.9, 0.99]
+momentum/Discrete.when = {"outer.name": ["sgdm"]}
+"""
+BAD = {
+    "a reversed range": ("rate/Real.low = 1.0", "'outer.learning_rate': the range is reversed"),
+    "an unknown gin path": ("rate/Real.path = 'outer.learning_rte'", "'outer.learning_rte'"),
+    "an unknown configurable": ("rate/Real.path = 'inner.learning_rate'", "'inner.learning_rate'"),
+    "a leaf name": ("rate/Real.path = 'learning_rate'", "'learning_rate'"),
+    "0 in a multiplicative range": ("layers/Int.low = 0", "a multiplicative rule over a domain with 0"),
+    "a log scale from 0": ("rate/Real.low = 0.0", "a log scale needs low > 0"),
+    "a cycle": ("kind/Categorical.when = {'outer.momentum': [0.9]}", "the conditions form a cycle"),
+    "a condition on nothing": (
+        "rate/Real.when = {'outer.depth': [1]}",
+        "depends on 'outer.depth', which is no parameter",
+    ),
+    "a condition on no value": ("rate/Real.when = {'outer.name': ['adam']}", "no value of 'outer.name'"),
+    "no direction": ("loss/Objective.direction = ''", "the objective 'train/loss' has no direction"),
+    "another direction": ("loss/Objective.direction = 'down'", "expected one of min, max"),
+    "no objective": ("Study.objectives = []", "at least one metric with a direction"),
+    "two objectives in a tournament": ("Study.objectives = [@loss/Objective(), @loss/Objective()]", "one value"),
+    "no members": ("Study.population = 0", "Study.population"),
+    "no population": ("Study.population = None", "Study.population"),
+    "an unknown strategy": ("Study.strategy = 'lottery'", "expected one of exploit_explore,"),
+    "an argument that the strategy refuses": ("Study.strategy = 'tournament:3'", "takes no argument"),
+    "the same path twice": ("momentum/Discrete.path = 'outer.learning_rate'", "two parameters have one path"),
+    "values that do not grow": ("momentum/Discrete.values = [0.9, 0.5]", "expected increasing numbers"),
+    "an unknown binding": ("Study.popluation = 3", "popluation"),
+    "a syntax error": ("Study.population = = 3", "study.gin"),
+    "a schedule that is not there": ("Study.schedule = 'none.json'", "cannot read the schedule"),
+    "a strategy without its schedule": ("Study.strategy = 'fixed_schedule'", "got 0 segments; expected 3"),
+    "a module that is not there": ("import no_such_module", "no_such_module"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pbt_trainer.py").write_text(TRAINER)
+    (tmp_path / "study.gin").write_text(GOOD)
+    return tmp_path
+
+
+def test_a_good_study_is_read_and_crosses_as_json(folder: Path) -> None:
+    study = read_study(folder / "study.gin")
+    assert (study.name, study.population, len(study.parameters)) == ("study", 3, 4)
+    assert study_from_json(study_to_json(study)) == study
+    assert "pbt_trainer" not in sys.modules, "what the study imports stays out of the process that serves"
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_study_is_refused_in_one_line(folder: Path, what: str) -> None:
+    binding, expected = BAD[what]
+    (folder / "study.gin").write_text(GOOD + binding + "\n")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder / "study.gin")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert expected in done.stdout and str(folder) in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+PROGRAM = f"""
+import sys
+from pathlib import Path
+from lobench import LobenchError
+from {load_study.__module__} import load_study
+try:
+    load_study(Path(sys.argv[1]))
+except LobenchError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def test_the_command_says_so_and_exits_with_2(folder: Path) -> None:
+    (folder / "study.gin").write_text(GOOD + BAD["a reversed range"][0])
+    command = [sys.executable, "-m", "lobench.cli", "pbt", "serve", str(folder / "study.gin")]
+    done = subprocess.run([*command, "--store", str(folder / "s")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lobench: ") and len(done.stderr.splitlines()) == 1
+    assert not (folder / "s").exists()
+
+
+def test_a_schedule_follows_the_winners(folder: Path) -> None:
+    params = [{"outer.learning_rate": rate} for rate in (0.1, 0.05, 0.01)]
+    segments = [
+        {"trial": 1, "parents": [], "start_step": 0, "n_steps": 4, "params": params[0], "seed": 1},
+        {"trial": 2, "parents": [], "start_step": 0, "n_steps": 4, "params": params[1], "seed": 2},
+        {"trial": 4, "parents": [1, 2], "start_step": 4, "n_steps": 4, "params": params[2], "seed": 4},
+    ]
+    (folder / "replay.json").write_text(json.dumps({"segments": segments}))
+    lines = [
+        "Study.parameters = [@rate/Real()]",
+        "Study.strategy = 'fixed_schedule'",
+        "Study.generations = None",
+        "Study.schedule = 'replay.json'",
+    ]
+    (folder / "study.gin").write_text(GOOD + "\n".join(lines))
+    study = read_study(folder / "study.gin")
+    assert study.generations == 1
+    assert [segment.seed for segment in study.schedule] == [1, 4]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 99}', "[]", "null"])
+def test_what_is_no_study_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="this is no study"):
+        study_from_json(text)

@@ -1,0 +1,92 @@
+"""What a watch's results become for a controller."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lobench_pbt.server import Security, start_server
+from lobench_pbt.service import Service
+from lobench_pbt.sink import PbtSink, metrics_of, trial_of
+from lobench_pbt.study import FitnessFrom
+from lobench_pbt.transitions import Completion
+from lobench_pbt.trial import State
+from pbt_simulation import PLUGINS, make_study, write_theta
+
+from lobench import Direction, LobenchError, Objective, UsageError
+from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
+from lobench.testing.sinks import sample_deliveries
+
+LOSS = (Objective(metric="train/loss", direction=Direction.MIN),)
+
+
+def finished(*cases: str) -> CheckpointFinished:
+    """Returns the first sample checkpoint with the evaluations of some cases."""
+    event = next(entry.event for entry in sample_deliveries() if isinstance(entry.event, CheckpointFinished))
+    kept = tuple(evaluation for evaluation in event.evaluations if evaluation.case.name in cases)
+    return dataclasses.replace(event, evaluations=kept)
+
+
+@pytest.mark.parametrize(
+    ("run", "trial"), [("trial_12", 12), ("sweep/trial_0007", 7), ("trial_", None), ("", None), ("mytrial_3", None)]
+)
+def test_the_trial_of_a_run(run: str, trial: int | None) -> None:
+    assert trial_of(run) == trial
+
+
+def test_the_mean_over_cases_of_the_mean_over_seeds() -> None:
+    """Case `whole` has seeds of 1 and 2, `blocks` 4, 5 and, in another block, 6."""
+    metrics, missing = metrics_of(finished("whole", "blocks"))
+    assert missing == ""
+    assert metrics["whole:train/loss"] == 1.5
+    assert metrics["blocks:train/loss"] == 5.0
+    assert metrics["train/loss"] == 3.25
+
+
+def test_a_seed_that_diverged_is_nan_and_an_evaluation_without_curves_is_no_fitness() -> None:
+    metrics, missing = metrics_of(finished("whole", "diverges"))
+    assert missing == "" and math.isnan(metrics["train/loss"]) and metrics["whole:train/loss"] == 1.5
+    assert metrics_of(finished("whole", "breaks")) == ({}, "suite/breaks was not evaluated (error: it broke)")
+    assert metrics_of(finished()) == ({}, "no case was evaluated")
+
+
+def test_without_an_address_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--sink pbt:HOST:PORT"):
+        PbtSink(SinkContext(store=tmp_path))
+
+
+def test_deliveries_become_fitness_whenever_and_however_often_they_come(tmp_path: Path) -> None:
+    service = Service(tmp_path / "store", clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(fitness_from=FitnessFrom.WATCH, objectives=LOSS, parameters=()))
+    trial = service.suggest("", "one").trial
+    assert trial is not None
+    artifact = write_theta(tmp_path / "theta.npz", 1.0)
+    event = finished("whole", "blocks")
+    ours = dataclasses.replace(event.checkpoint, run="trial_1", sha256=artifact.sha256, generation=0)
+    deliveries = [
+        Delivery(sequence=1, event=event.evaluations[0]),
+        Delivery(sequence=2, event=dataclasses.replace(event, checkpoint=ours)),
+        Delivery(sequence=3, event=event),  # of no trial
+        Delivery(sequence=4, event=dataclasses.replace(event, checkpoint=dataclasses.replace(ours, run="trial_99"))),
+    ]
+    server, address = start_server(service, "127.0.0.1:0", Security())
+    sink = PbtSink(SinkContext(store=tmp_path, argument=address))
+    sink.deliver(deliveries)
+    service.complete("", 1, Completion(attempt=0, checkpoint=artifact, n_steps=trial.n_steps))
+    before = service.list_trials("")
+    sink.deliver(deliveries)
+    sink.close()
+    assert service.list_trials("") == before
+    assert (before[0].state, before[0].fitness) == (State.SUCCEEDED, (-3.25,))
+    server.stop(grace=None).wait()
+    again = PbtSink(SinkContext(store=tmp_path, argument=address))
+    with pytest.raises(LobenchError, match="the controller"):
+        again.deliver(deliveries)  # the watch tries again later
+    again.close()
+    service.close()

@@ -1,0 +1,67 @@
+"""The shipped optimizers keep the optimizers' contract, and the contract notices what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from lobench.inner import optimizers
+from lobench.inner.optimizer import LearnedOptimizer
+from lobench.testing.optimizers import OptimizerContract
+
+
+class Shipped(OptimizerContract):
+    name: str
+
+    def optimizer(self) -> Any:
+        return getattr(optimizers, self.name)()
+
+
+for _name in optimizers.__all__:
+    globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
+
+
+class Mixing(LearnedOptimizer):
+    """Averages its step over the seeds of a block: what one meets reaches all."""
+
+    def init(self, key: jax.Array) -> Any:
+        return {"rate": jnp.float32(0.1)}
+
+    def opt_fn(self, theta: Any, num_steps: int | None = None) -> Any:
+        @jax.custom_batching.custom_vmap
+        def mean(leaf: Any) -> Any:
+            return leaf
+
+        @mean.def_vmap
+        def over_seeds(size: int, batched: Any, leaf: Any) -> Any:
+            return jnp.broadcast_to(leaf.mean(axis=0, keepdims=True), leaf.shape), True
+
+        def update(grads: Any, state: Any, params: Any = None, **_: Any) -> Any:
+            return jax.tree.map(lambda leaf: -theta["rate"] * mean(leaf), grads), state
+
+        return optax.GradientTransformationExtraArgs(lambda params: (), update)
+
+
+class Idle(Mixing):
+    def opt_fn(self, theta: Any, num_steps: int | None = None) -> Any:
+        def update(grads: Any, state: Any, params: Any = None, **_: Any) -> Any:
+            return jax.tree.map(jnp.zeros_like, grads), (state, state)
+
+        return optax.GradientTransformationExtraArgs(lambda params: (), update)
+
+
+def contract_of(made: Any) -> OptimizerContract:
+    return type("Contract", (OptimizerContract,), {"optimizer": lambda self: made})()
+
+
+def test_the_contract_notices() -> None:
+    with pytest.raises(AssertionError):
+        contract_of(Mixing()).test_seeds_side_by_side_train_apart()
+    with pytest.raises(AssertionError, match="does not move"):
+        contract_of(Idle()).test_it_moves_the_parameters_along_the_gradients()
+    with pytest.raises(AssertionError, match="the state changes"):
+        contract_of(Idle()).test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters()

@@ -1,0 +1,109 @@
+"""The shipped tasks, at small sizes, and iterators and families of a test's own keep the tasks' contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lobench.inner import tasks
+from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
+from lobench.testing.tasks import TaskContract
+
+SHIPPED: dict[str, dict[str, Any]] = {
+    "Ackley": {},
+    "Beale": {},
+    "ByteRNN": {"width": 4, "sequence_length": 6, "batch_size": 2},
+    "DigitsAutoencoder": {"hidden_sizes": (4,), "batch_size": 4},
+    "DigitsConv": {"channels": (2,), "batch_size": 4},
+    "DigitsMLP": {"hidden_sizes": (4,), "batch_size": 4},
+    "PermutedDigits": {"hidden_sizes": (4,), "batch_size": 4},
+    "Quadratic": {"dim": 3},
+    "QuadraticFamily": {"dim": 3},
+    "Rosenbrock": {},
+    "StyblinskiTang": {},
+}
+
+
+def test_all_shipped_tasks_are_here() -> None:
+    assert set(SHIPPED) == set(tasks.__all__)
+
+
+class Shipped(TaskContract):
+    name: str
+
+    def task(self) -> Any:
+        return getattr(tasks, self.name)(**SHIPPED[self.name])
+
+
+for _name in SHIPPED:
+    globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
+
+
+# These take seconds to compile; the tests of the inner program and of the suites train them.
+for _name in ("DigitsAutoencoder", "DigitsConv", "DigitsMLP"):
+    globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
+
+
+class Fed(Task):
+    def __init__(self) -> None:
+        def batches(seed: int) -> Iterator[np.ndarray]:
+            generator = np.random.default_rng(seed)
+            while True:
+                yield generator.standard_normal(4).astype(np.float32)
+
+        self.datasets = Datasets(train=IteratorDataset(batches), test=IteratorDataset(lambda seed: batches(seed + 1)))
+
+    def init(self, key: jax.Array) -> Any:
+        return jax.random.normal(key, ())
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return jnp.mean((params - data) ** 2)
+
+
+class TestFedByIterators(TaskContract):
+    def task(self) -> Any:
+        return Fed()
+
+
+class Restless(Task):
+    """What the contract must notice: the numbers hang on how often they were asked for."""
+
+    calls = 0
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.ones(2)
+
+    def eval_loss_with_aux(self, params: Any, state: Any, key: jax.Array, data: Any) -> Any:
+        return jnp.sum(params).astype(jnp.float16), {}
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return jnp.sum(params) / 0.0
+
+
+class Shapeless(TaskFamily):
+    def sample(self, key: jax.Array) -> Any:
+        return jax.random.normal(key, (2,))
+
+    def task_fn(self, cfg: Any) -> Task:
+        return Restless()
+
+
+def test_the_contract_notices() -> None:
+    class Broken(TaskContract):
+        def task(self) -> Any:
+            return Shapeless()
+
+    contract = Broken()
+    for broken in (
+        contract.test_the_loss_is_a_finite_number_with_finite_gradients_and_depends_on_the_key_alone,
+        contract.test_an_evaluation_gives_numbers_of_the_same_names_on_every_split,
+        contract.test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice,
+    ):
+        with pytest.raises(AssertionError):
+            broken()
+    contract.test_a_task_of_a_family_is_the_same_whatever_their_number()
