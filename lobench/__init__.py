@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from lobench.engine.gin_config import Layers, bind_case
     from lobench.engine.gin_syntax import parse_file, parse_text
     from lobench.engine.job import decode, encode
-    from lobench.engine.pool import WorkerConfig
+    from lobench.engine.parcel import Parcel
+    from lobench.engine.pool import Executor, LocalPool, Message, WorkerConfig
     from lobench.engine.result import Result
     from lobench.engine.spool import checkpoint_sha256
     from lobench.engine.suite import cases, specs_in
@@ -85,7 +86,8 @@ _HOMES = {
     "lobench.engine.gin_config": ("Layers", "bind_case"),
     "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
     "lobench.engine.job": ("decode", "encode"),
-    "lobench.engine.pool": ("WorkerConfig",),
+    "lobench.engine.parcel": ("Parcel",),
+    "lobench.engine.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
     "lobench.inner.adapters": ("as_learned_optimizer", "as_stepper", "as_task"),
     "lobench.inner.backend": ("claim_backend", "device_description"),
     "lobench.inner.theta": ("leaf_paths",),
@@ -112,14 +114,18 @@ __all__ = [
     "Datasets",
     "Direction",
     "Draws",
+    "Executor",
     "Interval",
     "IteratorDataset",
     "Layers",
     "LearnedOptimizer",
     "LobenchError",
+    "LocalPool",
     "Member",
+    "Message",
     "Objective",
     "Outcome",
+    "Parcel",
     "PickleRefused",
     "PluginError",
     "Pool",

@@ -23,6 +23,8 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--name", default="", help="Name of this watch (default: the suite's). Two names, two stores.")
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
 @click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
+@click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
+@click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
 @click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
@@ -33,6 +35,10 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--until-step", type=int, help="End once a checkpoint of this outer step or a later one is done.")
 @click.option("--idle-timeout", type=float, metavar="SECONDS", help="End after so long without a new checkpoint.")
 @click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
+@click.option(
+    "--max-core-hours", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more once so many were used."
+)
+@click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
 @click.option("--experiment", default="", help="Ledger column, for studies.")
 @click.option("--trial", default="", help="Ledger column, for studies.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -14,9 +15,11 @@ from pathlib import Path
 
 from etils import epath
 
+from lobench.cli.dry_run import dry_run
 from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.engine.delivery import Deliverer
+from lobench.engine.devices import devices_here
 from lobench.engine.gin_config import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
@@ -42,6 +45,8 @@ class WatchCommand:
     name: str
     workers: str
     executor: str
+    ray_address: str
+    insecure: bool
     checkpoints: str
     sinks: tuple[str, ...]
     source: str
@@ -51,6 +56,8 @@ class WatchCommand:
     once: bool
     until_step: int | None
     idle_timeout: float | None
+    max_core_hours: float | None
+    dry_run: bool
     retry_errors: bool
     allow_pickle: bool
     experiment: str
@@ -84,6 +91,9 @@ def run_watch(command: WatchCommand) -> int:
         return 130
     name = command.name or Path(command.suites[0]).resolve().stem
     store = Path(command.store) if command.store else default_store(command.location, name)
+    if command.dry_run:
+        dry_run(_worker_config(command, manager, store), store, max_cores=max_cores, say=progress.say)
+        return 0
     ledger = Ledger.open(store, name=name, on_problem=progress.say)
     deliverer = None
     try:
@@ -105,6 +115,7 @@ def run_watch(command: WatchCommand) -> int:
                 make_executor=partial(_make_executor, executor_factory, command, manager, store),
                 policy=policy,
                 max_cores=max_cores,
+                max_gpus=(len(devices_here(os.environ)) or math.inf) if command.executor == "local" else math.inf,
                 deliverer=deliverer,
                 manager=manager,
                 progress=progress,
@@ -112,6 +123,7 @@ def run_watch(command: WatchCommand) -> int:
                     once=command.once,
                     until_step=command.until_step,
                     idle_timeout=command.idle_timeout,
+                    max_core_hours=command.max_core_hours,
                     experiment=command.experiment,
                     trial=command.trial,
                     session=command.session,
@@ -132,13 +144,19 @@ def _make_executor(
     wakeup: Connection,
 ) -> Executor:
     """Called at the first checkpoint: by then the trainer has written its config.gin."""
-    config = WorkerConfig(
+    return factory(_worker_config(command, manager, store), wakeup)
+
+
+def _worker_config(command: WatchCommand, manager: PluginManager, store: Path) -> WorkerConfig:
+    return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in command.suites),
         layers=_layers(command, manager),
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),
+        max_cores=None if command.workers == "auto" else _workers(command.workers),
+        address=command.ray_address,
+        insecure=command.insecure,
     )
-    return factory(config, wakeup)
 
 
 def _exit_code(
@@ -149,6 +167,8 @@ def _exit_code(
     if ending.interrupted:
         progress.say("stopped; nothing is lost: the same command goes on from here")
         return 130
+    if ending.over_budget:
+        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
     pending: Mapping[str, str] = getattr(source, "pending", dict)()
     if ending.num_checkpoints == 0:
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
@@ -169,7 +189,7 @@ def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
     path = epath.Path(command.location)
     if path.exists():
         return True
-    if command.once:
+    if command.once or command.dry_run:
         raise UsageError(
             "there is nothing here", where=command.location, next_step="without --once, watch waits for it"
         )

@@ -10,6 +10,7 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo
@@ -18,6 +19,7 @@ from lobench.core.result import Outcome
 from lobench.core.schedule_events import (
     Action,
     Admit,
+    Capacity,
     CasesKnown,
     CheckpointSeen,
     Done,
@@ -35,6 +37,7 @@ from lobench.core.schedule_events import (
     RecordDeath,
     RecordSplit,
     RunEnded,
+    Size,
     Skip,
     StartWorker,
     Tick,
@@ -47,6 +50,7 @@ from lobench.core.schedule_workers import Leased, Workers
 __all__ = [
     "Action",
     "Admit",
+    "Capacity",
     "CasesKnown",
     "CheckpointSeen",
     "Done",
@@ -65,6 +69,7 @@ __all__ = [
     "RecordSplit",
     "RunEnded",
     "Schedule",
+    "Size",
     "Skip",
     "StartWorker",
     "Tick",
@@ -73,6 +78,7 @@ __all__ = [
 ]
 
 _MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
+_MAX_LOSSES = 10  # the same where its machine went away, which says little about the case
 _MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
 
 
@@ -81,16 +87,21 @@ class Schedule:
 
     Args:
       max_cores: Cores that workers may take together.
+      max_gpus: Devices that they may take together; infinite where the executor knows better.
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
     """
 
-    def __init__(self, max_cores: int, policy: Policy, history: History | None = None) -> None:
+    def __init__(
+        self, max_cores: int, policy: Policy, history: History | None = None, *, max_gpus: float = math.inf
+    ) -> None:
         history = history or History()
-        self._policy, self._workers = policy, Workers(max_cores)
+        self._policy, self._workers = policy, Workers(max_cores, max_gpus)
+        self._widest: float = max_cores
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
+        self._losses: dict[EvaluationId, int] = {}
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)
         self._durations = dict(history.durations)
@@ -119,8 +130,13 @@ class Schedule:
                 self._ended = True
             case WorkerReady(worker, now):
                 self._ready(worker, now)
-            case WorkerDied(worker, now, message):
-                self._died(worker, now, message)
+            case WorkerDied():
+                self._died(event)
+            case Capacity(num_cpus, num_gpus):
+                self._workers.max_cores, self._workers.max_gpus = max(num_cpus, 1), num_gpus
+                self._widest = math.inf  # of machines that come, one may be wide enough: what runs elsewhere is as wide
+                for worker in self._workers.surplus():
+                    self._kill(worker, "there are fewer cores than before")
             case Finished():
                 self._finish(event)
             case Tick(now):
@@ -178,9 +194,9 @@ class Schedule:
                 self._queue_block(outstanding, position, EvaluationId(evaluation.sha256, case.key, half), case)
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
-            cores = self._cores_of(case)
-            rank = Rank(1, position, -cores, -self._estimate(evaluation, case))
-            self._queue.push(cores, Entry(rank, evaluation, case))
+            size = self._size_of(case)
+            rank = Rank(1, position, -size.num_cpus, -self._estimate(evaluation, case))
+            self._queue.push(size, Entry(rank, evaluation, case))
 
     def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
         """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
@@ -219,41 +235,41 @@ class Schedule:
             return False
         if self._workers.idle():
             return True
-        return bool(self._cases) and self._workers.free_cores() >= min(map(self._cores_of, self._cases or ()))
+        return any(self._workers.has_room(self._size_of(case)) for case in self._cases or ())
 
     # Workers.
 
     def _ready(self, worker: int, now: float) -> None:
         self._now = now
         self._failed_starts = 0  # also for one that was ended meanwhile: workers do start
-        started = self._workers.get(worker)
-        if started is not None:
-            started.ready = True
+        self._workers.set_ready(worker)
 
-    def _died(self, worker: int, now: float, message: str) -> None:
-        self._now = now
-        lost = self._workers.remove(worker)
-        if lost is None:
+    def _died(self, event: WorkerDied) -> None:
+        self._now = event.now
+        dead = self._workers.remove(event.worker)
+        if dead is None:
             return
-        if not lost.ready:
+        if not dead.ready and not event.lost:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
                 self._actions.append(
-                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {message}")
+                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {event.message}")
                 )
                 self._draining = True
-        leased = lost.lease
+        leased = dead.lease
         if leased is None:
             return
-        deaths = self._deaths[leased.evaluation] = self._deaths.get(leased.evaluation, 0) + 1
-        self._actions.append(RecordDeath(leased.evaluation))
-        if deaths >= _MAX_DEATHS:
-            text = f"its worker died {deaths} times; the last one: {message}"
+        counts = self._losses if event.lost else self._deaths
+        deaths = counts[leased.evaluation] = counts.get(leased.evaluation, 0) + 1
+        if not event.lost:
+            self._actions.append(RecordDeath(leased.evaluation))
+        if deaths >= (_MAX_LOSSES if event.lost else _MAX_DEATHS):
+            text = f"its worker died {deaths} times; the last one: {event.message}"
             self._record(leased, Outcome.POISONED, None, text)
         else:
             # First in the queue: the rest must not wait for a retry at the very end.
             retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
-            self._queue.push(self._cores_of(leased.case), retry)
+            self._queue.push(self._size_of(leased.case), retry)
 
     def _finish(self, event: Finished) -> None:
         self._now = event.now
@@ -261,7 +277,7 @@ class Schedule:
         leased = worker.lease if worker is not None else None
         if worker is None or leased is None or leased.lease != event.lease:
             return  # a lease that was taken back: its result is not wanted any more
-        worker.lease = None
+        self._workers.release(event.worker)
         worker.compiled.add(leased.case.key)
         if event.replace_worker:
             self._kill(event.worker, "its pytest session broke")
@@ -305,27 +321,27 @@ class Schedule:
 
     # Placing work.
 
-    def _cores_of(self, case: CaseInfo) -> int:
-        return min(case.num_cpus, self._workers.max_cores)
+    def _size_of(self, case: CaseInfo) -> Size:
+        return Size(int(min(case.num_cpus, self._widest)), case.num_gpus)
 
     def _place(self) -> None:
         """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
         if self._draining or self._is_complete():
             return
-        sized: list[int] = []
-        while sizes := [cores for cores in self._queue.sizes() if cores not in sized]:
-            cores = sizes[0]
-            if fitting := self._workers.idle(cores):
-                self._lease_one(cores, fitting)
-            elif self._make_room(cores, may_kill=not sized):
-                sized.append(cores)
+        sized: list[Size] = []
+        while sizes := [size for size in self._queue.sizes() if size not in sized]:
+            size = sizes[0]
+            if fitting := self._workers.idle(size):
+                self._lease_one(size, fitting)
+            elif self._make_room(size, may_kill=not sized):
+                sized.append(size)
             else:
                 break
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
-        while self._cases is None and self._checkpoints and self._workers.free_cores() > 0:
-            self._start(1)
+        while self._cases is None and self._checkpoints and self._workers.has_room(Size(1)):
+            self._start(Size(1))
 
-    def _lease_one(self, cores: int, fitting: Sequence[int]) -> None:
+    def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
         number = fitting[0]
 
         def choose(entries: Sequence[Entry]) -> int:
@@ -333,34 +349,33 @@ class Schedule:
             number, index = self._workers.best_pair(fitting, entries)
             return index
 
-        entry = self._queue.take(cores, choose)
-        worker = self._workers.get(number)
-        assert worker is not None
-        leased = worker.lease = Leased(lease=self._next_lease, entry=entry, since=self._now)
+        entry = self._queue.take(size, choose)
+        leased = Leased(lease=self._next_lease, entry=entry, since=self._now)
+        self._workers.lease(number, leased)
         self._next_lease += 1
         self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
 
-    def _make_room(self, cores: int, *, may_kill: bool) -> bool:
+    def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.
 
         Returns:
           Whether there is a worker of that size, so that what waits for one will be served.
         """
-        for _ in range(self._queue.count(cores) - self._workers.count_starting(cores)):
-            for number in self._workers.in_the_way(cores) if may_kill else ():
+        for _ in range(self._queue.count(size) - self._workers.count_starting(size)):
+            for number in self._workers.in_the_way(size) if may_kill else ():
                 self._kill(number, "another size is needed")
-            if self._workers.free_cores() < cores:
+            if not self._workers.has_room(size):
                 break
-            self._start(cores)
-        return self._workers.count(cores) > 0
+            self._start(size)
+        return self._workers.count(size) > 0
 
-    def _start(self, cores: int) -> None:
-        self._actions.append(StartWorker(self._workers.start(cores), cores))
+    def _start(self, size: Size) -> None:
+        self._actions.append(StartWorker(self._workers.start(size), size))
 
     def _check_done(self) -> None:
         if self._done:
             return
-        if not self._workers.busy() and (self._draining or self._is_complete()):
+        if not self._workers.num_busy() and (self._draining or self._is_complete()):
             self._done = True
             self._actions.append(Done())
 

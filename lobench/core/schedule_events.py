@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -13,6 +14,7 @@ from lobench.core.result import Outcome
 __all__ = [
     "Action",
     "Admit",
+    "Capacity",
     "CasesKnown",
     "CheckpointSeen",
     "Done",
@@ -30,12 +32,20 @@ __all__ = [
     "RecordDeath",
     "RecordSplit",
     "RunEnded",
+    "Size",
     "Skip",
     "StartWorker",
     "Tick",
     "WorkerDied",
     "WorkerReady",
 ]
+
+
+class Size(NamedTuple):
+    """What a worker takes of a machine, fixed when it starts."""
+
+    num_cpus: int
+    num_gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,9 +111,20 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
+    """`lost` says that its machine went away, which is no evidence against the case that it ran."""
+
     worker: int
     now: float
     message: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Machines came or went: workers may take so many cores and devices together from now on."""
+
+    num_cpus: int
+    num_gpus: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +147,9 @@ class Drain:
     """Lease nothing more; what runs may end."""
 
 
-Event: TypeAlias = CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain
+Event: TypeAlias = (
+    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+)
 
 
 # Actions.
@@ -135,7 +158,7 @@ Event: TypeAlias = CasesKnown | CheckpointSeen | RunEnded | WorkerReady | Worker
 @dataclass(frozen=True, slots=True)
 class StartWorker:
     worker: int
-    num_cpus: int
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)

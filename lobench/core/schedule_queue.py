@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule_events import EvaluationId
+from lobench.core.schedule_events import EvaluationId, Size
 
 __all__ = ["Entry", "Rank", "WorkQueue"]
 
@@ -39,31 +39,31 @@ class Entry(NamedTuple):
 
 
 class WorkQueue:
-    """A heap for each number of cores."""
+    """A heap for each size of worker."""
 
     def __init__(self) -> None:
-        self._heaps: dict[int, list[Entry]] = {}
+        self._heaps: dict[Size, list[Entry]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._heaps)
 
-    def push(self, cores: int, entry: Entry) -> None:
-        heapq.heappush(self._heaps.setdefault(cores, []), entry)
+    def push(self, size: Size, entry: Entry) -> None:
+        heapq.heappush(self._heaps.setdefault(size, []), entry)
 
-    def sizes(self) -> list[int]:
-        """Returns the numbers of cores that are waited for, the first in the order first."""
-        return sorted(self._heaps, key=lambda cores: self._heaps[cores][0])
+    def sizes(self) -> list[Size]:
+        """Returns the sizes that are waited for, the first in the order first."""
+        return sorted(self._heaps, key=lambda size: self._heaps[size][0])
 
-    def count(self, cores: int) -> int:
-        return len(self._heaps.get(cores, ()))
+    def count(self, size: Size) -> int:
+        return len(self._heaps.get(size, ()))
 
-    def take(self, cores: int, choose: Callable[[Sequence[Entry]], int]) -> Entry:
+    def take(self, size: Size, choose: Callable[[Sequence[Entry]], int]) -> Entry:
         """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
-        heap = self._heaps[cores]
+        heap = self._heaps[size]
         window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
         taken = window.pop(choose(window))
         for entry in window:
             heapq.heappush(heap, entry)
         if not heap:
-            del self._heaps[cores]
+            del self._heaps[size]
         return taken

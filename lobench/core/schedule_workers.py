@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule_events import EvaluationId
+from lobench.core.schedule_events import EvaluationId, Size
 from lobench.core.schedule_queue import Entry
 
 __all__ = ["Leased", "Worker", "Workers"]
@@ -37,65 +39,131 @@ class Leased:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One worker; its cores are fixed when it starts, since they are part of what fixes the bits."""
+    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits."""
 
-    num_cpus: int
+    size: Size
     ready: bool = False
     lease: Leased | None = None
     compiled: set[str] = field(default_factory=set)
 
 
 class Workers:
-    """The living ones, by number; a number is never used again."""
+    """The living ones, by number; a number is never used again.
 
-    def __init__(self, max_cores: int) -> None:
-        self.max_cores = max_cores
+    What is asked at each event (who is idle, is there room) costs what the answer is long, however many there are.
+    """
+
+    def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
+        self.max_cores, self.max_gpus = max_cores, max_gpus
         self._workers: dict[int, Worker] = {}
         self._next = 0
+        self._sizes: Counter[Size] = Counter()
+        self._starting: Counter[Size] = Counter()
+        self._idle: dict[int, Worker] = {}
+        self._busy: dict[int, Worker] = {}
 
-    def start(self, num_cpus: int) -> int:
+    def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
-        self._workers[number] = Worker(num_cpus=num_cpus)
+        self._workers[number] = Worker(size=size)
+        self._sizes[size] += 1
+        self._starting[size] += 1
         return number
 
     def get(self, number: int) -> Worker | None:
         return self._workers.get(number)
 
+    def set_ready(self, number: int) -> None:
+        """Takes note that a worker can take work; one that is gone by now changes nothing."""
+        worker = self._workers.get(number)
+        if worker is not None and not worker.ready:
+            worker.ready = True
+            self._starting[worker.size] -= 1
+            self._idle[number] = worker
+
+    def lease(self, number: int, leased: Leased) -> None:
+        worker = self._idle.pop(number)
+        worker.lease = leased
+        self._busy[number] = worker
+
+    def release(self, number: int) -> None:
+        worker = self._busy.pop(number)
+        worker.lease = None
+        self._idle[number] = worker
+
     def remove(self, number: int) -> Worker | None:
-        return self._workers.pop(number, None)
+        worker = self._workers.pop(number, None)
+        if worker is not None:
+            self._sizes[worker.size] -= 1
+            self._starting[worker.size] -= not worker.ready
+            self._idle.pop(number, None)
+            self._busy.pop(number, None)
+        return worker
+
+    def num_busy(self) -> int:
+        return len(self._busy)
 
     def busy(self) -> list[tuple[int, Worker, Leased]]:
-        return [(number, worker, worker.lease) for number, worker in self._workers.items() if worker.lease is not None]
+        return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
 
-    def free_cores(self) -> int:
-        return self.max_cores - sum(worker.num_cpus for worker in self._workers.values())
+    def has_room(self, size: Size) -> bool:
+        """Says whether one more of that size may be started.
 
-    def idle(self, num_cpus: int | None = None) -> list[int]:
-        """Returns those that are ready and hold nothing, of one size or of any."""
-        return [
-            number
-            for number, worker in self._workers.items()
-            if worker.ready and worker.lease is None and num_cpus in (None, worker.num_cpus)
-        ]
+        What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
+        """
+        if not self._is_possible(size):
+            return not self._sizes[size]
+        return self._fit(self._sizes, size)
 
-    def count(self, num_cpus: int) -> int:
-        return sum(worker.num_cpus == num_cpus for worker in self._workers.values())
+    def surplus(self) -> list[int]:
+        """Returns workers that never became ready and are more than there is room for, the last started first."""
+        staying, chosen = self._sizes.copy(), []
+        for number, worker in reversed(self._workers.items()):
+            if self._fit(staying):
+                break
+            if not worker.ready and self._is_possible(worker.size):
+                chosen.append(number)
+                staying[worker.size] -= 1
+        return chosen
 
-    def count_starting(self, num_cpus: int) -> int:
-        return sum(worker.num_cpus == num_cpus and not worker.ready for worker in self._workers.values())
+    def _is_possible(self, size: Size) -> bool:
+        return size.num_cpus <= self.max_cores and size.num_gpus <= self.max_gpus
 
-    def in_the_way(self, num_cpus: int) -> list[int]:
-        """Returns workers of other sizes that hold nothing and whose end makes room for one of `num_cpus`.
+    def _fit(self, sizes: Counter[Size], more: Size | None = None) -> bool:
+        """Says whether those that can be there at all can be there together."""
+        real = [(size, count) for size, count in sizes.items() if count and self._is_possible(size)]
+        if more is not None:
+            real.append((more, 1))
+        return (
+            sum(count * size.num_cpus for size, count in real) <= self.max_cores
+            and math.fsum(count * size.num_gpus for size, count in real) <= self.max_gpus
+        )
+
+    def idle(self, size: Size | None = None) -> list[int]:
+        """Returns those that are ready and hold nothing, of one size or of any, the first started first."""
+        return sorted(number for number, worker in self._idle.items() if size in (None, worker.size))
+
+    def count(self, size: Size) -> int:
+        return self._sizes[size]
+
+    def count_starting(self, size: Size) -> int:
+        return self._starting[size]
+
+    def in_the_way(self, size: Size) -> list[int]:
+        """Returns workers of other sizes that hold nothing and whose end makes room for one of `size`.
 
         Empty where there is room already, or where ending them all would not make enough.
         """
-        missing = num_cpus - self.free_cores()
+        if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
+            return []
+        staying = self._sizes.copy()
         chosen: list[int] = []
         for number, worker in self._workers.items():
-            if missing > 0 and worker.lease is None and worker.num_cpus != num_cpus:
+            if worker.lease is None and worker.size != size:
                 chosen.append(number)
-                missing -= worker.num_cpus
-        return chosen if missing <= 0 else []
+                staying[worker.size] -= 1
+                if self._fit(staying, size):
+                    return chosen
+        return []
 
     def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int]:
         """Picks a worker, and an entry of a queue's first few.

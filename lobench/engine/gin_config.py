@@ -11,8 +11,8 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,18 @@ class Layers:
     gin_files: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
     gin_modules: tuple[str, ...] = ()
+
+    def relative_to(self, base: Path) -> Layers:
+        """Returns the same with its files' paths relative to a folder that holds them all."""
+        return self._moved(lambda path: Path(path).absolute().relative_to(base).as_posix())
+
+    def relocated(self, base: Path) -> Layers:
+        """Returns the same with its files' relative paths taken from a folder, on another machine perhaps."""
+        return self._moved(lambda path: str(base / path))
+
+    def _moved(self, move: Callable[[str], str]) -> Layers:
+        trainer_config = move(self.trainer_config) if self.trainer_config else None
+        return replace(self, trainer_config=trainer_config, gin_files=tuple(map(move, self.gin_files)))
 
     def to_json(self) -> str:
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})

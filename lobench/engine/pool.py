@@ -32,6 +32,9 @@ class WorkerConfig:
       layers: gin text around the cases.
       log_folder: Where each worker's own output goes, a file each.
       compilation_cache: jax's persistent cache, so that a restarted worker compiles little.
+      max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
+      address: Where an executor of many machines finds them; "" where it needs none.
+      insecure: Whether it may use machines that let anybody in.
       serve: "module:function" that a worker runs, with the signature of `lobench.engine.worker.serve`.
     """
 
@@ -39,17 +42,32 @@ class WorkerConfig:
     layers: Layers
     log_folder: Path
     compilation_cache: Path
+    max_cores: int | None = None
+    address: str = ""
+    insecure: bool = False
     serve: str = "lobench.engine.worker:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a worker said; `kind` is ready, failed, progress, result, or died (which the executor says for it)."""
+    """What a worker said; `kind` is ready, failed, progress, result, or died (which the executor says for it).
+
+    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`num_cpus` and
+    `num_gpus`, what there is now). Its `died` has `lost=True` where the machine is to blame and not the case.
+    """
 
     worker: int
     kind: str
     values: dict[str, Any]
     payload: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        return encode(self.kind, self.payload, **{**self.values, "worker": self.worker})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Message:
+        values, payload = decode(data)
+        return cls(worker=values.pop("worker"), kind=values.pop("kind"), values=values, payload=payload)
 
 
 class Executor(Protocol):

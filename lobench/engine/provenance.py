@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import socket
 import subprocess
@@ -11,14 +12,20 @@ from pathlib import Path
 
 from lobench.core.result import Provenance
 
-__all__ = ["provenance"]
+__all__ = ["ORIGIN", "git_state", "provenance"]
+
+ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
 
 _PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
 
 
 @functools.cache
-def _git(folder: str) -> tuple[str, bool]:
+def git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of the checkout that the folder is in, and whether tracked files differ from it."""
+    for above in (Path(folder), *Path(folder).parents):
+        if (above / ORIGIN).is_file():
+            origin = json.loads((above / ORIGIN).read_text())
+            return origin["git_revision"], origin["git_dirty"]
     try:
         revision = _run_git(folder, "rev-parse", "HEAD")
         return revision, bool(_run_git(folder, "status", "--porcelain", "--untracked-files=no"))
@@ -44,7 +51,7 @@ def _versions() -> dict[str, str]:
 
 def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
     """Returns the provenance of a result made in this process; `folder` is the suite's."""
-    revision, dirty = _git(str(folder))
+    revision, dirty = git_state(str(folder))
     return Provenance(
         host=socket.gethostname(),
         device=device,

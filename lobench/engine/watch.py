@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.cost import Usage
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome
@@ -49,6 +51,7 @@ class Watch:
         make_executor: Callable[[Connection], Executor],
         policy: schedule.Policy,
         max_cores: int,
+        max_gpus: float,
         deliverer: Deliverer,
         manager: PluginManager,
         progress: Progress,
@@ -57,7 +60,7 @@ class Watch:
         self._ledger, self._spool, self._source = ledger, spool, source
         self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
         self._progress, self._options = progress, options
-        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION))
+        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus)
         self._executor: Executor | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
@@ -66,6 +69,9 @@ class Watch:
         self._sighted: list[tuple[int, Checkpoint]] = []
         self._starting: dict[int, float] = {}
         self._outcomes: dict[Outcome, int] = {}
+        hours = options.max_core_hours
+        self._usage = Usage(math.inf if hours is None else hours * 3600)
+        self._over_budget = False
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
@@ -100,6 +106,7 @@ class Watch:
         return Ending(
             outcomes=self._outcomes,
             interrupted=self._signals > 0,
+            over_budget=self._over_budget,
             num_checkpoints=len(self._checkpoints),
             behind=behind,
         )
@@ -138,6 +145,9 @@ class Watch:
                 self._handle(schedule.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
+            if not self._over_budget and self._usage.is_over(now):
+                self._over_budget = True
+                self._handle(schedule.Drain())
             if not self._ended and not drain_deadline and now >= next_poll:
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
@@ -221,8 +231,15 @@ class Watch:
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
-                return [(schedule.WorkerDied(message.worker, now, values["message"]), b"")]
+                self._usage.end(message.worker, now)
+                lost = bool(values.get("lost", False))
+                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
+            case "capacity":
+                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), b"")]
+            case "notice":
+                self._progress.say(values["message"])
             case "result":
+                self._usage.end(message.worker, now)
                 event = schedule.Finished(
                     message.worker,
                     values["lease"],
@@ -296,15 +313,16 @@ class Watch:
 
     def _act(self, action: schedule.Action, payload: bytes) -> None:
         match action:
-            case schedule.StartWorker(worker, num_cpus):
+            case schedule.StartWorker(worker, size):
                 if self._executor is None:
                     self._executor = self._make_executor(self._wakeup)
                 self._starting[worker] = time.monotonic()
-                self._executor.start(worker, num_cpus)
+                self._executor.start(worker, size.num_cpus, size.num_gpus)
             case schedule.KillWorker(worker, _):
                 self._starting.pop(worker, None)
                 assert self._executor is not None
                 self._executor.kill(worker)
+                self._usage.end(worker, time.monotonic())
             case schedule.Lease():
                 self._lease(action)
             case schedule.Record():
@@ -335,6 +353,7 @@ class Watch:
             now = time.monotonic()
             self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
+        self._usage.begin(action.worker, action.case.num_cpus, time.monotonic())
         self._progress.leased(action.lease, checkpoint, action.case)
         self._executor.send(
             action.worker,

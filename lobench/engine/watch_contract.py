@@ -38,12 +38,14 @@ class WatchOptions:
       once: Evaluate what is there, then end.
       until_step: End once a checkpoint of this outer step or a later one was evaluated.
       idle_timeout: End after so many seconds without a new checkpoint.
+      max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
       experiment, trial, session: Columns of the ledger.
     """
 
     once: bool = False
     until_step: int | None = None
     idle_timeout: float | None = None
+    max_core_hours: float | None = None
     experiment: str = ""
     trial: str = ""
     session: str = ""
@@ -51,9 +53,10 @@ class WatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a watch ended: outcomes counted over this call, whether it was interrupted, whether anything was there."""
+    """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there."""
 
     outcomes: Mapping[Outcome, int]
     interrupted: bool
+    over_budget: bool
     num_checkpoints: int
     behind: Mapping[str, int]

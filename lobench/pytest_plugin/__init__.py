@@ -26,6 +26,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
     share_devices_of_xdist()
     config.pluginmanager.register(Recorder(config), "lobench-recorder")
+    if config.pluginmanager.hasplugin("xdist"):
+        from lobench.pytest_plugin.parallel import Parallel
+
+        config.pluginmanager.register(Parallel(config), "lobench-parallel")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Answers `-n auto`: a worker for each device, or else for each core."""
+    from lobench.pytest_plugin.parallel import auto_num_workers
+
+    return auto_num_workers(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -103,8 +103,8 @@ class World:
 
     def take(self, action: Any) -> None:
         match action:
-            case StartWorker(worker, num_cpus):
-                self.alive[worker] = num_cpus
+            case StartWorker(worker, size):
+                self.alive[worker] = size.num_cpus
                 self.starting.add(worker)
             case KillWorker(worker, _):
                 del self.alive[worker]

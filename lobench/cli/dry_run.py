@@ -1,0 +1,77 @@
+"""`lobench watch --dry-run`: what one checkpoint would cost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.cost import CaseCost, checkpoint_cost
+from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.job import case_from_record
+from lobench.engine.ledger import Ledger
+from lobench.engine.pool import LocalPool, WorkerConfig
+
+__all__ = ["dry_run"]
+
+_COLLECT_SECONDS = 600.0
+
+
+def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, say: Callable[[str], None]) -> None:
+    """Collects the suites in a worker of this machine and says what a checkpoint costs. Nothing is written.
+
+    Raises:
+      SuiteError: the suites cannot be collected.
+    """
+    cases = _collect(config)
+    durations = {}
+    if (store / "ledger.sqlite").is_file():
+        ledger = Ledger.open(store, read_only=True)
+        try:
+            durations = dict(ledger.history(PROGRAM_VERSION).durations)
+        finally:
+            ledger.close()
+    costs = checkpoint_cost(cases, durations, max_cores=max_cores)
+    for cost in sorted(costs, key=lambda cost: -cost.core_seconds):
+        say(_line(cost))
+    evaluations, total = sum(cost.num_evaluations for cost in costs), sum(cost.core_seconds for cost in costs)
+    longest = max(cost.seconds for cost in costs)
+    say(f"a checkpoint: {evaluations} evaluations, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)")
+    if devices := sum(cost.device_seconds for cost in costs):
+        say(f"  and {devices:.3g} device-seconds")
+    say(f"on {max_cores} cores: {max(total / max_cores, longest):.3g} s at best, once programs are compiled")
+
+
+def _line(cost: CaseCost) -> str:
+    source = "recorded" if cost.recorded else "estimated"
+    blocks = f"{cost.num_evaluations} x {cost.seconds:.3g} s" + (
+        f" x {cost.num_cpus} cores" if cost.num_cpus > 1 else ""
+    )
+    return f"{cost.case.suite}/{cost.case.name}: {blocks}, {source}"
+
+
+def _collect(config: WorkerConfig) -> list[CaseInfo]:
+    deadline = time.monotonic() + _COLLECT_SECONDS
+    with tempfile.TemporaryDirectory() as folder:
+        pool = LocalPool(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
+        try:
+            pool.start(0, 1)
+            while time.monotonic() < deadline:
+                for message in pool.wait(1.0):
+                    match message.kind:
+                        case "ready":
+                            return [case_from_record(record) for record in message.values["cases"]]
+                        case "failed":
+                            raise SuiteError("; ".join(message.values["messages"]))
+                        case "died":
+                            log = Path(folder, "worker-0.log").read_text(errors="replace").splitlines()[-1:]
+                            raise LobenchError(
+                                f"the worker that collects the suites {message.values['message']}", got="".join(log)
+                            )
+        finally:
+            pool.close()
+    raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")

@@ -1,0 +1,124 @@
+"""Under pytest-xdist: how many workers, and the longest cases first."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from lobench.core.errors import LobenchError
+from lobench.engine.devices import devices_here
+from lobench.engine.ledger_schema import connect
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.options import option
+
+__all__ = ["Parallel", "auto_num_workers", "longest_first"]
+
+_DURATIONS = "lobench_durations"
+_MAX_RECORDS = 5000  # of a ledger, the newest
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def auto_num_workers(config: pytest.Config) -> int | None:
+    """Returns one worker a device, or else one a core of this process; None where the session is not lobench's."""
+    if not _is_ours(config) or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(devices_here(os.environ)) or cores
+
+
+def _is_ours(config: pytest.Config) -> bool:
+    return bool(option(config, "checkpoint") or option(config, "optimizer"))
+
+
+class Parallel:
+    """The plugin object; of its hooks the controller sees some, the workers others."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._durations: dict[str, float] = {}
+
+    # The controller.
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config, specs: Sequence[Any]) -> None:
+        if not _is_ours(config):
+            return
+        self._durations = _recorded_durations(config)
+        if self._durations and config.option.dist == "load" and config.option.maxschedchunk is None:
+            config.option.maxschedchunk = 1  # a long list handed out ahead would undo the order
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        # The controller reads them once: workers must agree on the order, one that comes later too.
+        node.workerinput[_DURATIONS] = self._durations
+
+    # A worker.
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        workerinput: Mapping[str, Any] = getattr(config, "workerinput", {})
+        durations: Mapping[str, float] = workerinput.get(_DURATIONS, {})
+        if not durations:
+            return
+        specs = [case_of(item) for item in items]
+        names = [f"{spec.suite}/{spec.scope}" if spec is not None else "" for spec in specs]
+        pairs = workerinput["workercount"] if config.option.dist == "load" else 0
+        order = longest_first(names, durations, num_workers=pairs)
+        items[:] = [items[index] for index in order]
+
+
+def longest_first(names: Sequence[Key], durations: Mapping[Key, float], *, num_workers: int = 0) -> list[int]:
+    """Returns an order of items, the longest first; one that never ran is taken for a middling one.
+
+    Args:
+      names: Of the items.
+      durations: Seconds by name; one at least.
+      num_workers: Of a scheduler that first hands each worker two neighbours; 0 for one that does not.
+    """
+    middling = statistics.median(durations.values())
+    order = sorted(range(len(names)), key=lambda index: -durations.get(names[index], middling))
+    head = 2 * num_workers
+    if not num_workers or len(order) < head:
+        return order
+    # The longest is paired with the shortest of the first few, and so on.
+    pairs = zip(order[:num_workers], reversed(order[num_workers:head]), strict=True)
+    return [index for pair in pairs for index in pair] + order[head:]
+
+
+def _recorded_durations(config: pytest.Config) -> dict[str, float]:
+    """Returns seconds by `suite/case` of what this session's stores have recorded."""
+    given = option(config, "store")
+    stores = [Path(given)] if given else sorted((config.rootpath / ".lobench").glob("*"))
+    seconds: dict[str, list[float]] = {}
+    for store in stores:
+        if (store / "ledger.sqlite").is_file():
+            for name, value in _durations_of(store):
+                seconds.setdefault(name, []).append(value)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _durations_of(store: Path) -> list[tuple[str, float]]:
+    try:
+        database = connect(store, store / "ledger.sqlite", read_only=True)
+    except LobenchError:
+        return []  # the order is a matter of speed alone; who writes to the store says what is wrong with it
+    try:
+        rows = database.execute(
+            "SELECT case_json, seconds FROM evaluations WHERE seconds > 0 ORDER BY id DESC LIMIT ?", (_MAX_RECORDS,)
+        ).fetchall()
+    finally:
+        database.close()
+    found = []
+    for text, value in rows:
+        case = json.loads(text)
+        blocks = math.ceil(case["num_seeds"] / (case["seed_block"] or case["num_seeds"]))
+        found.append((f"{case['suite']}/{case['name']}", value * blocks))
+    return found

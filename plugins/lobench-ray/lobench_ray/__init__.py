@@ -1,0 +1,1 @@
+"""Ray as an executor: workers on as many machines as there are."""

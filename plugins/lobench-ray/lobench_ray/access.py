@@ -1,0 +1,110 @@
+"""Who may use a Ray cluster: one that others can reach must ask them for a token.
+
+What our own environment says of authentication is not what the cluster does, so the cluster is asked, by a process that
+has no token. Source of the rules: docs.ray.io, "Ray token authentication".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import subprocess
+import sys
+
+from lobench import LobenchError
+
+__all__ = ["check_access", "is_reachable_from_outside"]
+
+_WANTS_A_TOKEN = 10
+_PROBE_SECONDS = 60
+
+
+def check_access(address: str, *, insecure: bool) -> None:
+    """Refuses a cluster that other machines can reach and that asks nobody for a token.
+
+    Args:
+      address: HOST:PORT of the cluster's head.
+      insecure: Whether the user takes that risk.
+    Raises:
+      LobenchError: what was found, and what to do.
+    """
+    if insecure or not is_reachable_from_outside(address):
+        return
+    found = _without_a_token(address)
+    if found == _WANTS_A_TOKEN:
+        return
+    raise LobenchError(
+        "this Ray cluster lets anybody in who reaches it, and who is in runs any code on it",
+        where=address,
+        got="an answer to a request without a token" if found == 0 else "no clear answer to a request without a token",
+        expected="token authentication",
+        next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
+        "--insecure where the network keeps strangers out",
+    )
+
+
+def is_reachable_from_outside(address: str) -> bool:
+    """Says whether something listens at `address`, HOST:PORT, on more than this machine's loopback."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not _is_loopback(host):
+        return True
+    return any(_accepts(other, int(port)) for other in _own_addresses())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _own_addresses() -> set[str]:
+    """Returns this machine's addresses beyond loopback, as far as its name and its routes tell them."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        found.update(str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))  # nothing is sent: the system picks the address it would send from
+                found.add(probe.getsockname()[0])
+        except OSError:
+            continue
+    return {address for address in found if not _is_loopback(address.split("%")[0])}
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def _without_a_token(address: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    environment["RAY_AUTH_MODE"] = "disabled"
+    command = [sys.executable, "-m", "lobench_ray.access", address]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return -1
+    return done.returncode
+
+
+def _probe(address: str) -> int:
+    from ray._raylet import GcsClient
+    from ray.exceptions import AuthenticationError
+
+    try:
+        GcsClient(address=address).check_alive([], timeout=10)
+    except AuthenticationError:
+        return _WANTS_A_TOKEN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_probe(sys.argv[1]))

@@ -1,0 +1,292 @@
+"""The Ray driver, in a process of its own between the chief and the cluster.
+
+Ray ends a driver's process that has lost its head for a minute, and its calls can hang on a frozen node. So the chief
+is not the driver: it talks with this process through a pipe, replaces it where it is gone or silent, and stays alive.
+Nothing here decides anything about results: leases, deadlines and attempts are the chief's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from lobench import LobenchError, Message
+from lobench_ray.access import check_access
+from lobench_ray.slot import Slot, versions
+
+__all__ = ["Bridge", "main"]
+
+_MAX_THETAS = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
+_NODES_SECONDS = 2.0
+_PROGRESS_PER_SECOND = 200  # calls that tell of progress alone, over all slots
+_REACH_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The bridge's side of a slot; `heard` is None until its worker was started."""
+
+    actor: Any
+    size: tuple[float, float]  # cores, devices
+    heard: float | None = None
+
+
+class Bridge:
+    """Runs in the main thread; other threads only put thunks into its inbox."""
+
+    def __init__(self, connection: Connection, configure: Message) -> None:
+        self._connection, self._values = connection, configure.values
+        self._data = configure.payload
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._slots: dict[int, _Slot] = {}
+        self._thetas: OrderedDict[str, Any] = OrderedDict()
+        self._parcel: Any = None
+        self._actor_class: Any = None
+        self._capacity = (-1, 0.0)
+        self._nodes_seen = time.monotonic()
+        self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
+        self._ending = False
+
+    def run(self) -> None:
+        """Connects, then serves until the chief says exit or is gone."""
+        try:
+            address = _connect(self._values["address"], insecure=self._values["insecure"])
+        except LobenchError as error:
+            self._say("refused", message=str(error))
+            return
+        except Exception as error:  # noqa: BLE001  (Ray's boundary: the chief names it)
+            self._say("unreachable", message=_one_line(error))
+            return
+        self._say("connected", address=address)
+        self._parcel, self._actor_class = ray.put(self._data), ray.remote(Slot)
+        for target in (self._read, self._watch_nodes):
+            threading.Thread(target=target, daemon=True).start()
+        silence = float(self._values["silence_seconds"])
+        said = 0.0
+        while not self._ending:
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=1.0)()
+            now = time.monotonic()
+            if now - said >= 1.0:
+                said = now
+                self._say("alive")
+                self._end_silent_ones(now, silence)
+            if now - self._nodes_seen > max(silence, 10.0):
+                os._exit(3)  # the head does not answer; a new driver may find a new one
+        ray.shutdown()
+
+    # Threads beside the main one.
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message = Message.from_bytes(self._connection.recv_bytes())
+                self._inbox.put(lambda message=message: self._command(message))  # type: ignore[misc]
+        except (EOFError, OSError):
+            os._exit(1)  # the chief is gone: nothing that this process could still do is wanted
+
+    def _watch_nodes(self) -> None:
+        while True:
+            alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            sizes = [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
+            self._nodes_seen = time.monotonic()
+            self._inbox.put(lambda sizes=sizes: self._know_nodes(sizes))  # type: ignore[misc]
+            time.sleep(_NODES_SECONDS)
+
+    def _then(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
+        """Calls `take` with a call's result, in the main thread; a call that fails ends its slot."""
+
+        def done(future: Future[Any]) -> None:
+            error = future.exception()
+            if error is not None:
+                self._inbox.put(lambda: self._lose(worker, _one_line(error), lost=_is_loss(error)))
+            else:
+                self._inbox.put(lambda: take(future.result()))
+
+        reference.future().add_done_callback(done)
+
+    # In the main thread.
+
+    def _say(self, kind: str, worker: int = -1, payload: bytes = b"", **values: Any) -> None:
+        self._connection.send_bytes(Message(worker=worker, kind=kind, values=values, payload=payload).to_bytes())
+
+    def _command(self, message: Message) -> None:
+        worker, values = message.worker, message.values
+        try:
+            match message.kind:
+                case "start":
+                    self._start(worker, values["num_cpus"], values["num_gpus"])
+                case "kill":
+                    self._kill(worker)
+                case "exit":
+                    self._ending = True
+                case kind if worker in self._slots:
+                    self._send(worker, kind, values)
+        except (ray.exceptions.RayError, OSError) as error:
+            self._lose(worker, _one_line(error), lost=True)
+
+    def _start(self, worker: int, num_cpus: int, num_gpus: float) -> None:
+        # Nothing is restarted or retried by Ray; three calls overlap: a `send`, a `receive`, and one to spare.
+        actor = self._actor_class.options(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=3,
+            scheduling_strategy="SPREAD",
+        ).remote()
+        self._slots[worker] = _Slot(actor, (num_cpus, num_gpus))
+        reference = actor.start.remote(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            expected=versions(),
+            plan=self._values["plan"],
+            parcel=[self._parcel],
+        )
+        self._then(reference, lambda found: self._started(worker, found), worker)
+
+    def _started(self, worker: int, found: dict[str, Any]) -> None:
+        if worker not in self._slots:
+            return
+        if "problem" in found:
+            self._say("failed", worker, messages=[found["problem"]])
+            return
+        self._slots[worker].heard = time.monotonic()
+        self._receive(worker)
+
+    def _receive(self, worker: int) -> None:
+        seconds = float(self._values["silence_seconds"]) / 4
+        progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
+        reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
+        self._then(reference, lambda messages: self._received(worker, messages), worker)
+
+    def _received(self, worker: int, messages: list[tuple[str, dict[str, Any], bytes]]) -> None:
+        slot = self._slots.get(worker)
+        if slot is None:
+            return  # it was killed: what it says late is not wanted any more
+        slot.heard = time.monotonic()
+        for kind, values, payload in messages:
+            self._say(kind, worker, payload, **values)
+        if any(kind == "died" for kind, _, _ in messages):
+            self._kill(worker)
+        else:
+            self._receive(worker)
+
+    def _send(self, worker: int, kind: str, values: dict[str, Any]) -> None:
+        theta: list[Any] = []
+        if path := values.pop("theta_path", ""):
+            values["theta_sha256"] = Path(path).stem
+            theta = [self._theta(Path(path))]
+        reference = self._slots[worker].actor.send.remote(kind, values, theta)
+        self._then(reference, lambda _: None, worker)
+
+    def _theta(self, path: Path) -> Any:
+        """Returns a theta in the object store, where each node fetches it once."""
+        if path.stem not in self._thetas:
+            self._thetas[path.stem] = ray.put(path.read_bytes())
+        self._thetas.move_to_end(path.stem)
+        while len(self._thetas) > _MAX_THETAS:
+            self._thetas.popitem(last=False)
+        return self._thetas[path.stem]
+
+    def _lose(self, worker: int, message: str, *, lost: bool) -> None:
+        if worker in self._slots:
+            self._kill(worker)
+            self._say("died", worker, message=message, lost=lost)
+
+    def _kill(self, worker: int) -> None:
+        slot = self._slots.pop(worker, None)
+        if slot is not None:
+            # In a thread: it may wait for the head.
+            threading.Thread(target=ray.kill, args=(slot.actor,), daemon=True).start()
+
+    def _end_silent_ones(self, now: float, silence: float) -> None:
+        for worker, slot in list(self._slots.items()):
+            if slot.heard is not None and now - slot.heard > silence:
+                self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
+
+    def _know_nodes(self, sizes: list[tuple[float, float]]) -> None:
+        capacity = (int(sum(cpus for cpus, _ in sizes)), sum(gpus for _, gpus in sizes))
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._say("capacity", num_cpus=capacity[0], num_gpus=capacity[1], num_nodes=len(sizes))
+        unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
+        wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
+        for cpus, gpus in sorted(wanted - self._wanted):
+            text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
+            self._say("notice", message=f"{text}; what needs them waits for one")
+        self._wanted = wanted
+
+
+def _holds(node: tuple[float, float], size: tuple[float, float]) -> bool:
+    return node[0] >= size[0] and node[1] >= size[1]
+
+
+def _connect(address: str, *, insecure: bool) -> str:
+    """Joins a cluster, or starts one below this process (`local`); returns HOST:PORT of its head."""
+    if address.startswith("ray://"):
+        raise LobenchError(
+            "Ray Client addresses are not supported",
+            got=address,
+            next_step="run the watch on a node of the cluster, with --ray-address auto",
+        )
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "WARNING"}
+    if ":" in address:
+        # Ray itself would try for minutes.
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
+            pass
+    if address == "local":
+        # Only the user's own word opens what is started here: Ray listens on every interface.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        options["include_dashboard"] = False
+    ray.init(**options)
+    found: str = ray.get_runtime_context().gcs_address
+    check_access(found, insecure=insecure)
+    return found
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Says whether a failed call tells of its machine, not of the case: all but memory and the actor's own errors."""
+    return isinstance(error, ray.exceptions.RayError) and not isinstance(
+        error, ray.exceptions.OutOfMemoryError | ray.exceptions.RayTaskError
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, ray.exceptions.RayTaskError) and lines:
+        return lines[-1]
+    last = lines[-1] if len(lines) > 1 and not lines[-1].startswith("ip:") else ""
+    return " ".join(part for part in (lines[0] if lines else repr(error), last) if part)
+
+
+def main(descriptor: int) -> None:
+    """Entry of the process; its first message configures it."""
+    connection = Connection(descriptor)
+    configure = Message.from_bytes(connection.recv_bytes())
+    Bridge(connection, configure).run()
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the chief decides
+    main(int(sys.argv[1]))

@@ -1,0 +1,210 @@
+"""The executor as the chief sees it: a bridge process, replaced where it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.connection
+import os
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lobench import LobenchError, Message, Parcel, WorkerConfig
+
+__all__ = ["SILENCE_SECONDS", "RayExecutor"]
+
+SILENCE_SECONDS = 30.0
+_RECONNECT_SECONDS = 600.0
+_CONNECT_SECONDS = 120.0
+_CLOSE_SECONDS = 10.0
+
+
+class RayExecutor:
+    """Warm workers on the nodes of a Ray cluster, one actor a slot. Nothing is retried here.
+
+    A slot, and the bridge itself, that says nothing for `SILENCE_SECONDS` is taken for lost.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, wakeup: Connection | None = None, *, silence_seconds: float = 30.0
+    ) -> None:
+        self._config, self._wakeup, self._silence = config, wakeup, silence_seconds
+        layers = config.layers
+        files = [path for path in (layers.trainer_config, *layers.gin_files) if path]
+        self._parcel = Parcel.pack(config.arguments, files)
+        self._workers: dict[int, tuple[int, float]] = {}
+        self._bridge: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
+        self._address, self._capacity = "", -1
+        config.log_folder.mkdir(parents=True, exist_ok=True)
+        self._open()
+
+    @property
+    def bridge_pid(self) -> int | None:
+        return self._bridge.pid if self._bridge is not None else None
+
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        self._workers[worker] = (num_cpus, num_gpus)
+        self._tell("start", worker, num_cpus=num_cpus, num_gpus=num_gpus)
+
+    def send(self, worker: int, kind: str, **values: Any) -> None:
+        if worker in self._workers:
+            self._tell(kind, worker, **values)
+
+    def kill(self, worker: int) -> None:
+        if self._workers.pop(worker, None) is not None:
+            self._tell("kill", worker)
+
+    def wait(self, timeout: float) -> list[Message]:
+        now = time.monotonic()
+        if self._connection is None and now >= self._next_try:
+            self._open()
+        watched: list[Any] = [end for end in (self._connection, self._wakeup) if end is not None]
+        messages: list[Message] = []
+        for ready in multiprocessing.connection.wait(watched, timeout):
+            if ready is self._connection:
+                messages += self._read()
+            elif self._wakeup is not None:
+                os.read(self._wakeup.fileno(), 4096)
+        limit = self._silence if self._address else _CONNECT_SECONDS
+        if self._connection is not None and time.monotonic() - self._heard > limit:
+            messages += self._lose_bridge("Ray's driver does not answer")
+        return messages
+
+    def close(self) -> None:
+        if self._bridge is None:
+            return
+        self._tell("exit", -1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._bridge.wait(_CLOSE_SECONDS)
+        self._end_bridge()
+
+    # The bridge.
+
+    def _open(self) -> None:
+        ours, theirs = socket.socketpair()
+        log = self._config.log_folder / "ray.log"
+        with theirs, log.open("ab") as output:
+            self._bridge = subprocess.Popen(
+                [sys.executable, "-m", "lobench_ray.bridge", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # the terminal's Ctrl-C is the chief's alone
+            )
+        self._connection = Connection(ours.detach())
+        self._heard, self._address = time.monotonic(), ""
+        layers = self._config.layers
+        self._tell(
+            "configure",
+            -1,
+            self._parcel.data,
+            address=self._config.address or "auto",
+            insecure=self._config.insecure,
+            silence_seconds=self._silence,
+            plan={
+                "sha256": self._parcel.sha256,
+                "suites": [self._parcel.inside(suite) for suite in self._config.arguments],
+                "layers": layers.relative_to(self._parcel.base).to_json(),
+            },
+        )
+        for worker, (num_cpus, num_gpus) in self._workers.items():
+            self._tell("start", worker, num_cpus=num_cpus, num_gpus=num_gpus)
+
+    def _tell(self, kind: str, worker: int, payload: bytes = b"", **values: Any) -> None:
+        """Tells the bridge; where there is none, the next one is told which workers there are."""
+        if self._connection is not None:
+            message = Message(worker=worker, kind=kind, values=values, payload=payload)
+            with contextlib.suppress(OSError):  # `wait` sees that it is gone
+                self._connection.send_bytes(message.to_bytes())
+
+    def _read(self) -> list[Message]:
+        messages: list[Message] = []
+        try:
+            while self._connection is not None and self._connection.poll():
+                message = Message.from_bytes(self._connection.recv_bytes())
+                self._heard = time.monotonic()
+                messages += self._take(message)
+        except (EOFError, OSError):
+            messages += self._lose_bridge("Ray's driver ended")
+        return messages
+
+    def _take(self, message: Message) -> list[Message]:
+        values = message.values
+        match message.kind:
+            case "alive":
+                return []
+            case "connected":
+                again, self._address = self._gone_since > 0 and self._capacity >= 0, values["address"]
+                self._gone_since = 0.0
+                return [_notice(f"connected to Ray at {self._address} again")] if again else []
+            case "refused":
+                raise LobenchError(values["message"])
+            case "unreachable":
+                return self._lose_bridge(values["message"])
+            case "capacity":
+                return self._know_capacity(message)
+            case "log":
+                self._write_log(message)
+                return []
+            case _ if message.worker not in self._workers:
+                return []  # it was killed: what it says late is not wanted any more
+            case "died":
+                del self._workers[message.worker]
+        return [message]
+
+    def _know_capacity(self, message: Message) -> list[Message]:
+        self._capacity = message.values["num_cpus"]
+        devices = f" and {message.values['num_gpus']:g} devices" if message.values["num_gpus"] else ""
+        text = f"Ray at {self._address}: {self._capacity} cores{devices} on {message.values['num_nodes']} nodes"
+        follow = [message] if self._config.max_cores is None else []
+        return [_notice(text), *follow]
+
+    def _write_log(self, message: Message) -> None:
+        with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
+            file.write(message.payload)
+
+    def _lose_bridge(self, reason: str) -> list[Message]:
+        """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""
+        self._end_bridge()
+        now = time.monotonic()
+        if self._capacity < 0:
+            raise LobenchError(
+                "cannot use a Ray cluster",
+                where=self._config.address or "auto",
+                got=reason,
+                next_step=f"is it running (`ray status`)? `ray start --head` starts one here, --ray-address names "
+                f"another; see {self._config.log_folder / 'ray.log'}",
+            )
+        self._gone_since = self._gone_since or now
+        if now - self._gone_since > _RECONNECT_SECONDS:
+            raise LobenchError(
+                f"Ray has been gone for {_RECONNECT_SECONDS / 60:g} minutes",
+                where=self._address or self._config.address,
+                got=reason,
+                next_step="start it and then the same watch again: it goes on from its ledger",
+            )
+        self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
+        lost = [
+            Message(worker=worker, kind="died", values={"message": reason, "lost": True}) for worker in self._workers
+        ]
+        self._workers.clear()
+        first = now == self._gone_since
+        return [*([_notice(f"lost Ray: {reason}; trying again")] if first else []), *lost]
+
+    def _end_bridge(self) -> None:
+        if self._bridge is not None:
+            self._bridge.kill()
+            self._bridge.wait()
+        if self._connection is not None:
+            self._connection.close()
+        self._bridge = self._connection = None
+
+
+def _notice(text: str) -> Message:
+    return Message(worker=-1, kind="notice", values={"message": text})

@@ -1,0 +1,176 @@
+"""The actor: one slot of a node. It holds one of lobench's own warm workers and passes on what is said.
+
+The worker is a process of its own below the actor, the same as on a single machine: so it computes the same bits, and a
+case that kills its process, or hangs outside Python, leaves an actor that can say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lobench import Layers, LobenchError, LocalPool, Message, Parcel, WorkerConfig
+
+__all__ = ["Slot", "node_folder", "versions"]
+
+_PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # what the numbers of a result hang on
+_LOG_BYTES = 65536
+_KEEP_SECONDS = 86400.0  # of thetas and logs that nothing has touched
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of what the numbers of a result hang on."""
+    return {package: metadata.version(package) for package in _PACKAGES}
+
+
+def node_folder() -> Path:
+    """Returns this node's folder for what was sent to it and for compiled programs; the user's own, and nobody else's.
+
+    Raises:
+      LobenchError: it is there and belongs to somebody else.
+    """
+    folder = Path(tempfile.gettempdir()) / f"lobench-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise LobenchError(
+            "the node's folder is not this user's alone", where=str(folder), next_step="remove it, or set TMPDIR"
+        )
+    return folder
+
+
+class Slot:
+    """Calls of `start` first, then of `send` and `receive`, which may overlap."""
+
+    def __init__(self) -> None:
+        self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._pool: LocalPool | None = None
+        self._log = Path()
+
+    def start(
+        self,
+        *,
+        num_cpus: int,
+        num_gpus: float,
+        expected: dict[str, str],
+        plan: dict[str, Any],
+        parcel: Sequence[ray.ObjectRef[bytes]],
+    ) -> dict[str, Any]:
+        """Starts the worker.
+
+        Args:
+          expected: The chief's `versions()`.
+          plan: sha256 of the parcel; pytest's arguments and the layers' files as names in it.
+          parcel: Its data; fetched only where this node does not have it.
+        Returns:
+          Host and pid; or `problem`, one line, where this node cannot give the chief's numbers.
+        """
+        here = versions()
+        if here != expected:
+            differ = [f"{name} {here[name]} for {expected[name]}" for name in expected if here[name] != expected[name]]
+            return {"problem": f"node {socket.gethostname()} would give other numbers: it has {', '.join(differ)}"}
+        root = node_folder()
+        _sweep(root)
+        suites = root / "suites" / plan["sha256"]
+        if not suites.is_dir():
+            Parcel.unpack(ray.get(parcel[0]), suites)
+        log_folder = root / "logs" / uuid.uuid4().hex
+        config = WorkerConfig(
+            arguments=tuple(str(suites / name) for name in plan["suites"]),
+            layers=Layers.from_json(plan["layers"]).relocated(suites),
+            log_folder=log_folder,
+            compilation_cache=root / "xla_cache",
+        )
+        self._log = log_folder / "worker-0.log"
+        self._pool = LocalPool(config)
+        started = threading.Event()
+        # One thread starts the worker and stays: the worker dies with the thread that started it.
+        threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
+        started.wait()
+        return {"host": socket.gethostname(), "pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
+
+    def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
+        try:
+            pool.start(0, num_cpus, num_gpus)  # of the devices that Ray has leased to this actor: it sees no others
+        except LobenchError as error:
+            self._heard.put(Message(worker=0, kind="failed", values={"messages": [str(error)]}))
+            return
+        finally:
+            started.set()
+        while True:
+            for message in pool.wait(60.0):
+                if message.kind in ("died", "failed"):
+                    self._heard.put(Message(worker=0, kind="log", values={}, payload=self._tail()))
+                self._heard.put(message)
+                if message.kind == "died":
+                    return
+
+    def _tail(self) -> bytes:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(self._log.stat().st_size - _LOG_BYTES, 0))
+                return file.read()
+        except OSError:
+            return b""
+
+    def send(self, kind: str, values: dict[str, Any], theta: Sequence[ray.ObjectRef[bytes]]) -> None:
+        """Passes a message on to the worker; a job's theta is fetched only where this node does not have it."""
+        assert self._pool is not None
+        if theta:
+            path = node_folder() / "theta" / f"{values['theta_sha256']}.npz"
+            if not path.is_file():
+                _write(path, ray.get(theta[0]))
+            os.utime(path)
+            values = {**values, "theta_path": str(path)}
+        self._pool.send(0, kind, **values)
+
+    def receive(self, seconds: float, progress_seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:
+        """Returns what the worker has said, after `seconds` at most; nothing is an answer too: the slot is alive.
+
+        Progress alone is held back for `progress_seconds`, and only its newest is told.
+        """
+        deadline = time.monotonic() + seconds
+        progress: list[Message] = []
+        messages: list[Message] = []
+        with contextlib.suppress(queue.Empty):
+            while not messages:
+                message = self._heard.get(timeout=max(deadline - time.monotonic(), 0.0))
+                if message.kind != "progress":
+                    messages.append(message)
+                    continue
+                if not progress:
+                    deadline = min(deadline, time.monotonic() + progress_seconds)
+                progress = [message]
+            while True:
+                messages.append(self._heard.get_nowait())
+        return [(message.kind, message.values, message.payload) for message in [*progress, *messages]]
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"tmp-{uuid.uuid4().hex}")
+    temporary.write_bytes(data)
+    temporary.rename(path)
+
+
+def _sweep(root: Path) -> None:
+    """Removes thetas and logs that nothing has touched for a day."""
+    now = time.time()
+    for entry in [*root.glob("theta/*"), *root.glob("logs/*")]:
+        try:
+            if now - entry.stat().st_mtime > _KEEP_SECONDS:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        except OSError:
+            continue  # another slot of this node was first
