@@ -134,6 +134,22 @@ def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path) ->
     assert found == [("a", [0, 1], "passed"), ("b", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
 
 
+def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1")
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    for line in chief.stdout:
+        if "tiny/b  passed" in line:
+            break
+    (suite / "tiny.gin").write_text("Case.num_seeds = (\n")
+    write_checkpoint(run / "theta_2.npz", -2.0)
+    output, errors = chief.communicate(timeout=120)
+    assert chief.returncode == 2
+    assert "tiny.gin:" in errors and "syntax error" in errors, output + errors
+    assert "INTERNAL_ERROR" not in output + errors
+
+
 def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     program = "from lobench.engine import watch\nwatch._SLOW_START_SECONDS = 0.0\nfrom lobench.cli import main\nmain()"

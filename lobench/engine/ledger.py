@@ -58,12 +58,12 @@ class Ledger(LedgerReader):
           StoreError: full, read-only, corrupt, or written by a newer lobench.
         """
         if read_only:
-            return cls(store, connect(store, store / "ledger.sqlite", read_only=True))
+            return cls(store, connect(store, read_only=True))
         lock = StoreLock(store, name)
         try:
             local_copy = LocalCopy(store, on_problem) if is_network(store) else None
-            database = local_copy.database if local_copy is not None else store / "ledger.sqlite"
-            ledger = cls(store, connect(store, database, read_only=False), lock, local_copy)
+            database = local_copy.database if local_copy is not None else None
+            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
             return ledger
@@ -73,7 +73,7 @@ class Ledger(LedgerReader):
 
     def reader(self) -> Ledger:
         """Returns a ledger for another thread, which sees every commit of this one."""
-        return Ledger(self.store, connect(self.store, self._file, read_only=True))
+        return Ledger(self.store, connect(self.store, read_only=True, database=self._file))
 
     def close(self) -> None:
         """Closes it; on a network file system, when the store has everything.

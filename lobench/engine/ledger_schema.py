@@ -72,14 +72,15 @@ def store_errors(store: Path) -> Iterator[None]:
         ) from error
 
 
-def connect(store: Path, database: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sqlite3.Connection:
     """Opens the ledger of a store, making its tables where there are none.
 
     Args:
-      database: Its file, which need not lie in the store.
+      database: Its file, where that does not lie in the store.
     Raises:
       StoreError: not readable, not writable, not a ledger, or one of a newer lobench.
     """
+    database = database or store / "ledger.sqlite"
     if read_only and not database.is_file():
         raise StoreError("there is no result store here", where=str(store), next_step="is --store right?")
     with store_errors(store):

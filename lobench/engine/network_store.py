@@ -223,7 +223,7 @@ class LocalCopy:
 
 def _local_folder(store: Path) -> Path:
     """Returns a folder of this user's for this very store, by an id that goes when the store is removed."""
-    base = Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-{os.getuid()}")
+    base = Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-ledgers-{os.getuid()}")
     try:
         identity = store / "store.id"
         if not identity.exists():

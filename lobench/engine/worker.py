@@ -58,6 +58,7 @@ class Loop:
         self._errors: list[str] = []
         self._reports: list[pytest.TestReport] = []
         self._lease = 0
+        self.is_ready = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -92,6 +93,7 @@ class Loop:
                 or ["the suite holds no case; `lobench list suites` shows some"],
             )
             return True
+        self.is_ready = True
         self._send("ready", cases=[record_of(info) for info in _unique_names(infos)])
         threading.Thread(target=self._read, daemon=True).start()
         idle = _Idle.from_parent(session, name="idle")
@@ -124,6 +126,12 @@ class Loop:
             self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
             raise
         finished = self._finished()
+        if finished is None:
+            # Not even what the case is could be said: its files changed since they were collected, say.
+            texts = [report.longreprtext.strip() for report in self._reports if report.failed]
+            line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
+            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
+            return
         self._send(
             "result",
             finished.payload,
@@ -133,11 +141,11 @@ class Loop:
             replace=False,
         )
 
-    def _finished(self) -> Finished:
-        """Returns what the item's reports say; a failing teardown makes a passed item an error."""
+    def _finished(self) -> Finished | None:
+        """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
         found = [Finished.from_record(record) for report in self._reports for record in getattr(report, "lobench", [])]
         if not found:
-            raise RuntimeError("the item ended without a report")
+            return None
         finished = found[0]
         broken = [report for report in self._reports if report.when == "teardown" and report.failed]
         if broken and finished.outcome is Outcome.PASSED:
@@ -196,7 +204,8 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
     """Runs one worker on a connection until it is told to exit."""
     loop = Loop(connection, layers, exit_at_eof=exit_at_eof)
     code = pytest.main([*arguments, *_LAST_ARGUMENTS], plugins=[loop])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED):
+    fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
+    if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
         messages = loop._errors or [f"the worker's pytest session ended with {pytest.ExitCode(code).name}"]
         with contextlib.suppress(OSError):
             connection.send_bytes(encode("failed", messages=messages))
