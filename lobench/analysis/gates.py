@@ -189,7 +189,8 @@ def seeds_to_decide(
         return float(stats.nct.sf(quantile, strata * (n - 1), shift))
 
     # The normal law's answer is a little too small, so that a few steps up from it are the shortest way.
-    n = max(2, math.ceil(((stats.norm.isf(alpha) + stats.norm.ppf(power)) * limit / resolution) ** 2))
+    quantiles = float(stats.norm.isf(alpha)) + float(stats.norm.ppf(power))
+    n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
     if n > _MAX_SEEDS:
         return None
     while found(n) < power:
