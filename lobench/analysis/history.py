@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.intervals import Interval, stratified_t_mean
-from lobench.analysis.subjects import Subject, case_scores, headline_metrics, scales_among, subjects_of
+from lobench.analysis.subjects import Subject, case_scores, headline_metrics, last_subject, scales_among, subjects_of
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import EvaluationRow, Ledger
 
@@ -92,7 +92,7 @@ def _last_subject(rows: Sequence[EvaluationRow]) -> Subject:
         cases.setdefault(sha256, set()).add(row.case.identity)
         order[sha256] = max(((c.generation, c.outer_step) for c in row.checkpoints), default=(0, 0))
     chosen = max(cases, key=lambda sha256: (len(cases[sha256]), order[sha256]))
-    return subjects_of(row for row in rows if row.key.checkpoint_sha256 == chosen)[-1]
+    return last_subject(subjects_of(row for row in rows if row.key.checkpoint_sha256 == chosen))
 
 
 def _summary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Subject:
     Attributes:
       cells: By the identity of the case.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
-      num_evaluations: Seed blocks, those without curves included.
+      name: How to call it, where not by its checkpoint.
     """
 
     checkpoint: Checkpoint
@@ -59,10 +60,16 @@ class Subject:
     cells: Mapping[str, Cell]
     git_revisions: frozenset[str] = frozenset()
     program_versions: frozenset[str] = frozenset()
-    num_evaluations: int = 0
+    name: str = ""
+
+    def named(self, name: str) -> Subject:
+        """Returns the subject with another label."""
+        return dataclasses.replace(self, name=name)
 
     @property
     def label(self) -> str:
+        if self.name:
+            return self.name
         if self.checkpoint.uri.startswith("optimizer: "):
             return self.checkpoint.uri.removeprefix("optimizer: ")
         return self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or self.checkpoint.sha256[:12]
@@ -82,16 +89,23 @@ class Subject:
 def subjects_of(rows: Iterable[EvaluationRow]) -> list[Subject]:
     """Returns what a store's evaluations are of, by generation, outer step and first sight.
 
-    A checkpoint that was seen at several outer steps is several subjects with the same cells. Where a case was
-    evaluated twice on the same seeds (by two versions of the inner program), the later one counts.
+    A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
+    with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (it
+    was changed, or the inner program was) the later evaluation counts.
     """
     groups: dict[Checkpoint, list[EvaluationRow]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.recorded_at):
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             groups.setdefault(checkpoint, []).append(row)
-    found = [_subject(checkpoint, members) for checkpoint, members in groups.items()]
+    found = [_subject(checkpoint, part) for checkpoint, members in groups.items() for part in _by_optimizer(members)]
     return sorted(found, key=lambda subject: (subject.checkpoint.generation, subject.checkpoint.outer_step))
+
+
+def last_subject(subjects: Sequence[Subject]) -> Subject:
+    """Returns the last one among those that were evaluated on most cases: a run's last may be under way."""
+    most = max(len(subject.cells) for subject in subjects)
+    return [subject for subject in subjects if len(subject.cells) == most][-1]
 
 
 def headline_metrics(subjects: Sequence[Subject]) -> list[str]:
@@ -120,45 +134,69 @@ def relative_scale(cells: Sequence[Cell], metric: str) -> ScoreScale:
     return ScoreScale(untrained=untrained, tuned=tuned if is_better else nan)
 
 
-def scales_among(subjects: Sequence[Subject], metric: str) -> dict[str, ScoreScale]:
-    """Returns the scale of every case that any of the subjects has, by identity."""
+def scales_among(subjects: Sequence[Subject], metric: str | None = None) -> dict[str, ScoreScale]:
+    """Returns the relative scale of every case that any of the subjects has, by identity.
+
+    Args:
+      metric: None: each case's primary one.
+    """
     cells: dict[str, list[Cell]] = {}
     for subject in subjects:
         for identity, cell in subject.cells.items():
             cells.setdefault(identity, []).append(cell)
-    return {identity: relative_scale(members, metric) for identity, members in cells.items()}
+    return {
+        identity: relative_scale(members, metric or members[0].case.primary_metric)
+        for identity, members in cells.items()
+    }
 
 
-def case_scores(cell: Cell, metric: str, scale: ScoreScale) -> dict[int, float]:
+def case_scores(cell: Cell, metric: str | None, scale: ScoreScale) -> dict[int, float]:
     """Returns the normalised score of each seed; -1 for one that diverged, NaN for all where there is no scale."""
-    finals = cell.final.get(metric, {})
+    finals = cell.final.get(metric or cell.case.primary_metric, {})
     diverged = [seed in cell.diverged for seed in finals]
     scores = normalised_scores(list(finals.values()), scale, diverged=diverged)
     return dict(zip(finals, scores.tolist(), strict=True))
 
 
-def differences(a: Subject, b: Subject, metric: str, scales: Mapping[str, ScoreScale]) -> dict[str, list[float]]:
+def differences(a: Subject, b: Subject, metric: str | None, scales: Mapping[str, ScoreScale]) -> dict[str, list[float]]:
     """Returns score(B) - score(A) of each common seed, by the identity of the case.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
     empty. Cases of which neither side knows the metric are not.
+
+    Args:
+      metric: None: each case's primary one.
     """
     found: dict[str, list[float]] = {}
     for identity in {**a.cells, **b.cells}:
-        ours, theirs = a.cells.get(identity), b.cells.get(identity)
-        sides = [case_scores(cell, metric, scales[identity]) if cell is not None else {} for cell in (ours, theirs)]
-        lost = any(cell is not None and cell.lost for cell in (ours, theirs))
-        if not any(sides) and not lost:
-            continue
-        common = sorted(sides[0].keys() & sides[1].keys())
-        found[identity] = [sides[1][seed] - sides[0][seed] for seed in common]
+        sides = [subject.cells.get(identity) for subject in (a, b)]
+        ours, theirs = (case_scores(cell, metric, scales[identity]) if cell is not None else {} for cell in sides)
+        if ours or theirs or any(cell is not None and cell.lost for cell in sides):
+            found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
     return found
 
 
+def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
+    """Parts rows by their optimizers' bindings where a case was evaluated with two of them.
+
+    Otherwise they are one subject: a case may insist on bindings of its own.
+    """
+    places = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
+    if len({place[:2] for place in places}) == len(places):
+        return [rows]
+    parts: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        parts.setdefault(row.key.optimizer_hash, []).append(row)
+    return list(parts.values())
+
+
 def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow]) -> Subject:
+    latest = {(row.case.suite, row.case.name): row.case.identity for row in rows}
+    current = set(latest.values())
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        by_case.setdefault(row.case.identity, []).append(row)
+        if row.case.identity in current:
+            by_case.setdefault(row.case.identity, []).append(row)
     revisions: set[str] = set()
     cells = {identity: _cell(members, revisions) for identity, members in by_case.items()}
     return Subject(
@@ -167,7 +205,6 @@ def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow]) -> Subject:
         cells=cells,
         git_revisions=frozenset(revisions),
         program_versions=frozenset(row.key.program_version for row in rows),
-        num_evaluations=len(rows),
     )
 
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
+    "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),

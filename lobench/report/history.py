@@ -9,7 +9,7 @@ from datetime import datetime
 from lobench.analysis.history import RunSummary
 from lobench.analysis.intervals import Interval
 
-__all__ = ["history_table", "interval_text"]
+__all__ = ["history_table"]
 
 
 def history_table(runs: Sequence[RunSummary]) -> str:
@@ -37,12 +37,12 @@ def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
         str(run.num_checkpoints),
         str(run.num_evaluations),
         run.last_checkpoint,
-        *(interval_text(run.scores.get(name)) for name in metrics),
+        *(_interval(run.scores.get(name)) for name in metrics),
         f"{run.num_diverged}/{run.num_seeds}",
     ]
 
 
-def interval_text(found: Interval | None) -> str:
+def _interval(found: Interval | None) -> str:
     """Returns `0.52 [0.44, 0.60]`; without bounds where there are none."""
     if found is None or math.isnan(found.mean):
         return "-"
