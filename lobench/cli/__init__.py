@@ -16,6 +16,7 @@ _COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
+    "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
