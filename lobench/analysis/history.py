@@ -47,7 +47,7 @@ class RunSummary:
 
 
 def find_stores(folder: Path) -> list[Path]:
-    """Returns the store that a folder is, or those below it.
+    """Returns the store that a folder is, or those below it; not those that a store has for its own purposes.
 
     Raises:
       StoreError: there is none.
@@ -55,7 +55,7 @@ def find_stores(folder: Path) -> list[Path]:
     found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
     if not found:
         raise StoreError("there is no result store here", where=str(folder), next_step="is --store right?")
-    return found
+    return [store for store in found if not set(store.parents) & set(found)]
 
 
 def history(stores: Iterable[Path]) -> list[RunSummary]:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -21,6 +21,7 @@ from lobench.engine.gin_config import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers
+from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
 from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
@@ -58,9 +59,11 @@ class WatchCommand:
     session: str
 
 
-def run_watch(command: WatchCommand) -> int:
+def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     """Runs a watch and returns its exit code.
 
+    Args:
+      checkpoints: Paths of the only checkpoints to evaluate; none: those that the source finds.
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
@@ -79,6 +82,8 @@ def run_watch(command: WatchCommand) -> int:
     source_factory = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=command.allow_pickle)
     source: CheckpointSource = source_factory(SourceContext(location=command.location, readers=readers))
+    if checkpoints:
+        source = GivenSource(checkpoints, readers)
     executor_factory = manager.find("lobench_executors", command.executor, kind="executor").load()
     if not _wait_for(command, progress):
         return 130
