@@ -80,7 +80,7 @@ def test_other_seeds_are_the_same_case(suite: Path) -> None:
     fresh = bind(suite, "large", build=False, gin_params=("Case.first_seed = 7",))
     assert fresh.identity == bind(suite, "large", build=False).identity
     info = fresh.info(node_id="")
-    assert [block.start for block in info.blocks()][0] == 7 and info.first_seed == 7
+    assert info.blocks()[0].start == 7 and info.first_seed == 7
 
 
 def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
