@@ -46,7 +46,8 @@ def make_store(store: Path, num_evaluations: int) -> None:
                     program_version="1",
                 )
                 ledger.record_evaluation(key, info, Outcome.PASSED, curves=_curves(draw, provenance))
-            ledger.finish_checkpoint(position)
+            keys = [_case(case).key for case in range(NUM_CASES)]
+            ledger.finish_checkpoint(position, program_version="1", case_keys=keys)
     ledger.close()
 
 

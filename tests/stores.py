@@ -64,10 +64,12 @@ def add(
     checkpoint = Checkpoint(uri=uri or f"run/theta_{step}.npz", sha256=sha256 or f"{step:064x}", outer_step=step)
     position = ledger.record_sighting(checkpoint)
     ledger.set_admission(position, "admitted")
+    keys = []
     for name, finals in cases.items():
         lost = isinstance(finals, Outcome)
         size = 4 if lost else len(next(iter(finals.values())))
         info = case_info(name, size, identity=(identities or {}).get(name, ""))
+        keys.append(info.key)
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,
             optimizer_hash=info.optimizer_hash,
@@ -78,5 +80,5 @@ def add(
         outcome = finals if lost else Outcome.PASSED
         found = None if lost else curves(finals, start=start, revision=revision)
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
-    ledger.finish_checkpoint(position)
+    ledger.finish_checkpoint(position, program_version="1", case_keys=keys)
     ledger.close()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
-from lobench.engine.ledger_schema import StoreLock, connect, store_errors
+from lobench.engine.ledger import Ledger
+from lobench.engine.ledger_reader import EVALUATION_COLUMNS
+from lobench.engine.ledger_schema import store_errors
 
 __all__ = ["Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
-_RESULT = ("case_json", "outcome", "message", "payload", "seconds", "experiment", "trial", "session", "recorded_at")
-_EVALUATION = (*_KEY, *_RESULT)
 _SIGHTING = ("uri", "sha256", "generation", "outer_step")
 
 
@@ -47,27 +46,24 @@ def merge_stores(stores: list[Path], target: Path) -> list[Merged]:
     if target.resolve() in {store.resolve() for store in stores}:
         raise UsageError("the target is one of the stores", where=str(target), next_step="name a new folder")
     for store in stores:
-        connect(store, read_only=True).close()
-    lock = StoreLock(target, "merge")
+        Ledger.open(store, read_only=True).close()
+    ledger = Ledger.open(target, name="merge")
     try:
-        connection = connect(target, read_only=False)
-        try:
-            return [_merge(connection, store, target) for store in stores]
-        finally:
-            connection.close()
+        return [_merge(ledger, store) for store in stores]
     finally:
-        lock.release()
+        ledger.close()
 
 
-def _merge(db: sqlite3.Connection, store: Path, target: Path) -> Merged:
-    with store_errors(target):
+def _merge(ledger: Ledger, store: Path) -> Merged:
+    db = ledger.connection
+    with store_errors(store):
         # A name and not a URI: SQLite must be able to make the side files of a log that is being written.
         db.execute("ATTACH ? AS source", (str((store / "ledger.sqlite").absolute()),))
-        try:
-            db.execute("BEGIN IMMEDIATE")
+    try:
+        with ledger.transaction():
             conflicts, known = _both(db)
             _take_checkpoints(db)
-            columns = ", ".join(_EVALUATION)
+            columns = EVALUATION_COLUMNS
             taken = db.execute(
                 f"INSERT OR IGNORE INTO main.evaluations ({columns}) "
                 f"SELECT {columns} FROM source.evaluations ORDER BY id"
@@ -77,13 +73,8 @@ def _merge(db: sqlite3.Connection, store: Path, target: Path) -> Merged:
                 "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        finally:
-            db.execute("DETACH source")
+    finally:
+        db.execute("DETACH source")
     return Merged(store=store, taken=taken, known=known, conflicts=conflicts)
 
 
@@ -135,7 +126,15 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
 
 def _announce(db: sqlite3.Connection) -> None:
     """Gives sinks of the target what is new in it, as if it had been evaluated there."""
-    for position, finished in _admitted(db):
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
+    same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
+    db.execute(
+        "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
+        f"JOIN source.checkpoints s ON s.position = c.position JOIN main.checkpoints m ON {same_sighting} "
+        f"JOIN source.evaluations se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
+    )
+    query = "SELECT position, finished FROM main.checkpoints WHERE admission = 'admitted' ORDER BY position"
+    for position, finished in db.execute(query).fetchall():
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM main.checkpoints c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
@@ -145,8 +144,3 @@ def _announce(db: sqlite3.Connection) -> None:
         told = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
         if finished and db.execute(told, (position,)).fetchone() is None:
             db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))
-
-
-def _admitted(db: sqlite3.Connection) -> Iterator[tuple[int, int]]:
-    query = "SELECT position, finished FROM main.checkpoints WHERE admission = 'admitted' ORDER BY position"
-    yield from db.execute(query).fetchall()
