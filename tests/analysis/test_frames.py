@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from reference import ROOT
 from stores import add
 
 import lobench
@@ -54,6 +56,15 @@ def test_curves_are_arrays_with_seed_blocks_joined(store: Path) -> None:
     assert [c.checkpoint.outer_step for c in found.curves("test/loss", checkpoint="theta_2.npz")] == [2]
     assert found.curves("test/nothing") == []
     assert "5 evaluations, 2 checkpoints, 3 cases" in repr(found)
+
+
+def test_the_notebook_example_of_the_docs(store: Path) -> None:
+    (code,) = re.findall(
+        r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "comparing.md").read_text(), re.DOTALL
+    )
+    names: dict[str, object] = {}
+    exec(code.replace("runs/today/lobench/quick", str(store)).replace("relu32", "a"), names)
+    assert names["curve"].values.shape == (2, 3)  # type: ignore[attr-defined]
 
 
 def test_no_store_is_one_clear_line(store: Path) -> None:
