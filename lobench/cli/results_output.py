@@ -8,6 +8,7 @@ import json
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from lobench.core.errors import UsageError
 from lobench.engine.ledger import EvaluationRow, Ledger
@@ -16,16 +17,28 @@ __all__ = ["export", "history_text", "table_text"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
-    """Returns the evaluations as a table or as JSON."""
-    rows = _rows(store, pattern)
+    """Returns the evaluations, and the checkpoints that could not be read, as a table or as JSON."""
+    rows, unread = _rows(store, pattern), _unread(store)
     if kind == "json":
         from lobench.report.records import records
 
-        return json.dumps(list(records(rows, curves=curves)), indent=1, allow_nan=False)
+        return json.dumps([*records(rows, curves=curves), *unread], indent=1, allow_nan=False)
     from lobench.analysis.overview import overview
     from lobench.report.table import results_table
 
-    return results_table(overview(rows), sort=sort)
+    lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
+    return "\n".join([*lines, *(f"{record['outcome']}: {record['message']}" for record in unread)])
+
+
+def _unread(store: Path) -> list[dict[str, Any]]:
+    from lobench.report.records import unread_records
+
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
+        return list(unread_records(ledger.events(), read))
+    finally:
+        ledger.close()
 
 
 def history_text(store: Path, kind: str) -> str:
