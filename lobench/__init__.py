@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lobench.analysis.frames import CaseCurves, StoredResults, open_results
     from lobench.analysis.intervals import Interval, stratified_t_mean
     from lobench.core.case import Case, CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "lobench.analysis.frames": ("CaseCurves", "StoredResults", "open_results"),
     "lobench.analysis.intervals": ("Interval", "stratified_t_mean"),
     "lobench.core.case": ("Case", "CaseInfo", "CaseSpec", "SeedBlock"),
     "lobench.core.checkpoint": ("Checkpoint", "CheckpointContent", "SeenCheckpoint"),
@@ -103,6 +105,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "ArrayDataset",
     "Case",
+    "CaseCurves",
     "CaseInfo",
     "CaseSpec",
     "Checkpoint",
@@ -136,6 +139,7 @@ __all__ = [
     "Selection",
     "StoreBusy",
     "StoreError",
+    "StoredResults",
     "SuiteError",
     "Task",
     "TaskFamily",
@@ -161,6 +165,7 @@ __all__ = [
     "hookimpl",
     "leaf_paths",
     "load_plugins",
+    "open_results",
     "oriented",
     "parse_file",
     "parse_text",

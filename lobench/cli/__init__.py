@@ -15,6 +15,10 @@ __all__ = ["main"]
 _COMMANDS = {
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
+    "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
+    "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),
+    "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
+    "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),

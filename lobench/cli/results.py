@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -14,25 +13,40 @@ __all__ = ["results"]
     epilog="""\b
 Examples:
   lobench results --store runs/today/lobench/quick
-  lobench results --store runs/today/lobench/quick --format json --curves > results.json"""
+  lobench results --store runs/today/lobench/quick --case 'relu*' --sort test
+  lobench results --store runs/today/lobench/quick --format json --curves > results.json
+  lobench results --store runs/today/lobench/quick --format parquet --output results.parquet
+  lobench results --store runs --history"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
-@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["table", "json", "csv", "parquet"]),
+    default="table",
+    show_default=True,
+    help="csv and parquet are tidy: a row for each checkpoint, case, seed and metric.",
+)
+@click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
 @click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")
-def results(store: Path, kind: str, curves: bool) -> None:
+@click.option("--case", "pattern", default="*", help="Only cases of this name, or SUITE/NAME; * and ? match.")
+@click.option(
+    "--sort",
+    type=click.Choice(["case", "step", "train", "test", "best", "diverged", "wall"]),
+    default="case",
+    show_default=True,
+    help="With table: what comes first.",
+)
+@click.option("--history", is_flag=True, help="Runs by date instead, of every store in or below --store.")
+def results(store: Path, kind: str, output: Path | None, curves: bool, pattern: str, sort: str, history: bool) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.engine.ledger import Ledger
-    from lobench.report.records import records, unread_records
-    from lobench.report.table import results_table
+    from lobench.cli.results_output import export, history_text, table_text
 
-    ledger = Ledger.open(store, read_only=True)
-    try:
-        found = list(records(ledger.evaluations(), curves=curves))
-        read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
-        found += unread_records(ledger.events(), read)
-    finally:
-        ledger.close()
-    if kind == "json":
-        click.echo(json.dumps(found, indent=1, allow_nan=False))
+    if kind in ("csv", "parquet"):
+        export(store, kind, output, pattern)
+        return
+    text = history_text(store, kind) if history else table_text(store, kind, pattern, sort=sort, curves=curves)
+    if output is None:
+        click.echo(text)
     else:
-        results_table(found)
+        output.write_text(text + "\n", encoding="utf-8")

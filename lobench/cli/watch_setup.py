@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -24,6 +24,7 @@ from lobench.engine.gin_config import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers
+from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
 from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
@@ -42,32 +43,34 @@ class WatchCommand:
 
     location: str
     suites: tuple[str, ...]
-    name: str
     workers: str
-    executor: str
-    ray_address: str
-    insecure: bool
-    checkpoints: str
-    sinks: tuple[str, ...]
-    source: str
     store: str
-    gin_files: tuple[str, ...]
-    gin_params: tuple[str, ...]
-    once: bool
-    until_step: int | None
-    idle_timeout: float | None
-    max_core_hours: float | None
-    dry_run: bool
-    retry_errors: bool
-    allow_pickle: bool
-    experiment: str
-    trial: str
-    session: str
+    name: str = ""
+    executor: str = "local"
+    ray_address: str = ""
+    insecure: bool = False
+    checkpoints: str = "all"
+    sinks: tuple[str, ...] = ()
+    source: str = "directory"
+    gin_files: tuple[str, ...] = ()
+    gin_params: tuple[str, ...] = ()
+    once: bool = False
+    until_step: int | None = None
+    idle_timeout: float | None = None
+    max_core_hours: float | None = None
+    dry_run: bool = False
+    retry_errors: bool = False
+    allow_pickle: bool = False
+    experiment: str = ""
+    trial: str = ""
+    session: str = ""
 
 
-def run_watch(command: WatchCommand) -> int:
+def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     """Runs a watch and returns its exit code.
 
+    Args:
+      checkpoints: Paths of the only checkpoints to evaluate; none: those that the source finds.
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
@@ -86,6 +89,8 @@ def run_watch(command: WatchCommand) -> int:
     source_factory = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=command.allow_pickle)
     source: CheckpointSource = source_factory(SourceContext(location=command.location, readers=readers))
+    if checkpoints:
+        source = GivenSource(checkpoints, readers)
     executor_factory = manager.find("lobench_executors", command.executor, kind="executor").load()
     if not _wait_for(command, progress):
         return 130

@@ -19,7 +19,8 @@ class Case:
       learned_optimizer: LearnedOptimizer; comes from the run unless the case insists.
       optimizer: An optax transformation used as it is, without theta.
       num_inner_steps: Updates of the inner parameters, >= 1.
-      num_seeds: Seeds 0 .. num_seeds-1, common to all checkpoints and optimizers.
+      num_seeds: Seeds first_seed .. first_seed+num_seeds-1, common to all checkpoints and optimizers.
+      first_seed: Where they begin; no part of the case's identity.
       seed_block: Seeds that one program evaluates together; None: all of them.
       num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
       eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
@@ -36,6 +37,7 @@ class Case:
     optimizer: Any = None
     num_inner_steps: int = 1000
     num_seeds: int = 4
+    first_seed: int = 0
     seed_block: int | None = None
     num_tasks: int = 4
     eval_every: int = 50
@@ -69,11 +71,11 @@ class SeedBlock:
         return SeedBlock(start=self.start, size=first), SeedBlock(start=self.start + first, size=self.size - first)
 
 
-def seed_blocks(num_seeds: int, seed_block: int | None) -> Iterator[SeedBlock]:
+def seed_blocks(num_seeds: int, seed_block: int | None, first_seed: int = 0) -> Iterator[SeedBlock]:
     """Yields the blocks of a case in order; the last one may be smaller."""
     size = seed_block or num_seeds
     for start in range(0, num_seeds, size):
-        yield SeedBlock(start=start, size=min(size, num_seeds - start))
+        yield SeedBlock(start=first_seed + start, size=min(size, num_seeds - start))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,7 @@ class CaseInfo:
     num_cpus: int = 1
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
+    first_seed: int = 0
 
     @property
     def key(self) -> str:
@@ -109,7 +112,7 @@ class CaseInfo:
         return f"{self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
-        return list(seed_blocks(self.num_seeds, self.seed_block))
+        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

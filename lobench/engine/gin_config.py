@@ -29,6 +29,7 @@ __all__ = ["BoundCase", "Layers", "bind_case", "isolated_gin"]
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+_NO_IDENTITY = ("first_seed",)  # which seeds is part of an evaluation's identity, not of the case's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ class BoundCase:
             num_cpus=case.num_cpus,
             num_gpus=case.num_gpus,
             timeout_seconds=case.timeout_seconds,
+            first_seed=case.first_seed,
         )
 
 
@@ -337,7 +339,8 @@ def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
     groups: list[list[str]] = []
     for keep in (False, True):
         lines: dict[str, None] = {}
-        chosen = {name: value for name, value in bindings.items() if (name in _OPTIMIZER_FIELDS) == keep}
+        names = [name for name in bindings if (name in _OPTIMIZER_FIELDS) == keep and name not in _NO_IDENTITY]
+        chosen = {name: bindings[name] for name in names}
         walk(scope, "lobench.Case", chosen, lines, set())
         groups.append(list(lines))
     case_lines, optimizer_lines = groups
@@ -384,6 +387,7 @@ def _check(case: Case, where: str) -> None:
     rules: tuple[tuple[str, int, bool], ...] = (
         ("num_inner_steps", 1, False),
         ("num_seeds", 1, False),
+        ("first_seed", 0, False),
         ("seed_block", 1, True),
         ("num_tasks", 1, False),
         ("eval_every", 1, False),

@@ -141,6 +141,11 @@ class Ledger(LedgerReader):
                 next_step="start again: what it held is evaluated anew",
             )
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For merging; what is written through it belongs into a `transaction`."""
+        return self._db
+
     # What the chief writes.
 
     def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:

@@ -28,18 +28,27 @@ _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its checkpoint."""
+    """One evaluation as it is stored, with every sighting of its checkpoint.
+
+    Attributes:
+      payload: `Curves.to_payload()`; None where the outcome gave no curves.
+      curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
+    """
 
     key: EvaluationKey
     case: CaseInfo
     outcome: Outcome
     message: str
-    curves: Curves | None
+    payload: bytes | None
     checkpoints: tuple[Checkpoint, ...]
     experiment: str
     trial: str
     session: str
     recorded_at: float
+
+    @property
+    def curves(self) -> Curves | None:
+        return Curves.from_payload(self.payload) if self.payload is not None else None
 
 
 class LedgerReader:
@@ -156,8 +165,11 @@ class LedgerReader:
         sightings: dict[str, list[Checkpoint]] = {}
         for checkpoint in self.sightings().values():
             sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
+        cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
         with store_errors(self.store):
             for row in self._db.execute(f"SELECT {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
+                if row[6] not in cases:
+                    cases[row[6]] = CaseInfo(**json.loads(row[6]))
                 yield EvaluationRow(
                     key=EvaluationKey(
                         checkpoint_sha256=row[0],
@@ -166,10 +178,10 @@ class LedgerReader:
                         seed_block=SeedBlock(start=row[3], size=row[4]),
                         program_version=row[5],
                     ),
-                    case=CaseInfo(**json.loads(row[6])),
+                    case=cases[row[6]],
                     outcome=Outcome(row[7]),
                     message=row[8],
-                    curves=Curves.from_payload(row[9]) if row[9] is not None else None,
+                    payload=row[9],
                     checkpoints=tuple(sightings.get(row[0], ())),
                     experiment=row[11],
                     trial=row[12],

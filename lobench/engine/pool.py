@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from lobench.engine.devices import DeviceLeases, devices_here
 from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
 
@@ -72,7 +73,7 @@ class Message:
 class Executor(Protocol):
     """Runs workers somewhere. The chief owns leases, deadlines and attempts; an executor retries nothing."""
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         """Starts a worker; it will say ready, failed or died."""
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
@@ -95,20 +96,22 @@ class LocalPool:
         self._config, self._wakeup = config, wakeup
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._connections: dict[int, Connection] = {}
+        self._devices = DeviceLeases(devices_here(os.environ))
         config.log_folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def pids(self) -> dict[int, int]:
         return {worker: child.pid for worker, child in self._children.items()}
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        devices = self._devices.lease(worker, num_gpus)
         ours, theirs = socket.socketpair()
         with theirs:
             self._children[worker] = subprocess.Popen(
                 [sys.executable, "-m", "lobench.engine.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "NPROC": str(num_cpus)},
+                env={**os.environ, "NPROC": str(num_cpus), **devices},
             )
         self._connections[worker] = Connection(ours.detach())
         self.send(
@@ -127,6 +130,7 @@ class LocalPool:
             self._connections[worker].send_bytes(encode(kind, **values))
 
     def kill(self, worker: int) -> None:
+        self._devices.release(worker)
         child = self._children.pop(worker, None)
         if child is not None:
             child.kill()
@@ -180,7 +184,7 @@ class InlineExecutor:
         self._connection: Connection | None = None
         self._worker = 0
 
-    def start(self, worker: int, num_cpus: int) -> None:
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         module, _, attribute = self._config.serve.partition(":")
         serve = getattr(importlib.import_module(module), attribute)
         ours, theirs = (Connection(end.detach()) for end in socket.socketpair())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.engine.checkpoint_files import index_in_name, mark_of
 from lobench.engine.readers import reader_for
-from lobench.hookspecs import SourceContext
+from lobench.hookspecs import CheckpointReader, SourceContext
 
-__all__ = ["DirectorySource"]
+__all__ = ["DirectorySource", "GivenSource"]
 
 _IGNORED = (".", "_", "lobench")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
@@ -83,6 +83,24 @@ class DirectorySource:
             return None
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+
+
+class GivenSource:
+    """Some checkpoints by path, whole already; those that no reader knows are left out."""
+
+    poll_seconds = 0.3
+
+    def __init__(self, paths: Sequence[str], readers: Mapping[str, CheckpointReader]) -> None:
+        names = [(path, reader_for(epath.Path(path), readers)) for path in paths]
+        self._waiting = [
+            SeenCheckpoint(uri=path, reader=reader, index=index_in_name(epath.Path(path).name))
+            for path, reader in names
+            if reader is not None
+        ]
+
+    def poll(self) -> Sequence[SeenCheckpoint]:
+        found, self._waiting = self._waiting, []
+        return found
 
 
 def _is_candidate(name: str) -> bool:

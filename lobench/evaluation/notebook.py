@@ -73,7 +73,7 @@ def evaluate(
     bound = bind_case(specs[case], layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers)
-    blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block)
+    blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block, bound.case.first_seed)
     metrics = manager.declarations("lobench_metrics")
     return Result([with_metrics(runner.run(specs[case], test or "", theta, block), metrics) for block in blocks])
 

@@ -21,8 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.engine.devices import share_devices_of_xdist
     from lobench.pytest_plugin.recording import Recorder
 
+    share_devices_of_xdist()
     config.pluginmanager.register(Recorder(config), "lobench-recorder")
     if config.pluginmanager.hasplugin("xdist"):
         from lobench.pytest_plugin.parallel import Parallel

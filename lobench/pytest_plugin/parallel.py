@@ -107,7 +107,7 @@ def _recorded_durations(config: pytest.Config) -> dict[str, float]:
 
 def _durations_of(store: Path) -> list[tuple[str, float]]:
     try:
-        database = connect(store, store / "ledger.sqlite", read_only=True)
+        database = connect(store, read_only=True)
     except LobenchError:
         return []  # the order is a matter of speed alone; who writes to the store says what is wrong with it
     try:

@@ -1,63 +1,122 @@
-"""The table of `lobench results`: train and test side by side."""
+"""The table of `lobench results`: train and test side by side, and each loss as a small drawing."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["results_table"]
+import numpy as np
+
+from lobench.analysis.overview import Overview
+
+__all__ = ["COLUMNS", "results_table", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_DIVERGED = "x"
+
+_Key = Callable[[Overview], Any]
 
 
-def results_table(found: Sequence[dict[str, Any]]) -> None:
-    """Prints evaluations by case, then outer step."""
-    from rich.console import Console
-    from rich.table import Table
+def _value(metric: str) -> _Key:
+    return lambda line: _last_if_nan(line.final.get(metric, math.nan))
 
-    # Where nobody looks at a terminal, no column is cut to fit one.
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    if not found:
-        console.print("the store holds no evaluation yet")
-        return
-    table = Table(box=None, header_style="bold")
-    for name, justify in (
-        ("case", "left"),
-        ("outer step", "right"),
-        ("seeds", "right"),
-        ("outcome", "left"),
-        ("train final", "right"),
-        ("test final", "right"),
-        ("best", "right"),
-        ("diverged", "right"),
-        ("wall s", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # a literal of rich's
-    order = sorted(
-        found,
-        key=lambda r: (r["case"]["suite"], r["case"]["name"], r["checkpoint"]["outer_step"] or 0, r["seeds"]),
+
+def _last_if_nan(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value
+
+
+# What `--sort` can name; ties, and everything else, in order of case, outer step and seeds.
+COLUMNS: dict[str, _Key] = {
+    "case": lambda line: (),
+    "step": lambda line: (line.checkpoint.generation, line.checkpoint.outer_step),
+    "train": _value("train/loss"),
+    "test": _value("test/loss"),
+    "best": lambda line: _last_if_nan(line.best),
+    "diverged": lambda line: -line.diverged,
+    "wall": lambda line: _last_if_nan(line.wall_seconds),
+}
+
+
+def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
+    """Returns the table and a line on what is in it.
+
+    Text, made at once: ten thousand rows take a terminal library many seconds.
+    """
+    if not lines:
+        return "the store holds no evaluation yet"
+    key = COLUMNS[sort]
+    ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
+    with_accuracy = any("test/accuracy" in line.final for line in lines)
+    header = ["case", "outer step", "seeds", "outcome", "train final", "test final"]
+    header += ["test acc"] * with_accuracy + ["best", "diverged", "wall s", "loss"]
+    rows = [header, *(_cells(line, with_accuracy) for line in ordered)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = {0, 3, len(header) - 1}
+    form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
+    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", _summary(lines)])
+
+
+def _place(line: Overview) -> tuple[Any, ...]:
+    case, checkpoint = line.row.case, line.checkpoint
+    return case.suite, case.name, checkpoint.generation, checkpoint.outer_step, line.row.key.seed_block.start
+
+
+def _cells(line: Overview, with_accuracy: bool) -> list[str]:
+    row, block = line.row, line.row.key.seed_block
+    cells = [
+        f"{row.case.suite}/{row.case.name}",
+        _subject(line),
+        f"{block.start}-{block.start + block.size - 1}",
+        str(row.outcome),
+        _number(line.final, "train/loss"),
+        _number(line.final, "test/loss"),
+    ]
+    if with_accuracy:
+        cells.append(_number(line.final, "test/accuracy"))
+    if line.diverged < 0:
+        return [*cells, "-", "", "", row.message[:60]]
+    return [*cells, f"{line.best:.4g}", str(line.diverged), f"{line.wall_seconds:.2f}", sparkline(line.curve)]
+
+
+def _subject(line: Overview) -> str:
+    checkpoint = line.checkpoint
+    if checkpoint.uri.startswith("optimizer: "):
+        return checkpoint.uri.removeprefix("optimizer: ")
+    return f"{checkpoint.generation}:{checkpoint.outer_step}" if checkpoint.generation else str(checkpoint.outer_step)
+
+
+def _number(final: dict[str, float], name: str) -> str:
+    return f"{final[name]:.4g}" if name in final else "-"
+
+
+def sparkline(values: Sequence[float] | np.ndarray) -> str:
+    """Returns a curve as a row of bars, its lowest the shortest; a log scale where it spans a hundredfold.
+
+    What is not finite is drawn as an x.
+    """
+    curve = np.asarray(values, np.float64)
+    known = curve[np.isfinite(curve)]
+    if not len(known):
+        return _DIVERGED * len(curve)
+    if known.min() > 0 and known.max() > 100 * known.min():
+        curve = np.log(np.where(curve > 0, curve, np.nan))
+        known = np.log(known)
+    low, span = float(known.min()), float(known.max() - known.min())
+    heights = [min(int((value - low) / span * 8), 7) if span and math.isfinite(value) else 0 for value in curve]
+    pairs = zip(heights, curve.tolist(), strict=True)
+    return "".join(_BARS[height] if math.isfinite(value) else _DIVERGED for height, value in pairs)
+
+
+def _summary(lines: Sequence[Overview]) -> str:
+    outcomes = Counter(str(line.row.outcome) for line in lines)
+    checkpoints = {line.checkpoint for line in lines}
+    measured = [line for line in lines if line.diverged >= 0]
+    seeds = sum(line.row.key.seed_block.size for line in measured)
+    diverged = sum(line.diverged for line in measured)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    return (
+        f"{len(lines)} evaluations of {len(checkpoints)} checkpoints: {counts}; "
+        f"{diverged} of {seeds} seeds diverged; 'loss' draws the primary metric from the first step to the last"
     )
-    unread = [record for record in order if not record["seeds"]]
-    for record in order[len(unread) :]:
-        metrics = record["metrics"]
-        table.add_row(
-            f"{record['case']['suite']}/{record['case']['name']}",
-            str(record["checkpoint"]["outer_step"]),
-            f"{record['seeds'][0]}-{record['seeds'][-1]}",
-            record["outcome"],
-            _number(metrics, "train/loss", "final"),
-            _number(metrics, "test/loss", "final"),
-            _number(metrics, record["primary_metric"], "best"),
-            "" if record["diverged"] is None else str(record["diverged"]),
-            "" if record["wall_seconds"] is None else f"{record['wall_seconds']:.2f}",
-        )
-    if table.row_count:
-        console.print(table)
-    for record in unread:
-        console.print(f"{record['outcome']}: {record['message']}", markup=False, highlight=False)
-
-
-def _number(metrics: dict[str, Any], name: str, kind: str) -> str:
-    if name not in metrics:
-        return "-"
-    value = metrics[name][kind]
-    return "nan" if value is None else f"{value:.4g}"

@@ -76,6 +76,13 @@ def test_identity_is_every_binding_reached_and_nothing_else(suite: Path) -> None
     assert bind(suite, "small", build=False, gin_params=("steps = 21",)).identity != small.identity
 
 
+def test_other_seeds_are_the_same_case(suite: Path) -> None:
+    fresh = bind(suite, "large", build=False, gin_params=("Case.first_seed = 7",))
+    assert fresh.identity == bind(suite, "large", build=False).identity
+    info = fresh.info(node_id="")
+    assert info.blocks()[0].start == 7 and info.first_seed == 7
+
+
 def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
     adam, slow = (bind(suite, "small", build=False, optimizer=f"adam(); adam.learning_rate = {r}") for r in (0.1, 0.01))
     assert adam.identity == slow.identity and adam.optimizer_hash != slow.optimizer_hash

@@ -1,0 +1,49 @@
+"""Simulated seeds whose expectation is known: what the statistics of lobench are held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KINDS", "Population"]
+
+FloatArray = NDArray[np.float64]
+
+KINDS = ("normal", "skewed", "diverged", "very skewed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Population:
+    """Scores of the seeds of some cases: unlike means, and spreads that differ by a factor of ten or so.
+
+    Attributes:
+      kind: `normal`; `skewed` and `very skewed` (log-normal below the mean, sigma .5 and 1: skewness -1.75, -6.2);
+        `diverged` (normal, and every tenth seed scores -1).
+    """
+
+    kind: str
+    num_cases: int
+    spread: float = 0.1
+
+    def draw(self, generator: np.random.Generator, num_seeds: int) -> FloatArray:
+        """Returns float64[num_cases, num_seeds], clipped to [-1, 2] like every score."""
+        fixed = np.random.default_rng(self.num_cases)
+        means = fixed.permutation(np.linspace(0.2, 1.1, self.num_cases))[:, None]
+        spreads = (self.spread * np.exp(0.6 * fixed.standard_normal(self.num_cases)))[:, None]
+        shape = (self.num_cases, num_seeds)
+        if self.kind in ("normal", "diverged"):
+            noise = generator.standard_normal(shape)
+        else:
+            sigma = 0.5 if self.kind == "skewed" else 1.0
+            mean, sd = np.exp(sigma**2 / 2), np.sqrt((np.exp(sigma**2) - 1) * np.exp(sigma**2))
+            noise = (mean - generator.lognormal(0, sigma, shape)) / sd
+        scores = np.clip(means + spreads * noise, -1, 2)
+        if self.kind == "diverged":
+            scores = np.where(generator.random(shape) < 0.1, -1.0, scores)
+        return scores
+
+    def many(self, seed: int = 7) -> FloatArray:
+        """Returns float64[num_cases, 200_000]: enough to know expectations to three digits."""
+        return self.draw(np.random.default_rng(seed), 200_000)

@@ -1,0 +1,213 @@
+"""A store for notebooks: tidy pandas frames, and curves as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError
+from lobench.core.result import Curves
+from lobench.engine.ledger import EvaluationRow, Ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CaseCurves", "StoredResults", "open_results"]
+
+_SUBJECT = ("suite", "case", "outer_step", "generation", "checkpoint", "sha256", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseCurves:
+    """One metric of one case and checkpoint, its seed blocks joined.
+
+    Attributes:
+      steps: int64[num_evals], inner steps.
+      seeds: int64[num_seeds].
+      values: float32[num_seeds, num_evals].
+      diverged_at: int64[num_seeds]; -1 where no loss was non-finite.
+    """
+
+    case: CaseInfo
+    checkpoint: Checkpoint
+    metric: str
+    steps: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+    values: NDArray[np.float32]
+    diverged_at: NDArray[np.int64]
+
+
+class StoredResults:
+    """What a store held when it was opened. Use `open_results`.
+
+    Attributes:
+      rows: Its evaluations, in the order of their recording.
+    """
+
+    def __init__(self, store: Path, rows: tuple[EvaluationRow, ...]) -> None:
+        self.store, self.rows = store, rows
+
+    def evaluations(self) -> pd.DataFrame:
+        """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
+
+        Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, case_identity, seed_start,
+        num_seeds, outcome, message, diverged (seeds; missing without curves), compile_seconds, wall_seconds,
+        num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session, recorded_at (UTC),
+        host, device, git_revision, git_dirty, bindings.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame([_evaluation(row, checkpoint) for row, checkpoint in self._sightings()])
+        if len(frame):
+            frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
+            frame["diverged"] = frame["diverged"].astype("Int64")
+        return frame
+
+    def frame(self) -> pd.DataFrame:
+        """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
+
+        Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, seed, metric, value (after the last
+        inner step; NaN where the seed diverged), best, mean, diverged_at (-1: it did not), outcome. A seed whose
+        evaluation gave no curves (error, timeout, ...) has one row, without a metric: nothing vanishes.
+        """
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT, *_VALUES)}
+        for row, checkpoint in self._sightings():
+            values = list(_values(row))
+            for name, value in zip(_SUBJECT, _subject(row, checkpoint), strict=True):
+                columns[name] += [value] * len(values)
+            for name, column in zip(_VALUES, zip(*values, strict=True), strict=True):
+                columns[name] += column
+        return pd.DataFrame(columns)
+
+    def curves(
+        self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
+    ) -> list[CaseCurves]:
+        """Returns the curves of a metric, one for each case and checkpoint, seed blocks joined.
+
+        Args:
+          metric: `<split>/<metric>`, or `batch/loss`.
+          case: Only the case of this name (`relu32` or `digits/relu32`).
+          outer_step: Only checkpoints of this outer step.
+          checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
+        """
+        groups: dict[tuple[str, str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
+        for row, seen in self._sightings():
+            wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
+            wanted &= outer_step in (None, seen.outer_step)
+            wanted &= checkpoint is None or seen.uri.endswith(checkpoint) or seen.sha256.startswith(checkpoint)
+            found = row.curves if wanted else None
+            if found is not None and metric in found.metrics:
+                groups.setdefault((row.case.key, row.key.program_version, seen), []).append((row, found))
+        return [_joined(metric, seen, blocks) for (_, _, seen), blocks in groups.items()]
+
+    def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
+        for row in self.rows:
+            unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
+            for checkpoint in row.checkpoints or (unseen,):
+                yield row, checkpoint
+
+    def __repr__(self) -> str:
+        checkpoints = {row.key.checkpoint_sha256 for row in self.rows}
+        cases = {row.case.key for row in self.rows}
+        counts = f"{len(self.rows)} evaluations, {len(checkpoints)} checkpoints, {len(cases)} cases"
+        return f"StoredResults({str(self.store)!r}: {counts})"
+
+
+def open_results(store: str | Path) -> StoredResults:
+    """Reads a store, which may be in use meanwhile; what comes later is not in it.
+
+    Raises:
+      StoreError: there is no store, or one of a newer lobench.
+    """
+    path = Path(store)
+    if path.name == "ledger.sqlite":
+        raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
+    ledger = Ledger.open(path, read_only=True)
+    try:
+        return StoredResults(path, tuple(ledger.evaluations()))
+    finally:
+        ledger.close()
+
+
+_VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
+
+
+def _subject(row: EvaluationRow, checkpoint: Checkpoint) -> tuple[Any, ...]:
+    case = row.case
+    place = (checkpoint.outer_step, checkpoint.generation, checkpoint.uri, checkpoint.sha256)
+    return case.suite, case.name, *place, row.key.optimizer_hash
+
+
+def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
+    curves, outcome = row.curves, str(row.outcome)
+    if curves is None:
+        for seed in row.key.seed_block.seeds:
+            yield seed, None, math.nan, math.nan, math.nan, -1, outcome
+        return
+    for metric in sorted(curves.metrics):
+        columns = zip(
+            curves.seeds,
+            curves.final(metric),
+            curves.best(metric),
+            curves.mean(metric),
+            curves.diverged_at,
+            strict=True,
+        )
+        for seed, final, best, mean, diverged_at in columns:
+            yield seed, metric, final, best, mean, diverged_at, outcome
+
+
+def _evaluation(row: EvaluationRow, checkpoint: Checkpoint) -> dict[str, Any]:
+    curves = row.curves
+    found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row, checkpoint), strict=True))
+    return found | {
+        "case_identity": row.key.case_identity,
+        "seed_start": row.key.seed_block.start,
+        "num_seeds": row.key.seed_block.size,
+        "outcome": str(row.outcome),
+        "message": row.message,
+        "diverged": curves.num_diverged if curves else None,
+        "compile_seconds": curves.compile_seconds if curves else math.nan,
+        "wall_seconds": curves.wall_seconds if curves else math.nan,
+        "num_inner_steps": row.case.num_inner_steps,
+        "num_params": curves.num_params if curves else 0,
+        "primary_metric": row.case.primary_metric,
+        "program_version": row.key.program_version,
+        "experiment": row.experiment,
+        "trial": row.trial,
+        "session": row.session,
+        "recorded_at": row.recorded_at,
+        **_provenance(curves),
+    }
+
+
+def _provenance(curves: Curves | None) -> dict[str, Any]:
+    names = ("host", "device", "git_revision", "git_dirty", "bindings")
+    found = dataclasses.asdict(curves.provenance) if curves else {}
+    return {name: found.get(name) for name in names}
+
+
+def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves:
+    blocks = sorted(blocks, key=lambda block: block[0].key.seed_block)
+    parts = [curves for _, curves in blocks]
+    steps = parts[0].log_steps if metric == "batch/loss" else parts[0].eval_steps
+    return CaseCurves(
+        case=blocks[0][0].case,
+        checkpoint=checkpoint,
+        metric=metric,
+        steps=np.asarray(steps, np.int64),
+        seeds=np.concatenate([np.asarray(part.seeds, np.int64) for part in parts]),
+        values=np.concatenate([np.asarray(part.metrics[metric]) for part in parts]),
+        diverged_at=np.concatenate([np.asarray(part.diverged_at, np.int64) for part in parts]),
+    )

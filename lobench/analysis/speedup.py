@@ -1,0 +1,177 @@
+"""Speed-up over a tuned baseline: after how many of its steps is the baseline where the optimizer is at its end?
+
+Two forms, never to be mixed: over the *best single learning rate*, and over VeLO's *envelope* of all of them, a
+per-step oracle that is harder to beat than any one rate.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "BaselineCurve",
+    "Form",
+    "Speedup",
+    "best_single",
+    "dual_speedup",
+    "envelope",
+    "speedup",
+]
+
+_ENVELOPE_POINTS = 512
+_SMOOTHING = 0.95
+
+FloatArray = NDArray[np.float64]
+
+
+class Form(enum.StrEnum):
+    """What a speed-up is over."""
+
+    BEST_SINGLE = "best single learning rate"
+    ENVELOPE = "envelope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCurve:
+    """A tuned baseline's loss over its inner steps, as a running minimum.
+
+    Attributes:
+      steps: float64[num_points], increasing; the last is the horizon, the case's budget times the horizon factor.
+      losses: float64[num_points], never rising.
+      form: Which of the two it is.
+      index: The learning rate, by its place in the grid; -1 for the envelope.
+    """
+
+    steps: FloatArray
+    losses: FloatArray
+    form: Form
+    index: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup:
+    """A ratio of steps; above 1 the optimizer is faster.
+
+    Attributes:
+      value: NaN where the optimizer diverged. Where `censored`, a bound: the true ratio is at least this (`speedup`)
+        or the target was never reached, and the value is 0 (`dual_speedup`).
+      form: Over what; a dual says the same of the final loss that it chases.
+    """
+
+    value: float
+    censored: bool
+    form: Form
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "diverged"
+        if self.censored:
+            return f">= {self.value:.3g}" if self.value else "never"
+        return f"{self.value:.3g}"
+
+
+def best_single(curves: ArrayLike, steps: Sequence[float], *, at: float | None = None) -> BaselineCurve:
+    """Returns the curve of the learning rate whose seed-mean loss is lowest at a step; NaN is the worst there is.
+
+    Args:
+      curves: float[num_rates, num_seeds, num_evals], training loss.
+      steps: Inner steps of the evaluations.
+      at: The step at which rates are compared (the case's own budget); None: the last.
+    Raises:
+      ValueError: every learning rate diverged.
+    """
+    means = np.asarray(curves, np.float64).mean(axis=1)
+    places = np.asarray(steps, np.float64)
+    column = len(places) - 1 if at is None else int(np.searchsorted(places, at, side="right")) - 1
+    finals = np.where(np.isfinite(means[:, column]), means[:, column], np.inf)
+    index = int(finals.argmin())
+    if not math.isfinite(finals[index]):
+        raise ValueError("every learning rate of the baseline diverged")
+    return BaselineCurve(steps=places, losses=_running_minimum(means[index]), form=Form.BEST_SINGLE, index=index)
+
+
+def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
+    """Returns VeLO's envelope: the lowest smoothed seed-mean loss of any learning rate at each step, running minimum.
+
+    Args:
+      curves: float[num_rates, num_seeds, num_evals], training loss.
+      steps: Inner steps of the evaluations.
+    Returns:
+      A curve of 512 points.
+    Raises:
+      ValueError: every learning rate diverged at once.
+    Source: Metz et al. 2022 (VeLO), the normalisation of its evaluation.
+    """
+    means = np.asarray(curves, np.float64).mean(axis=1)
+    smooth = np.empty_like(means)
+    smooth[:, 0] = means[:, 0]
+    for column in range(1, means.shape[1]):
+        smooth[:, column] = _SMOOTHING * smooth[:, column - 1] + (1 - _SMOOTHING) * means[:, column]
+    lowest = np.where(np.isfinite(smooth), smooth, np.inf).min(axis=0)
+    if not np.isfinite(lowest[0]):
+        raise ValueError("every learning rate of the baseline diverged at its first evaluation")
+    places = np.asarray(steps, np.float64)
+    known = np.isfinite(lowest)
+    grid = np.linspace(places[0], places[-1], _ENVELOPE_POINTS)
+    losses = np.interp(grid, places[known], lowest[known])
+    return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=Form.ENVELOPE)
+
+
+def speedup(final_loss: float, num_inner_steps: float, baseline: BaselineCurve) -> Speedup:
+    """Returns E^-1(L) / t_max: the baseline's steps to the optimizer's final loss, over the optimizer's.
+
+    Where the baseline is never so low, the ratio is censored at its horizon: at least that.
+
+    Args:
+      final_loss: Seed mean of the optimizer's final loss; non-finite: it diverged.
+      num_inner_steps: t_max.
+    """
+    if not math.isfinite(final_loss):
+        return Speedup(value=math.nan, censored=False, form=baseline.form)
+    if final_loss < baseline.losses[-1]:
+        return Speedup(value=float(baseline.steps[-1]) / num_inner_steps, censored=True, form=baseline.form)
+    return Speedup(
+        value=_first_at_or_below(baseline.steps, baseline.losses, final_loss) / num_inner_steps,
+        censored=False,
+        form=baseline.form,
+    )
+
+
+def dual_speedup(
+    losses: ArrayLike, steps: Sequence[float], target: float, num_inner_steps: float, form: Form = Form.BEST_SINGLE
+) -> Speedup:
+    """Returns t_max over the optimizer's steps to the tuned baseline's final loss; censored where never reached.
+
+    Args:
+      losses: float[num_evals], the optimizer's seed-mean loss.
+      steps: Their inner steps.
+      target: The tuned baseline's loss at the case's own budget.
+      num_inner_steps: t_max, the baseline's steps.
+    """
+    curve = _running_minimum(np.asarray(losses, np.float64))
+    if not curve[-1] <= target:
+        return Speedup(value=0.0, censored=True, form=form)
+    needed = _first_at_or_below(np.asarray(steps, np.float64), curve, target)
+    return Speedup(value=num_inner_steps / needed if needed > 0 else math.inf, censored=False, form=form)
+
+
+def _running_minimum(losses: FloatArray) -> FloatArray:
+    return np.minimum.accumulate(np.where(np.isfinite(losses), losses, np.inf))
+
+
+def _first_at_or_below(steps: FloatArray, losses: FloatArray, target: float) -> float:
+    """Returns where a falling curve first meets the target, linear between its points."""
+    index = int((losses <= target).argmax())
+    if index == 0:
+        return float(steps[0])
+    before, after = losses[index - 1], losses[index]
+    if not math.isfinite(before):
+        return float(steps[index])
+    share = (before - target) / (before - after)
+    return float(steps[index - 1] + share * (steps[index] - steps[index - 1]))

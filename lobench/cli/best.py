@@ -1,0 +1,42 @@
+"""`lobench best`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["best"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench best runs/today --suite suites/quick
+  lobench best runs/today --suite suites/quick --metric test/loss --top 5 --seeds 16
+
+Exit codes: 0, 2 usage, 3 an evaluation had an error."""
+)
+@click.argument("location", metavar="CKPT_DIR")
+@click.option("--suite", "suites", multiple=True, required=True, help="The suite that the run was watched with.")
+@click.option("--metric", default="", help="What to be best in (default: each case's primary metric).")
+@click.option("--top", default=3, show_default=True, type=click.IntRange(1, 100), help="How many to evaluate again.")
+@click.option("--seeds", type=click.IntRange(min=2), help="Fresh seeds of each case (default: as many as it has).")
+@click.option("--name", default="", help="Name of the watch (default: the suite's).")
+@click.option("--store", type=click.Path(path_type=Path), help="Store of the watch (default: as `lobench watch`).")
+@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
+@click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
+@click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
+@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def best(kind: str, **options: object) -> None:
+    """Find the best checkpoint of a watched run.
+
+    The best of many, on the seeds that chose it, looks better than it is: the top ones are evaluated again on seeds
+    that nothing has seen, and those scores are the ones to report. STORE/best.json keeps what was found.
+    """
+    import json
+
+    from lobench.cli.best_setup import BestCommand, best_text, run_best
+
+    record = run_best(BestCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    click.echo(json.dumps(record, indent=1) if kind == "json" else best_text(record))

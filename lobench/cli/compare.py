@@ -1,0 +1,48 @@
+"""`lobench compare`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["compare"]
+
+
+@click.command(
+    epilog="""\b
+A, B and C are, whatever fits first:
+  a store, or a run's folder with one store below it: its last checkpoint; STORE@STEP or STORE@NAME picks another
+  with --suite, a checkpoint or an optimizer ('adam(); adam.learning_rate = 0.01'): evaluated now;
+    gin bindings for it alone follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
+  with --store, what that store holds: an outer step, the end of a checkpoint's path, the start of its sha256
+
+\b
+Examples:
+  lobench compare runs/yesterday/lobench/quick runs/today/lobench/quick
+  lobench compare 100 200 --store runs/today/lobench/quick
+  lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
+
+Exit codes: 0, 1 one of them regressed against A (with --strict: or it is undecided), 2 usage."""
+)
+@click.argument("subjects", nargs=-1, required=True, metavar="A B [C ...]")
+@click.option("--store", type=click.Path(path_type=Path), help="Where A, B, ... are, or where evaluations go.")
+@click.option("--suite", "suites", multiple=True, help="Evaluate checkpoints and optimizers on it; may be given again.")
+@click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
+@click.option("--margin", default=0.02, show_default=True, help="Harm that the gate tolerates, on the score.")
+@click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0.0001, 0.5), help="Level.")
+@click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
+@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
+@click.option("--gin-file", "gin_files", multiple=True, help="With --suite: gin file bound over the suite's own.")
+@click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")
+def compare(strict: bool, kind: str, **options: object) -> None:
+    """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
+    from lobench.cli.compare_setup import CompareCommand, run_compare
+    from lobench.report.comparison import comparison_json, comparison_text
+
+    found = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    click.echo(comparison_json(found) if kind == "json" else comparison_text(found))
+    bad = ("REGRESSED", "INCONCLUSIVE") if strict else ("REGRESSED",)
+    sys.exit(1 if any(pair.primary.gate.verdict in bad for pair in found) else 0)

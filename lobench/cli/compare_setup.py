@@ -1,0 +1,172 @@
+"""What `lobench compare` compares: names become subjects, evaluated now where they have to be."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lobench.analysis.compared import Compared, compare_subjects
+from lobench.analysis.gates import GateRules
+from lobench.analysis.history import find_stores
+from lobench.analysis.subjects import Subject, last_subject, subjects_of
+from lobench.core.errors import LobenchError, UsageError
+from lobench.engine.ledger import Ledger
+
+__all__ = ["CompareCommand", "run_compare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareCommand:
+    """The options of `lobench compare`, as given."""
+
+    subjects: tuple[str, ...]
+    store: Path | None
+    suites: tuple[str, ...]
+    metrics: tuple[str, ...]
+    margin: float
+    alpha: float
+    workers: str
+    gin_files: tuple[str, ...]
+    gin_params: tuple[str, ...]
+
+
+def run_compare(command: CompareCommand) -> list[Compared]:
+    """Returns B, C, ... against A.
+
+    Raises:
+      LobenchError: usage; nothing of that name; an evaluation that cannot start.
+    """
+    if len(command.subjects) < 2:
+        raise UsageError("nothing to compare with", got=repr(command.subjects[0]), expected="A and B")
+    for suite in command.suites:
+        if not Path(suite).exists():
+            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+    subjects = [_subject(text, command) for text in command.subjects]
+    return compare_subjects(
+        _told_apart(subjects, command.subjects),
+        metrics=command.metrics,
+        rules=GateRules(margin=command.margin, alpha=command.alpha),
+    )
+
+
+def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:
+    """Names subjects as they were given where their own labels are the same: one checkpoint in two stores, say."""
+    labels = [subject.label for subject in subjects]
+    if len(set(labels)) == len(labels):
+        return list(subjects)
+    return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
+
+
+def _subject(text: str, command: CompareCommand) -> Subject:
+    place, _, which = text.partition("@")
+    if (Path(place) / "ledger.sqlite").is_file():
+        return _chosen(Path(place), which)
+    name = text.split(";")[0].strip()
+    if command.suites:
+        if Path(name).exists() or "://" in name:
+            return _evaluate_checkpoint(text, name, command)
+        if "(" in name or name.endswith(".gin"):
+            return _evaluate_optimizer(text, command)
+        raise UsageError(
+            "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
+        )
+    if Path(place).is_dir():
+        stores = find_stores(Path(place))
+        if len(stores) > 1:
+            raise UsageError(
+                "several stores lie here",
+                where=place,
+                got=", ".join(map(str, stores)),
+                next_step="name one of them",
+            )
+        return _chosen(stores[0], which)
+    if command.store is None:
+        raise UsageError(
+            "neither a store nor a folder with one",
+            got=repr(text),
+            next_step="give --suite to evaluate it now, or --store to look it up there",
+        )
+    return _chosen(command.store, text)
+
+
+def _chosen(store: Path, which: str) -> Subject:
+    """Returns the subject of a store that an outer step, an end of a path or a start of a sha256 picks."""
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        subjects = subjects_of(ledger.evaluations())
+    finally:
+        ledger.close()
+    if not subjects:
+        raise UsageError("the store holds no evaluation yet", where=str(store))
+    if which in ("", "last"):
+        return last_subject(subjects)
+    found = [subject for subject in subjects if _is_called(subject, which)]
+    if not found:
+        known = ", ".join(f"{subject.checkpoint.outer_step} ({subject.label})" for subject in subjects[-8:])
+        raise UsageError(f"no checkpoint {which!r}", where=str(store), expected=f"one of {known}")
+    if len({(subject.checkpoint.sha256, subject.optimizer_hashes) for subject in found}) > 1:
+        named = ", ".join(f"{subject.checkpoint.uri} ({subject.checkpoint.sha256[:12]})" for subject in found)
+        raise UsageError(f"several checkpoints are {which!r}", where=str(store), got=named)
+    return found[-1]
+
+
+def _is_called(subject: Subject, which: str) -> bool:
+    checkpoint = subject.checkpoint
+    if which.isdecimal() and checkpoint.outer_step == int(which):
+        return True
+    is_hash = len(which) >= 6 and checkpoint.sha256.startswith(which)
+    return is_hash or (checkpoint.uri.endswith(which) and not which.isdecimal())
+
+
+def _store_of(text: str, command: CompareCommand) -> Path:
+    """Returns a store for one subject alone: the same theta with other bindings is another subject."""
+    base = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
+    parts = "\0".join((text, *command.suites, *command.gin_files, *command.gin_params))
+    name = Path(text.split(";")[0].strip()).name if "(" not in text else text.split("(")[0]
+    return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
+
+
+def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subject:
+    from lobench.cli.watch_setup import WatchCommand, run_watch
+
+    bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
+    store = _store_of(text, command)
+    watch = WatchCommand(
+        location=path,
+        suites=command.suites,
+        name="compare",
+        workers=command.workers,
+        store=str(store),
+        gin_files=command.gin_files,
+        gin_params=(*command.gin_params, *bindings),
+        once=True,
+        retry_errors=True,
+    )
+    with contextlib.redirect_stdout(sys.stderr):
+        if run_watch(watch) == 130:
+            raise click.Abort
+    return _chosen(store, "last")
+
+
+def _evaluate_optimizer(text: str, command: CompareCommand) -> Subject:
+    store = _store_of(text, command)
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    if command.workers != "1":
+        arguments += ["-n", command.workers]
+    for path in command.gin_files:
+        arguments += ["--lobench-gin-file", path]
+    for binding in command.gin_params:
+        arguments += ["--lobench-gin-param", binding]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *command.suites, *arguments], stdout=sys.stderr.fileno(), check=False
+    )
+    if done.returncode not in (0, 1):
+        raise LobenchError("the optimizer could not be evaluated", got=f"pytest's exit code {done.returncode}")
+    return _chosen(store, "last")

@@ -1,0 +1,94 @@
+"""What `lobench results` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from lobench.core.errors import UsageError
+from lobench.engine.ledger import EvaluationRow, Ledger
+
+__all__ = ["export", "history_text", "table_text"]
+
+
+def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
+    """Returns the evaluations, and the checkpoints that could not be read, as a table or as JSON."""
+    rows, unread = _rows(store, pattern), _unread(store)
+    if kind == "json":
+        from lobench.report.records import records
+
+        return json.dumps([*records(rows, curves=curves), *unread], indent=1, allow_nan=False)
+    from lobench.analysis.overview import overview
+    from lobench.report.table import results_table
+
+    lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
+    return "\n".join([*lines, *(f"{record['outcome']}: {record['message']}" for record in unread)])
+
+
+def _unread(store: Path) -> list[dict[str, Any]]:
+    from lobench.report.records import unread_records
+
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
+        return list(unread_records(ledger.events(), read))
+    finally:
+        ledger.close()
+
+
+def history_text(store: Path, kind: str) -> str:
+    """Returns the runs of the stores in or below a folder, as a table or as JSON."""
+    from lobench.analysis.history import find_stores, history
+    from lobench.report.history import history_table
+
+    gc.disable()
+    runs = history(find_stores(store))
+    if kind == "table":
+        return history_table(runs)
+    records = [dataclasses.asdict(run) | {"store": str(run.store)} for run in runs]
+    return json.dumps(records, indent=1)
+
+
+def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
+    """Writes the tidy frame.
+
+    Raises:
+      UsageError: a parquet file without a name or without pyarrow.
+    """
+    from lobench.analysis.frames import StoredResults
+
+    frame = StoredResults(store, tuple(_rows(store, pattern))).frame()
+    if kind == "csv":
+        frame.to_csv(output or sys.stdout, index=False)
+        return
+    if output is None:
+        raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")
+    try:
+        frame.to_parquet(output, index=False)
+    except ImportError as error:
+        raise UsageError(
+            "parquet needs pyarrow", next_step="pip install 'lobench[parquet]', or take --format csv"
+        ) from error
+
+
+def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
+    # Ten thousand rows live until the process ends: looking for garbage among them costs a third of the time.
+    gc.disable()
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        rows = list(ledger.evaluations())
+    finally:
+        ledger.close()
+    if pattern == "*":
+        return rows
+    names = {row.case: (row.case.name, f"{row.case.suite}/{row.case.name}") for row in rows}
+    found = [row for row in rows if any(fnmatchcase(name, pattern) for name in names[row.case])]
+    if not found:
+        known = ", ".join(sorted({name for _, name in names.values()}))
+        raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {known}")
+    return found

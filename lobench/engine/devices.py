@@ -1,0 +1,94 @@
+"""Which worker sees which of this machine's GPUs: what it may use is in its environment before jax looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+
+__all__ = ["DeviceLeases", "devices_here", "share_devices_of_xdist"]
+
+_USABLE = 0.9  # of a device's memory: the driver and each process's context need the rest
+
+
+def devices_here(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    """Returns the devices that CUDA_VISIBLE_DEVICES names, or else all that the driver has, by number."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(number) for number in range(len(list(driver.glob("*"))))]
+    devices: list[str] = []
+    for name in (part.strip() for part in named.split(",")):
+        if not name or name == "-1":  # CUDA ignores what comes after the first that it does not know
+            break
+        devices.append(name)
+    return devices
+
+
+class DeviceLeases:
+    """Shares of devices by worker. A machine without a device leaves the environment as it is.
+
+    Args:
+      devices: As CUDA_VISIBLE_DEVICES names them.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._free = dict.fromkeys(devices, 1.0)
+        self._leases: dict[int, dict[str, float]] = {}
+
+    def lease(self, worker: int, num_gpus: float) -> dict[str, str]:
+        """Returns what to set in a worker's environment.
+
+        A share goes to the fullest device that has room for it; where shares have left room on none, the emptiest gives
+        what it has. Several whole devices are the emptiest ones.
+
+        Raises:
+          UsageError: more than this machine has, or several that are not whole.
+        """
+        if not num_gpus:
+            return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if self._free else {}
+        if num_gpus > len(self._free) or (num_gpus > 1 and not float(num_gpus).is_integer()):
+            raise UsageError(
+                "Case.num_gpus",
+                got=f"{num_gpus:g}",
+                expected=f"a share of one, or a whole number up to the {len(self._free)} of this machine",
+                next_step="--executor ray uses other machines",
+            )
+        emptiest = sorted(self._free, key=lambda device: -self._free[device])
+        if num_gpus <= 1:
+            roomy = [device for device in emptiest if self._free[device] >= num_gpus - 1e-9]
+            chosen = [min(roomy, key=self._free.__getitem__)] if roomy else emptiest[:1]
+        else:
+            chosen = emptiest[: int(num_gpus)]
+        share = min(num_gpus, 1.0, *(self._free[device] for device in chosen))
+        self._leases[worker] = dict.fromkeys(chosen, share)
+        for device in chosen:
+            self._free[device] -= share
+        return _environment(sorted(chosen, key=list(self._free).index), share)
+
+    def release(self, worker: int) -> None:
+        for device, share in self._leases.pop(worker, {}).items():
+            self._free[device] = min(self._free[device] + share, 1.0)
+
+
+def _environment_of_one(devices: Sequence[str], index: int, count: int) -> dict[str, str]:
+    """Returns what one of several equal processes sets, so that each has a device, or a fair share of one."""
+    if not devices or count < 2:
+        return {}
+    sharing = len(range(index % len(devices), count, len(devices)))
+    return _environment([devices[index % len(devices)]], 1 / sharing)
+
+
+def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
+    environment = {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
+    if share < 1:
+        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE * share:.3f}"
+    return environment
+
+
+def share_devices_of_xdist() -> None:
+    """Gives a process of `pytest -n` its device; the others' are hidden from it."""
+    name, count = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    if name.startswith("gw") and name[2:].isdecimal() and count.isdecimal():
+        os.environ.update(_environment_of_one(devices_here(os.environ), int(name[2:]), int(count)))

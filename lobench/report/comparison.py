@@ -1,0 +1,197 @@
+"""How `lobench compare` tells what it found: the headline with every metric, the cases, a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lobench.analysis.compared import Compared, MetricEffect
+from lobench.analysis.comparison import Effect
+from lobench.analysis.gates import GateResult, Verdict
+from lobench.analysis.intervals import Interval
+from lobench.analysis.subjects import Cell, Subject
+
+__all__ = ["comparison_json", "comparison_text"]
+
+_RELATIVE = "scores: 0 is untrained, 1 the best of the compared on each case; a diverged seed scores -1"
+
+
+def comparison_text(found: Sequence[Compared], *, scale: str = _RELATIVE) -> str:
+    """Returns the headline of every pair, their cases, and what follows from it."""
+    return "\n\n".join(_pair(compared, scale) for compared in found)
+
+
+def _pair(found: Compared, scale: str) -> str:
+    a, b, primary = found.a.label, found.b.label, found.primary
+    margin = primary.gate.rules.margin
+    level = 100 * (1 - primary.comparison.alpha)
+    head = [
+        f"{b}{_origin(found.b)} against {a}{_origin(found.a)}",
+        f"{len(primary.comparison.cases)} cases, {primary.num_pairs} pairs of seeds; {_counts(found)}",
+        scale,
+    ]
+    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, margin {margin:g}"]
+    rows = [_headline(effect) for effect in found.effects]
+    tables = [_cases(found, effect) for effect in found.effects]
+    notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
+    parts = ["\n".join(head), _aligned([header, *rows]), *tables]
+    return "\n\n".join([*parts, "\n".join([*notes, _sentence(found)])])
+
+
+def _origin(subject: Subject) -> str:
+    revisions = ", ".join(sorted(subject.git_revisions))
+    return f" (git {revisions})" if revisions else ""
+
+
+def _counts(found: Compared) -> str:
+    parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
+    if found.a.num_lost or found.b.num_lost:
+        parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
+    if found.primary.comparison.num_undecidable:
+        parts.append(f"{found.primary.comparison.num_undecidable} cases cannot be compared, and are in no mean")
+    if found.a.program_versions != found.b.program_versions:
+        parts.append("made by different versions of the inner program")
+    return "; ".join(parts)
+
+
+def _headline(effect: MetricEffect) -> list[str]:
+    comparison, gate = effect.comparison, effect.gate
+    return [
+        effect.metric,
+        interval_text(comparison.overall),
+        _p(comparison.p_value),
+        str(comparison.verdict),
+        _share(effect.improvement),
+        _gate(gate.verdict, gate.overall),
+    ]
+
+
+def _cases(found: Compared, effect: MetricEffect) -> str:
+    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label), "difference", "p Holm"]
+    rows = []
+    for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
+        case, paired = found.cases[one.case], one.paired
+        metric = case.primary_metric if effect.metric == "primary" else effect.metric
+        shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
+        row = [
+            f"{case.suite}/{case.name}",
+            *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
+            interval_text(shown) if not math.isnan(shown.lower) else paired.note,
+            _p(one.p_holm),
+            str(one.verdict),
+            _gate(gate.verdict, gate),
+        ]
+        rows.append(row)
+    return _aligned([[*header, "effect", "gate"], *sorted(rows)])
+
+
+def _final(cell: Cell | None, metric: str) -> str:
+    values = list(cell.final.get(metric, {}).values()) if cell is not None else []
+    if cell is not None and not values and cell.lost:
+        return ", ".join(sorted(cell.lost))
+    return f"{math.fsum(values) / len(values):.4g}" if values else "-"
+
+
+def _gate(verdict: Verdict, found: GateResult) -> str:
+    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide and found.seeds_to_decide > found.num_seeds:
+        return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
+    return str(verdict)
+
+
+def _sentence(found: Compared) -> str:
+    a, b = found.a.label, found.b.label
+    words = {
+        Effect.BETTER: f"{b} is better than {a}",
+        Effect.WORSE: f"{b} is worse than {a}",
+        Effect.UNDECIDED: "no difference is shown",
+    }
+    parts = [f"{effect.metric}: {words[effect.comparison.verdict]}" for effect in found.effects]
+    stories = {effect.comparison.verdict for effect in found.effects}
+    told = "; ".join(parts)
+    if {Effect.BETTER, Effect.WORSE} <= stories:
+        told += ": the metrics tell different stories"
+    return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
+
+
+def interval_text(found: Interval) -> str:
+    """Returns `+0.052 [+0.044, +0.060]`; without bounds where there are none."""
+    if math.isnan(found.mean):
+        return "-"
+    if math.isnan(found.lower):
+        return f"{found.mean:+.3f}"
+    return f"{found.mean:+.3f} [{found.lower:+.3f}, {found.upper:+.3f}]"
+
+
+def _share(found: Interval) -> str:
+    return interval_text(found).replace("+", "")
+
+
+def _p(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def _short(label: str, most: int = 24) -> str:
+    return label if len(label) <= most else label[: most - 3] + "..."
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def comparison_json(found: Sequence[Compared]) -> str:
+    """Returns every pair with every number; NaN and infinities are null."""
+    return json.dumps([_record(compared) for compared in found], indent=1, allow_nan=False)
+
+
+def _record(found: Compared) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "a": _subject(found.a),
+        "b": _subject(found.b),
+        "verdict": str(found.primary.gate.verdict),
+        "changed_cases": list(found.changed),
+        "metrics": {},
+    }
+    for effect in found.effects:
+        gates = {row.case: row for row in effect.gate.cases}
+        cases = {}
+        for row in effect.comparison.cases:
+            case = found.cases[row.case]
+            cases[f"{case.suite}/{case.name}"] = {
+                **dataclasses.asdict(row.paired),
+                "p_holm": row.p_holm,
+                "effect": str(row.verdict),
+                "gate": dataclasses.asdict(gates[row.case]) | {"case": case.identity},
+            }
+        record["metrics"][effect.metric] = {
+            "difference": dataclasses.asdict(effect.comparison.overall),
+            "p_value": effect.comparison.p_value,
+            "effect": str(effect.comparison.verdict),
+            "probability_of_improvement": dataclasses.asdict(effect.improvement),
+            "gate": dataclasses.asdict(effect.gate.overall) | {"verdict": str(effect.gate.verdict), "case": ""},
+            "num_pairs": effect.num_pairs,
+            "cases": cases,
+        }
+    plain: dict[str, Any] = _plain(record)
+    return plain
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {
+        "label": subject.label,
+        **dataclasses.asdict(subject.checkpoint),
+        "git_revisions": sorted(subject.git_revisions),
+        "diverged": subject.num_diverged,
+        "lost": subject.num_lost,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,76 @@
+"""How `lobench score` shows AlgoPerf scores: a table, or JSON with every removed workload and its rule."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
+
+__all__ = ["scores_json", "scores_table"]
+
+
+def scores_json(found: AlgoPerfScores, targets: Targets) -> str:
+    """Returns `{"scores": {submission: score}, ...}`; infinities are null."""
+    record = {
+        "scores": {name: submission.score for name, submission in found.submissions.items()},
+        "submissions": {
+            name: {
+                "score": submission.score,
+                "workloads": {
+                    workload: {"held_out": workload in targets.base_of, **_workload(entry)}
+                    for workload, entry in submission.workloads.items()
+                },
+            }
+            for name, submission in found.submissions.items()
+        },
+        "log": {
+            "evaluations": found.num_evaluations,
+            "not_finite": found.num_not_finite,
+            "repeated": found.num_repeated,
+            "ignored_workloads": dict(found.ignored_workloads),
+        },
+    }
+    return json.dumps(record, indent=1, allow_nan=False)
+
+
+def _workload(entry: WorkloadTime) -> dict[str, Any]:
+    return {
+        "seconds": entry.seconds if math.isfinite(entry.seconds) else None,
+        "ratio": entry.ratio if math.isfinite(entry.ratio) else None,
+        "studies": entry.num_studies,
+        "studies_that_reached": entry.num_reached,
+        "removed_by": str(entry.removed) if entry.removed is not None else None,
+        "cause": entry.cause,
+    }
+
+
+def scores_table(found: AlgoPerfScores, targets: Targets) -> None:
+    """Prints the scores, then for each submission which rule removed which workload."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    table = Table(box=None, header_style="bold")
+    for name in ("submission", "score", "workloads left", "removed"):
+        table.add_column(name, justify="left" if name in ("submission", "removed") else "right", overflow="fold")
+    for name, submission in found.submissions.items():
+        base = [(workload, submission.workloads[workload]) for workload in targets.base]
+        lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
+        left = f"{len(base) - len(lost)} of {len(base)}"
+        table.add_row(name, f"{submission.score:.4f}", left, "\n".join(lost))
+    console.print(table)
+    console.print(
+        f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value"
+        + (f", {found.num_repeated} repeated" if found.num_repeated else "")
+        + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
+    )
+
+
+def _why(workload: str, entry: WorkloadTime) -> str:
+    detail = entry.cause
+    if not detail and entry.num_studies:
+        detail = f"{entry.num_reached} of {entry.num_studies} studies reached it"
+    return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")

@@ -1,0 +1,79 @@
+"""Aggregates against computations with scipy alone, to 1e-12."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lobench.analysis.aggregates import (
+    bootstrap_interval,
+    iqm,
+    iqm_interval,
+    optimality_gap,
+    optimality_gap_interval,
+    probability_of_improvement,
+    probability_of_improvement_interval,
+)
+
+DRAW = np.random.default_rng(0)
+RAGGED = [DRAW.standard_normal(n).round(1).tolist() for n in (4, 5, 3, 7, 2, 6)]
+OTHERS = [DRAW.standard_normal(n).round(1).tolist() for n in (3, 5, 5, 4, 6, 2)]
+
+
+def test_iqm_is_scipys_trimmed_mean() -> None:
+    assert iqm(RAGGED) == pytest.approx(stats.trim_mean(np.concatenate(RAGGED), 0.25), abs=1e-12)
+
+
+def test_optimality_gap_by_hand() -> None:
+    known = 1 - stats.tmean(np.minimum(np.concatenate(RAGGED), 1))
+    assert optimality_gap(RAGGED) == pytest.approx(known, abs=1e-12)
+    assert optimality_gap([[2.0, 0.5]]) == 0.25
+
+
+def test_probability_of_improvement_is_mann_whitneys_u() -> None:
+    shares = [stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)) for x, y in zip(RAGGED, OTHERS, strict=True)]
+    assert probability_of_improvement(RAGGED, OTHERS) == pytest.approx(np.mean(shares), abs=1e-12)
+    assert probability_of_improvement([[1.0, 1.0]], [[1.0, 0.0]]) == 0.75
+    with pytest.raises(ValueError, match="6 cases against 1"):
+        probability_of_improvement(RAGGED, [[1.0]])
+
+
+@given(st.lists(st.lists(st.floats(-1, 2), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_the_other_way_round_is_the_rest(cells: list[list[float]]) -> None:
+    others = [[value / 2 for value in cell] for cell in cells]
+    total = probability_of_improvement(cells, others) + probability_of_improvement(others, cells)
+    assert total == pytest.approx(1)
+
+
+def test_intervals_hold_their_estimates_and_repeat() -> None:
+    for interval in (
+        iqm_interval(RAGGED, num_resamples=500),
+        optimality_gap_interval(RAGGED, num_resamples=500),
+        probability_of_improvement_interval(RAGGED, OTHERS, num_resamples=500),
+    ):
+        assert interval.lower <= interval.mean <= interval.upper
+    assert iqm_interval(RAGGED, num_resamples=500) == iqm_interval(RAGGED, num_resamples=500)
+
+
+def test_deviations_are_inflated_for_few_seeds() -> None:
+    cells = [[0.0, 1.0]] * 20
+
+    def mean(resampled: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(resampled, axis=1).mean(axis=1)
+
+    plain = bootstrap_interval(cells, mean, inflate=False)
+    wide = bootstrap_interval(cells, mean)
+    assert (wide[1] - wide[0]) / (plain[1] - plain[0]) == pytest.approx(math.sqrt(2), rel=0.05)
+
+
+def test_what_cannot_be_resampled_has_no_interval_and_nothing_vanishes() -> None:
+    assert math.isnan(iqm_interval([[1.0], [1.0, 2.0]]).lower)
+    assert math.isnan(iqm([[1.0, math.nan, 2.0, 3.0]]))
+    assert math.isnan(probability_of_improvement([[math.nan, 1.0]], [[0.0, 0.5]]))
+    with pytest.raises(ValueError, match="a seed in each"):
+        iqm([[1.0], []])

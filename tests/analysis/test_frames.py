@@ -1,0 +1,74 @@
+"""What notebooks get from a store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference import ROOT
+from stores import add
+
+import lobench
+from lobench.core.result import Outcome
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    losses = {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}
+    add(tmp_path, 1, {"a": losses, "b": {"train/loss": [0.5, np.nan]}, "c": Outcome.ERROR})
+    add(tmp_path, 1, {"a": {"train/loss": [0.75, 0.25]}}, start=2)
+    add(tmp_path, 2, {"a": losses})
+    return tmp_path
+
+
+def test_tidy_a_row_for_each_checkpoint_case_seed_and_metric(store: Path) -> None:
+    frame = lobench.open_results(store).frame()
+    train = frame[(frame.metric == "train/loss") & (frame.case == "a") & (frame.outer_step == 1)]
+    assert train.seed.tolist() == [0, 1, 2, 3] and train.value.tolist() == [1.0, 0.5, 0.75, 0.25]
+    assert frame.groupby(["case", "outer_step"]).size().to_dict() == {
+        ("a", 1): 6,
+        ("a", 2): 4,
+        ("b", 1): 2,
+        ("c", 1): 4,
+    }
+    diverged = frame[(frame.case == "b") & (frame.seed == 1)].iloc[0]
+    assert np.isnan(diverged.value) and diverged.diverged_at == 7 and diverged.best == 2.0
+    assert frame[frame.case == "c"].outcome.unique().tolist() == ["error"]
+    assert frame.groupby("case").value.mean()["a"] == pytest.approx(0.95)
+
+
+def test_evaluations_with_their_provenance(store: Path) -> None:
+    frame = lobench.open_results(store).evaluations()
+    assert len(frame) == 5 and set(frame.git_revision.dropna()) == {"r1"}
+    assert frame.set_index("case").loc["c", "message"] == "it hung"
+    assert str(frame.recorded_at.dtype).startswith("datetime64") and frame.diverged.sum() == 1
+
+
+def test_curves_are_arrays_with_seed_blocks_joined(store: Path) -> None:
+    found = lobench.open_results(store)
+    (curves,) = found.curves("train/loss", case="s/a", outer_step=1)
+    assert curves.values.shape == (4, 3) and curves.values.dtype == np.float32
+    assert curves.steps.tolist() == [0, 5, 10] and curves.seeds.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(curves.values[3], np.float32([2, 1.125, 0.25]))
+    assert len(found.curves("train/loss")) == 3
+    assert [c.checkpoint.outer_step for c in found.curves("test/loss", checkpoint="theta_2.npz")] == [2]
+    assert found.curves("test/nothing") == []
+    assert "5 evaluations, 2 checkpoints, 3 cases" in repr(found)
+
+
+def test_the_notebook_example_of_the_docs(store: Path) -> None:
+    (code,) = re.findall(
+        r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "comparing.md").read_text(), re.DOTALL
+    )
+    names: dict[str, object] = {}
+    exec(code.replace("runs/today/lobench/quick", str(store)).replace("relu32", "a"), names)
+    assert names["curve"].values.shape == (2, 3)  # type: ignore[attr-defined]
+
+
+def test_no_store_is_one_clear_line(store: Path) -> None:
+    with pytest.raises(lobench.StoreError, match="there is no result store here"):
+        lobench.open_results(store / "none")
+    with pytest.raises(lobench.StoreError, match="a store is a folder"):
+        lobench.open_results(store / "ledger.sqlite")

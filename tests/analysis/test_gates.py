@@ -1,0 +1,131 @@
+"""Gate verdicts, the seeds that would decide, alpha spent over looks; known answers and simulated rates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lobench.analysis.gates import GateRules, Verdict, alpha_at, gate, gate_cases, seeds_to_decide
+from lobench.analysis.spending import Looks, nominal_levels
+
+LOOKS = Looks(sizes=(4, 8, 12))
+
+
+def test_verdicts_are_one_sided_t_tests_against_the_margin() -> None:
+    harms = np.array([0.10, 0.14, 0.08, 0.12])
+    found = gate((-harms).tolist(), case="relu32")
+    assert found.verdict is Verdict.REGRESSED and found.case == "relu32" and found.seeds_to_decide is None
+    assert found.p_regressed == pytest.approx(stats.ttest_1samp(harms, 0.02, alternative="greater").pvalue)
+    low = stats.ttest_1samp(harms, 0, alternative="greater").confidence_interval(0.95).low
+    assert found.lower == pytest.approx(low)
+    assert gate([0.01, -0.01, 0.0, 0.005]).verdict is Verdict.PASS
+    undecided = gate([0.1, -0.1, 0.0, 0.02])
+    assert undecided.verdict is Verdict.INCONCLUSIVE and undecided.seeds_to_decide > 4
+
+
+def test_the_same_scores_never_regress() -> None:
+    for margin in (0.0, 0.02):
+        report = gate_cases({"a": [0.0] * 4, "b": [0.0] * 4}, GateRules(margin=margin))
+        assert report.verdict is not Verdict.REGRESSED
+    assert report.verdict is Verdict.PASS
+
+
+def test_what_cannot_be_measured_is_inconclusive_and_says_why() -> None:
+    assert gate([0.5]).note == "undecidable below n = 2"
+    assert gate([]).note == "no common seed"
+    lost = gate_cases({"a": [0.0, 0.01, 0.0], "lost": [math.nan, 0.1]})
+    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 cases that cannot be measured"
+
+
+def test_holm_asks_more_of_a_case_among_many() -> None:
+    harms = [0.06, 0.14, 0.05, 0.12]
+    assert gate([-h for h in harms]).verdict is Verdict.REGRESSED
+    draw = np.random.default_rng(0)
+    others = {f"case{i}": (0.02 * draw.standard_normal(4)).tolist() for i in range(25)}
+    report = gate_cases({"bad": [-h for h in harms], **others})
+    assert report.cases[0].verdict is Verdict.INCONCLUSIVE
+    assert report.cases[0].p_holm > report.cases[0].p_regressed
+
+
+def test_a_harm_spread_over_all_cases_shows_in_the_mean() -> None:
+    draw = np.random.default_rng(1)
+    report = gate_cases({f"case{i}": (-0.08 + 0.1 * draw.standard_normal(4)).tolist() for i in range(26)})
+    assert report.overall.verdict is Verdict.REGRESSED and report.verdict is Verdict.REGRESSED
+
+
+def test_seeds_to_decide_has_the_power_of_the_noncentral_t() -> None:
+    n = seeds_to_decide(0.1, 5)
+    limit = 0.1 * math.sqrt(4 / stats.chi2.ppf(0.2, 4))
+
+    def power(n: int) -> float:
+        return float(stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, 0.05 / limit * math.sqrt(n)))
+
+    assert n is not None and power(n) >= 0.9 > power(n - 1)
+    assert seeds_to_decide(0.0, 5) == 2
+    assert seeds_to_decide(0.1, 1) is None and seeds_to_decide(math.nan, 5) is None
+    assert seeds_to_decide(100.0, 5) is None
+
+
+@pytest.mark.parametrize("sd", [0.05, 0.1])
+def test_named_seeds_find_a_true_harm_over_pilots(sd: float) -> None:
+    """Mean power at least .9 where a pilot of four names the seeds; median at most 2.5 times the oracle's."""
+    draw = np.random.default_rng(0)
+    named = np.array([seeds_to_decide(s, 4) for s in sd * np.sqrt(draw.chisquare(3, 150) / 3)])
+    power = stats.nct.sf(stats.t.isf(0.05, named - 1), named - 1, 0.05 / sd * np.sqrt(named)).mean()
+    oracle = 2
+    while stats.nct.sf(stats.t.isf(0.05, oracle - 1), oracle - 1, 0.05 / sd * math.sqrt(oracle)) < 0.9:
+        oracle += 1
+    assert power >= 0.9
+    assert np.median(named) <= 2.5 * oracle
+
+
+def test_levels_of_the_looks_spend_alpha_exactly() -> None:
+    """A million normal paths with known variance cross the three bounds with probability .05, a third at each."""
+    levels = nominal_levels((4, 8, 12), 0.05)
+    assert levels[0] == pytest.approx(0.05 / 3)
+    draw = np.random.default_rng(0)
+    sums = np.cumsum(draw.standard_normal((400_000, 3)), axis=1)
+    crossed = sums / np.sqrt([1, 2, 3]) > stats.norm.isf(levels)
+    first = [crossed[:, 0], crossed[:, 1] & ~crossed[:, 0], crossed[:, 2] & ~crossed[:, :2].any(axis=1)]
+    assert [float(look.mean()) for look in first] == pytest.approx([0.05 / 3] * 3, abs=0.001)
+
+
+def test_a_sequential_p_value_is_the_alpha_whose_level_it_is() -> None:
+    for size, level in zip(LOOKS.sizes, nominal_levels(LOOKS.sizes, 0.013), strict=True):
+        assert LOOKS.p_value(size, level) == pytest.approx(0.013, rel=0.02)
+    assert LOOKS.p_value(8, 1e-12) < 1e-11 and LOOKS.p_value(8, 0.99) == 1.0
+    with pytest.raises(ValueError, match="6 seeds are no planned look"):
+        LOOKS.p_value(6, 0.01)
+    with pytest.raises(ValueError, match="increasing"):
+        Looks(sizes=(4, 4))
+
+
+@pytest.mark.parametrize("looks", [None, LOOKS])
+def test_false_alarms_at_the_margin_stay_below_alpha(looks: Looks | None) -> None:
+    """A true harm of exactly the margin: REGRESSED in at most .06 of 2,000, with three looks too."""
+    draw = np.random.default_rng(2)
+    rules, alarms = GateRules(looks=looks), 0
+    for _ in range(2000):
+        differences = -0.02 + 0.1 * draw.standard_normal(12)
+        verdicts = [gate(differences[:n], rules).verdict for n in (LOOKS.sizes if looks else (4,))]
+        alarms += Verdict.REGRESSED in verdicts
+    assert alarms / 2000 <= 0.06
+
+
+def test_what_was_rejected_at_one_look_stays_rejected() -> None:
+    rules = GateRules(looks=LOOKS)
+    first = gate_cases({"a": [-0.5, -0.51, -0.49, -0.5]}, rules)
+    assert first.verdict is Verdict.REGRESSED
+    later = gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules, previous={"a": first.cases[0]})
+    assert later.verdict is Verdict.REGRESSED
+    assert gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules).verdict is not Verdict.REGRESSED
+
+
+def test_levels_along_a_run_sum_to_alpha() -> None:
+    assert alpha_at(1) == 0.025
+    assert math.fsum(alpha_at(position) for position in range(1, 10_001)) == pytest.approx(0.05, abs=1e-5)
+    with pytest.raises(ValueError, match="position is 0"):
+        alpha_at(0)

@@ -1,0 +1,49 @@
+"""Numbers read together are those that the curves give one by one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stores import add
+
+from lobench.analysis.overview import NUM_SPARKS, overview
+from lobench.core.result import Outcome
+from lobench.engine.ledger import EvaluationRow, Ledger
+
+
+def rows(store: Path) -> list[EvaluationRow]:
+    ledger = Ledger.open(store, read_only=True)
+    found = list(ledger.evaluations())
+    ledger.close()
+    return found
+
+
+def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, 3.0, 4.0]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.25, math.nan], "test/loss": [0.5, math.nan]}, "c": Outcome.TIMEOUT})
+    lines = overview(rows(tmp_path))
+    assert [(line.checkpoint.outer_step, line.row.case.name) for line in lines] == [
+        (1, "a"),
+        (1, "b"),
+        (2, "a"),
+        (2, "c"),
+    ]
+    for line in lines[:3]:
+        found = line.row.curves
+        assert found is not None
+        for name, value in line.final.items():
+            assert value == pytest.approx(np.mean(found.final(name)), nan_ok=True)
+        assert line.best == pytest.approx(np.mean(found.best("train/loss")))
+        assert line.diverged == found.num_diverged and line.wall_seconds == 0.5
+        assert len(line.curve) == NUM_SPARKS and line.curve[0] == 2.0
+    assert lines[2].diverged == 1 and math.isnan(lines[2].final["train/loss"])
+    assert lines[3].diverged == -1 and lines[3].final == {} and np.isnan(lines[3].curve).all()
+
+
+def test_a_line_for_each_sighting(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0]}}, sha256="x")
+    add(tmp_path, 2, {"a": {"train/loss": [1.0]}}, sha256="x")
+    assert [line.checkpoint.outer_step for line in overview(rows(tmp_path))] == [1, 2]

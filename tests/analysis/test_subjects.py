@@ -1,0 +1,109 @@
+"""From stores to scores: what pairs, what is lost, what has no scale."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from stores import add
+
+from lobench.analysis.compared import compare_subjects
+from lobench.analysis.comparison import Effect
+from lobench.analysis.gates import GateRules, Verdict
+from lobench.analysis.subjects import Subject, case_scores, differences, last_subject, scales_among, subjects_of
+from lobench.core.errors import UsageError
+from lobench.core.result import Outcome
+from lobench.engine.ledger import Ledger
+
+NAN = math.nan
+
+
+def subjects(store: Path) -> list[Subject]:
+    ledger = Ledger.open(store, read_only=True)
+    found = subjects_of(ledger.evaluations())
+    ledger.close()
+    return found
+
+
+def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.5, NAN, 3.5]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.5, 0.5, 0.5, 0.5]}})
+    one, two = subjects(tmp_path)
+    scales = scales_among([one, two], "train/loss")
+    assert (scales["s/a"].untrained, scales["s/a"].tuned) == (2.0, 0.5)
+    assert case_scores(one.cells["s/a"], "train/loss", scales["s/a"]) == pytest.approx(
+        {0: 2 / 3, 1: 1 / 3, 2: -1, 3: -1}
+    )
+    assert differences(one, two, None, scales)["s/a"] == pytest.approx([1 / 3, 2 / 3, 2, 2])
+    assert one.num_diverged == 1 and one.label == "theta_1.npz"
+
+
+def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.0, NAN, NAN]}})
+    add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.0, 1.0]}})
+    assert scales_among(subjects(tmp_path), "train/loss")["s/a"].tuned == 1.0
+    assert math.isnan(scales_among(subjects(tmp_path)[:1], "train/loss")["s/a"].tuned)
+
+
+def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.0]}, "b": {"train/loss": [1.0, 1.1]}})
+    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.6]}})
+    (found,) = compare_subjects(subjects(tmp_path))
+    verdicts = {row.case: (row.verdict, row.paired.note) for row in found.primary.comparison.cases}
+    assert verdicts["s/a"] == (Effect.UNDECIDED, "no score: the case has no scale")
+    assert verdicts["s/b"][0] is Effect.BETTER and found.primary.comparison.num_undecidable == 1
+
+
+def test_an_accuracy_is_better_above(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0], "test/accuracy": [2.5, 2.5]}})
+    add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.0], "test/accuracy": [3.0, 3.0]}})
+    (found,) = compare_subjects(subjects(tmp_path), metrics=["test/accuracy"])
+    assert found.primary.comparison.overall.mean == pytest.approx(0.5)
+
+
+def test_only_common_seeds_pair_and_what_is_lost_is_counted(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0, 1.0]}, "b": {"train/loss": [1.0, 1.2]}, "c": Outcome.TIMEOUT})
+    add(tmp_path, 2, {"a": {"train/loss": [0.5, 0.6]}, "b": Outcome.OOM, "c": {"train/loss": [1.0, 1.0]}}, start=1)
+    (found,) = compare_subjects(subjects(tmp_path))
+    pairs = {row.case: row.paired.num_seeds for row in found.primary.comparison.cases}
+    assert pairs == {"s/a": 2, "s/b": 0, "s/c": 0} and found.primary.num_pairs == 2
+    assert (found.a.num_lost, found.b.num_lost) == (4, 4)
+    assert found.primary.gate.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
+    losses = {"train/loss": [1.0, 0.5]}
+    add(tmp_path / "x", 1, {"a": losses, "b": losses})
+    add(tmp_path / "y", 1, {"a": losses, "b": losses}, identities={"b": "another"})
+    (x,), (y,) = subjects(tmp_path / "x"), subjects(tmp_path / "y")
+    (found,) = compare_subjects([x, y])
+    assert found.changed == ("s/b",) and [row.case for row in found.primary.comparison.cases] == ["s/a"]
+    add(tmp_path / "z", 1, {"c": losses})
+    with pytest.raises(UsageError, match="no case in common; got s/a, s/b, and s/c"):
+        compare_subjects([x, *subjects(tmp_path / "z")])
+    with pytest.raises(UsageError, match="nobody has this metric"):
+        compare_subjects([x, y], metrics=["test/bleu"])
+
+
+def test_later_evaluations_of_a_changed_case_count(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0]}}, identities={"a": "before"})
+    add(tmp_path, 1, {"a": {"train/loss": [0.5]}}, identities={"a": "after"})
+    assert list(subjects(tmp_path)[0].cells) == ["after"]
+
+
+def test_the_last_subject_is_the_last_complete_one(tmp_path: Path) -> None:
+    losses = {"train/loss": [1.0, 0.5]}
+    for step, cases in ((1, "ab"), (2, "ab"), (3, "a")):
+        add(tmp_path, step, dict.fromkeys(cases, losses))
+    assert last_subject(subjects(tmp_path)).checkpoint.outer_step == 2
+
+
+def test_with_itself_never_regressed_whatever_diverged_or_has_no_scale(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, NAN]}, "b": {"train/loss": [5.0, 6.0]}, "c": Outcome.ERROR})
+    (one,) = subjects(tmp_path)
+    for margin in (0.0, 0.02):
+        (found,) = compare_subjects([one, one], rules=GateRules(margin=margin))
+        assert found.primary.gate.verdict is not Verdict.REGRESSED
+        assert {row.verdict for row in found.primary.gate.cases} <= {Verdict.PASS, Verdict.INCONCLUSIVE}
+        assert found.primary.comparison.verdict is Effect.UNDECIDED

@@ -1,0 +1,50 @@
+"""`lobench best` on a real run: watched, chosen from, evaluated again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from stores import add
+from tiny import make_run, make_suite, results, watch
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Four learning rates: one far too small, two good ones, one that diverges."""
+    folder = tmp_path_factory.mktemp("run")
+    suite, run = make_suite(folder), make_run(folder, -9.0, -1.5, -1.2, 30.0)
+    done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run, suite
+
+
+def test_the_top_is_evaluated_again_on_seeds_that_did_not_choose_it(watched: tuple[Path, Path]) -> None:
+    run, suite = watched
+    done = lobench("best", run, "--suite", suite, "--top", "2", "--seeds", "3", "--workers", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    steps = {candidate["outer_step"] for candidate in record["candidates"]}
+    assert steps == {2, 3} and record["best"] == record["candidates"][0]["uri"]
+    assert record["candidates"][0]["fresh"]["mean"] >= record["candidates"][1]["fresh"]["mean"]
+    store = run / "lobench" / "tiny"
+    assert record["first_fresh_seed"] == 2
+    assert {tuple(found["seeds"]) for found in results(store / "best")} == {(2, 3, 4)}
+    # The watch's own store, and its cases' identities, are as before.
+    assert {tuple(found["seeds"]) for found in results(store)} == {(0, 1)}
+    assert json.loads((store / "best.json").read_text()) == [record]
+    text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
+    assert text.splitlines()[0].startswith("checkpoint") and "best in primary: " in text
+    assert len(json.loads((store / "best.json").read_text())) == 2
+
+
+def test_usage_is_one_clear_line(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
+    gone = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store)
+    assert gone.returncode == 2 and "no checkpoint to choose from; got run/theta_1.npz" in gone.stderr
+    unknown = lobench("best", tmp_path, "--suite", "suites/quick", "--store", store, "--metric", "x")
+    assert unknown.returncode == 2 and "nobody has this metric; got 'x'; expected train/loss" in unknown.stderr
+    assert lobench("best", tmp_path, "--suite", "suites/quick").returncode == 2

@@ -1,0 +1,100 @@
+"""`lobench compare` on stores whose answer is known, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Done, lobench
+from stores import add
+
+DRAW = np.random.default_rng(0)
+GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
+BAD = {name: [value + 0.3 for value in values] for name, values in GOOD.items()}
+
+
+def both(train: list[float], test: list[float]) -> dict[str, list[float]]:
+    return {"train/loss": train, "test/loss": test}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1: good on train, bad on test; 2: the other way round; 3: like 1 in everything."""
+    folder = tmp_path_factory.mktemp("runs") / "lobench" / "one"
+    add(folder, 1, {name: both(GOOD[name], BAD[name]) for name in "abc"})
+    add(folder, 2, {name: both(BAD[name], GOOD[name]) for name in "abc"}, revision="r2")
+    add(folder, 3, {name: both(GOOD[name], BAD[name]) for name in "abc"})
+    return folder
+
+
+def run(*arguments: str | Path) -> Done:
+    return lobench("compare", *arguments)
+
+
+def test_train_and_test_tell_different_stories_in_the_headline(store: Path) -> None:
+    done = run("1", "2", "--store", store)
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "theta_2.npz (git r2) against theta_1.npz (git r1)"
+    train = next(line for line in lines if line.startswith("train/loss "))
+    test = next(line for line in lines if line.startswith("test/loss "))
+    assert "worse" in train and "REGRESSED" in train and "better" in test and "PASS" in test
+    assert "the metrics tell different stories. Verdict (train/loss): REGRESSED" in lines[-1]
+    assert sum(line.startswith("s/") for line in lines) == 6
+
+
+def test_the_other_way_round_it_passes(store: Path) -> None:
+    done = run("2", "1", "--store", store, "--format", "json")
+    assert done.returncode == 0
+    (found,) = json.loads(done.stdout)
+    effect = found["metrics"]["train/loss"]
+    assert found["verdict"] == "PASS" and effect["effect"] == "better" and effect["num_pairs"] == 18
+    # (2 - .5) is a score of 1, .3 more of the loss .2 less.
+    assert effect["difference"]["lower"] < 0.2 < effect["difference"]["upper"] + 0.01
+    assert set(effect["cases"]) == {"s/a", "s/b", "s/c"} and effect["probability_of_improvement"]["mean"] == 1.0
+
+
+def test_with_itself_and_with_its_like_nothing_regressed(store: Path) -> None:
+    for other in ("1", "3", "theta_1.npz", "0" * 63):
+        assert run("1", other, "--store", store).returncode == (2 if other == "0" * 63 else 0)
+
+
+def test_several_against_the_first(store: Path) -> None:
+    done = run("1", "3", "2", "--store", store, "--format", "json")
+    assert [pair["verdict"] for pair in json.loads(done.stdout)] == ["PASS", "REGRESSED"] and done.returncode == 1
+
+
+def test_stores_and_runs_with_a_store_below(store: Path, tmp_path: Path) -> None:
+    add(tmp_path / "two", 9, {name: both(GOOD[name], GOOD[name]) for name in "abc"})
+    done = run(f"{store}@1", tmp_path / "two")
+    assert done.returncode == 0 and "theta_9.npz (git r1) against theta_1.npz" in done.stdout
+    assert run(store.parent.parent, tmp_path / "two").returncode == 0
+    same = run(f"{store}@1", f"{store}@1")
+    assert f"{store}@1 (git r1) against {store}@1" in same.stdout
+
+
+def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    for step in (1, 2):
+        add(tmp_path, step, {"a": {"train/loss": (0.5 + 0.1 * draw.standard_normal(4)).tolist()}})
+    done = run("1", "2", "--store", tmp_path)
+    assert done.returncode == 0 and "INCONCLUSIVE" in done.stdout and "seeds would decide" in done.stdout
+    assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("1",), "nothing to compare with"),
+        (("1", "2"), "give --suite to evaluate it now, or --store"),
+        (("1", "77", "--store", "{store}"), "no checkpoint '77'; expected one of 1 (theta_1.npz), 2"),
+        (("{store}/nothing", "{store}"), "neither a store nor a folder"),
+        (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
+        (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
+    ],
+)
+def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = run(*(argument.format(store=store) for argument in arguments))
+    assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,91 @@
+"""`lobench results` on real stores."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from commands import Done, lobench
+from stores import add
+
+from lobench.core.result import Outcome
+from lobench.report.table import sparkline
+
+
+def run(*arguments: str | Path) -> Done:
+    return lobench("results", *arguments)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    add(folder, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, math.nan]}})
+    add(folder, 2, {"a": {"train/loss": [0.25, 0.25], "test/loss": [1.75, 1.75]}, "b": Outcome.TIMEOUT}, revision="r2")
+    return folder
+
+
+def test_the_table_has_train_and_test_side_by_side_and_counts_what_diverged(store: Path) -> None:
+    lines = run("--store", store).stdout.splitlines()
+    assert lines[0].split("  ")[0] == "case" and "train final  test final" in lines[0]
+    assert [line.split()[:2] for line in lines[1:5]] == [["s/a", "1"], ["s/a", "2"], ["s/b", "1"], ["s/b", "2"]]
+    assert "0.75" in lines[1] and "1.375" in lines[1]
+    assert "nan" in lines[3] and lines[3].split()[7] == "1"
+    assert "timeout" in lines[4] and lines[4].endswith("it hung")
+    assert "4 evaluations of 2 checkpoints: 3 passed, 1 timeout; 1 of 6 seeds diverged" in lines[-1]
+
+
+def test_sorting_puts_nan_last_and_a_pattern_picks_cases(store: Path) -> None:
+    lines = run("--store", store, "--sort", "train").stdout.splitlines()
+    assert [line.split()[:2] for line in lines[1:3]] == [["s/a", "2"], ["s/a", "1"]]
+    assert len(run("--store", store, "--case", "s/a").stdout.splitlines()) == 5
+    refused = run("--store", store, "--case", "zz*")
+    assert refused.returncode == 2 and "expected one of s/a, s/b" in refused.stderr
+
+
+def test_csv_and_parquet_hold_the_tidy_frame(store: Path, tmp_path: Path) -> None:
+    from lobench import open_results
+
+    expected = open_results(store).frame()
+    frame = pd.read_csv(io.StringIO(run("--store", store, "--format", "csv").stdout), dtype={"sha256": str})
+    pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
+    path = tmp_path / "results.parquet"
+    assert run("--store", store, "--format", "parquet", "--output", path).returncode == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(path), expected, check_dtype=False)
+    refused = run("--store", store, "--format", "parquet")
+    assert refused.returncode == 2 and "give --output FILE" in refused.stderr
+
+
+def test_json_goes_to_a_file(store: Path, tmp_path: Path) -> None:
+    run("--store", store, "--format", "json", "--curves", "--output", tmp_path / "r.json")
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert len(found) == 4 and found[0]["curves"]["train/loss"][0] == [2.0, 1.5, 1.0]
+
+
+def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path) -> None:
+    table = run("--store", store.parent, "--history").stdout.splitlines()
+    assert [line.split()[3] for line in table[1:3]] == ["r1", "r2"]
+    found = json.loads(run("--store", store.parent, "--history", "--format", "json").stdout)
+    first, second = found
+    assert (first["num_checkpoints"], first["last_checkpoint"], first["num_diverged"]) == (1, "theta_1.npz", 1)
+    # train: (2 - .75) / (2 - .25) on case a, (1 - 1) / 2 on case b, whose second seed diverged.
+    assert first["scores"]["train/loss"]["mean"] == pytest.approx((1.25 / 1.75 + 0.0) / 2)
+    assert second["scores"]["train/loss"]["mean"] == pytest.approx(1.0)
+    # test: the first run's checkpoint is the best here.
+    assert second["scores"]["test/loss"]["mean"] == pytest.approx(0.25 / 0.625)
+
+
+def test_an_empty_folder_is_one_clear_line(tmp_path: Path) -> None:
+    done = run("--store", tmp_path, "--history")
+    assert done.returncode == 2 and "there is no result store here" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_sparkline_shows_a_fall_a_hundredfold_fall_and_what_diverged() -> None:
+    assert sparkline([8, 4, 2, 1]) == "█▄▂▁"
+    assert sparkline([1000, 100, 10, 1]) == "█▆▃▁"
+    assert sparkline([1, math.nan]) == "▁x" and sparkline([math.nan] * 2) == "xx"
+    assert sparkline([1, 1]) == "▁▁"
