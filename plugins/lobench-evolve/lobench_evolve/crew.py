@@ -75,7 +75,7 @@ class Crew:
 
     Args:
       executor: As of the hook `lobench_executors`.
-      num_workers, num_cpus: How many, and the cores of each.
+      num_workers, num_cpus, num_gpus: How many, and the cores and devices of each.
       timeout_seconds: After which a job's worker is ended and the job given to another.
       say: Told of losses, a line each.
       clock: Seconds.
@@ -87,11 +87,13 @@ class Crew:
         *,
         num_workers: int,
         num_cpus: int,
+        num_gpus: float = 0.0,
         timeout_seconds: float,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._executor, self._num_workers, self._num_cpus = executor, num_workers, num_cpus
+        self._executor, self._num_workers = executor, num_workers
+        self._num_cpus, self._num_gpus = num_cpus, num_gpus
         self._timeout_seconds, self._say, self._clock = timeout_seconds, say, clock
         self._workers: dict[int, _Worker] = {}
         self._next_worker = self._next_job = 0
@@ -206,7 +208,7 @@ class Crew:
     def _start_one(self) -> None:
         number, self._next_worker = self._next_worker, self._next_worker + 1
         self._workers[number] = _Worker()
-        self._executor.start(number, self._num_cpus)
+        self._executor.start(number, self._num_cpus, self._num_gpus)
 
     def close(self) -> None:
         self._executor.close()

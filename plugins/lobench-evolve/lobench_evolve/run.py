@@ -36,7 +36,7 @@ class Experiment:
 
     Attributes:
       optimizer_config: gin text that a checkpoint's reader needs, for the `config.gin` beside it.
-      num_cpus, timeout_seconds: Of the cases, the larger.
+      num_cpus, num_gpus, timeout_seconds: Of the cases, the larger.
     """
 
     folder: Path
@@ -49,6 +49,7 @@ class Experiment:
     optimizer_config: str
     bindings: str
     num_cpus: int
+    num_gpus: float
     timeout_seconds: float
 
     def identity(self) -> dict[str, str]:
@@ -99,6 +100,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         optimizer_config="\n".join([*(f"import {module}" for module in found.imports), *lines, ""]),
         bindings="\n".join(case.bindings for case in bound),
         num_cpus=max(case.case.num_cpus for case in bound),
+        num_gpus=max(case.case.num_gpus for case in bound),
         timeout_seconds=max(case.case.timeout_seconds for case in bound),
     )
 
@@ -121,6 +123,7 @@ def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: C
         factory(worker_config(experiment)),
         num_workers=num_workers,
         num_cpus=experiment.num_cpus,
+        num_gpus=experiment.num_gpus,
         timeout_seconds=experiment.timeout_seconds,
         say=say,
     )

@@ -13,9 +13,33 @@ from lobench_evolve.optimizers import LearnedInit
 from lobench_evolve.tasks import PointGoals, Sinusoids
 
 import lobench
-from lobench import ConfigError
+from lobench import ConfigError, Task
+from lobench.testing.optimizers import OptimizerContract
+from lobench.testing.tasks import TaskContract
 
 KEY = jax.random.key(0)
+
+
+class TestSinusoids(TaskContract):
+    def task(self) -> Sinusoids:
+        return Sinusoids(num_shots=3, hidden_sizes=(4,))
+
+
+class TestPointGoals(TaskContract):
+    def task(self) -> PointGoals:
+        return PointGoals(num_episodes=4, num_moves=3, hidden_sizes=(4,))
+
+
+class Bowl(Task):
+    """Of the shape of what the contract trains."""
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        return {"x": jax.random.normal(key, (3,))}
+
+
+class TestLearnedInit(OptimizerContract):
+    def optimizer(self) -> LearnedInit:
+        return LearnedInit(Bowl(), optax.sgd(0.1))
 
 
 def test_a_sinusoid_is_fitted_at_its_shots_and_judged_everywhere() -> None:
