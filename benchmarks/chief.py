@@ -52,7 +52,7 @@ class _Run:
     """One `lobench watch --once` over evaluations that do no work.
 
     Attributes:
-      rate: Evaluations a second between the first record and the last.
+      rate: Evaluations a second from the first record to the end, when the sink has them all too.
       seconds: Of the whole command.
       megabytes: The most memory that the chief had.
     """
@@ -75,7 +75,7 @@ class _Run:
             started = time.perf_counter()
             child = subprocess.Popen([*command, "--store", str(store)], env=environment, stdout=subprocess.DEVNULL)
             _, status, usage = os.wait4(child.pid, 0)
-            self.seconds = time.perf_counter() - started
+            self.seconds, ended = time.perf_counter() - started, time.time()
             if status:
                 raise SystemExit(f"lobench watch ended with status {status}")
             self.megabytes = usage.ru_maxrss / 1024
@@ -83,7 +83,7 @@ class _Run:
                 times = [row[0] for row in ledger.execute("SELECT recorded_at FROM evaluations ORDER BY recorded_at")]
             if len(times) != num_evaluations:
                 raise SystemExit(f"{len(times)} evaluations in the ledger, expected {num_evaluations}")
-            self.rate = (len(times) - 1) / (times[-1] - times[0])
+            self.rate = (len(times) - 1) / (ended - times[0])
 
 
 def _slow_fsync(folder: Path) -> Path:
@@ -187,7 +187,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         name="chief_rate_growth",
-        what="evaluations a second between first and last record: at 10,000 over at 1,000",
+        what="evaluations a second from the first record to the end: at 10,000 over at 1,000",
         target=">= 0.8",
         measure=functools.partial(_growth, figure="rate"),
     ),

@@ -60,10 +60,12 @@ b/Case.task = @Bowl()
 b/Bowl.dim = 5
 """
 
-# A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`.
+# A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`. It gathers
+# nothing, so that there are as many commits as can be.
 KILLED_CHIEF = """
 import os, signal, sys
-from lobench.engine import ledger
+from lobench.engine import delivery, ledger, watch
+watch._GATHER_SECONDS = delivery._CURSOR_SECONDS = 0.0
 left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 class Database:
     def __init__(self, wrapped):

@@ -23,6 +23,7 @@ _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _HURRIED_SECONDS = 2.0
+_CURSOR_SECONDS = 0.25  # between two writings of the cursors
 
 OnError = Callable[[str, BaseException], None]
 Wait = Callable[[threading.Event, float | None], bool]
@@ -48,6 +49,8 @@ class Deliverer:
     ) -> None:
         self._ledger, self._on_error = ledger, on_error
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._reached: dict[str, int] = {}  # by address, not written yet
+        self._written_at = -_CURSOR_SECONDS
         self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._lanes = {
             address: _Lane(address, sink, ledger.reader, self._position(address), self._reports, wait)
@@ -64,20 +67,25 @@ class Deliverer:
         for lane in self._lanes.values():
             lane.news.set()
 
-    def pump(self) -> None:
-        """Writes how far the sinks came, and reports their errors; called by the chief."""
-        newest: dict[str, int] = {}
+    def pump(self, *, now: bool = False) -> None:
+        """Writes how far the sinks came, and reports their errors; called by the chief.
+
+        Args:
+          now: Also where that was written a moment ago. After a kill, what was not written is delivered once more.
+        """
         errors = []
         while not self._reports.empty():
             report = self._reports.get()
             if report.error is None:
-                newest[report.address] = report.sequence
+                self._reached[report.address] = report.sequence
             else:
                 errors.append((report.address, report.error))
-        if newest:
+        if self._reached and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
             with self._ledger.transaction():
-                for address, sequence in newest.items():
+                for address, sequence in self._reached.items():
                     self._ledger.advance(self._cursors[address], sequence)
+            self._reached.clear()
+            self._written_at = time.monotonic()
         for address, error in errors:
             self._on_error(address, error)
 
@@ -97,7 +105,7 @@ class Deliverer:
         self.wake()
         hurried = False
         while True:
-            self.pump()
+            self.pump(now=True)
             if not hurried and is_hurried():
                 hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
             behind = [address for address in self._lanes if self._position(address) < last]
@@ -113,7 +121,7 @@ class Deliverer:
         deadline = time.monotonic() + _CLOSE_SECONDS
         for lane in self._lanes.values():
             lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        self.pump()
+        self.pump(now=True)
 
 
 def _cursor_of(address: str, sink: ResultSink) -> str:

@@ -32,6 +32,7 @@ __all__ = ["Watch"]
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
 _SLOW_START_SECONDS = 60.0
+_GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
 
 
 class Watch:
@@ -65,6 +66,8 @@ class Watch:
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
+        self._unwritten: list[tuple[schedule.Action, bytes]] = []  # decided, not in the ledger yet
+        self._commit_at, self._commit_seconds = math.inf, 0.0
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
         self._starting: dict[int, float] = {}
@@ -90,8 +93,11 @@ class Watch:
         wakeup_before = signal.set_wakeup_fd(theirs.fileno())
         self._wakeup = Connection(ours.detach())
         try:
-            self._recover()
-            self._loop()
+            try:
+                self._recover()
+                self._loop()
+            finally:
+                self._commit()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
             self._intake.discard(self._needed)
@@ -201,19 +207,23 @@ class Watch:
     # Workers.
 
     def _wait(self, timeout: float) -> None:
+        timeout = max(min(timeout, self._commit_at - time.monotonic()), 0.0)
         if self._executor is None:
             self._wakeup.poll(timeout)
             messages: Sequence[Message] = ()
         else:
             messages = self._executor.wait(timeout)
         now = time.monotonic()
-        # Results that came together share one commit.
         events: list[tuple[schedule.Event, bytes]] = [(event, b"") for event in self._own_events]
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
         events.append((schedule.Tick(now), b""))
         self._handle_all(events)
+        # Results that come together share a commit: while one is gathered for, others arrive; the slower the disk is,
+        # the longer that is worth it.
+        if time.monotonic() >= self._commit_at:
+            self._commit()
 
     def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
         values = message.values
@@ -268,15 +278,26 @@ class Watch:
         self._handle_all([(event, b"")])
 
     def _handle_all(self, events: Sequence[tuple[schedule.Event, bytes]]) -> None:
-        """Writes what a batch of events decides in one transaction, then acts on it."""
-        actions: list[tuple[schedule.Action, bytes]] = []
+        """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, payload in events:
-            actions += [(action, payload) for action in self._schedule.handle(event)]
+            for action in self._schedule.handle(event):
+                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease):
+                    self._act(action, payload)  # a worker must not wait for the disk
+                else:
+                    self._unwritten.append((action, payload))
+        if self._unwritten and self._commit_at == math.inf:
+            self._commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
+
+    def _commit(self) -> None:
+        """Writes what was decided since the last time in one transaction, then acts on it."""
+        actions, self._unwritten, self._commit_at = self._unwritten, [], math.inf
         if not actions:
             return
+        started = time.monotonic()
         with self._ledger.transaction():
             for action, payload in actions:
                 self._write(action, payload)
+        self._commit_seconds = time.monotonic() - started
         for action, payload in actions:
             self._act(action, payload)
         self._deliverer.wake()

@@ -24,7 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from lobench.engine.devices import share_devices_of_xdist
     from lobench.pytest_plugin.recording import Recorder
 
-    share_devices_of_xdist()
+    if hasattr(config, "workerinput"):  # of pytest-xdist; the environment alone may be an outer session's
+        share_devices_of_xdist()
     config.pluginmanager.register(Recorder(config), "lobench-recorder")
     if config.pluginmanager.hasplugin("xdist"):
         from lobench.pytest_plugin.parallel import Parallel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,10 @@ def test_which_devices_there_are(tmp_path: Path) -> None:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    parts = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    environ = Path(f"/proc/{pid}/environ")
+    while not (text := environ.read_bytes().decode()):  # a process that is just being made
+        time.sleep(0.01)
+    parts = text.split("\0")
     found = dict(part.split("=", 1) for part in parts if "=" in part)
     names = ("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS", "NPROC")
     return {name: found[name] for name in names if name in found}
