@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from stores import add
+from tiny import make_run, make_suite
 
 DRAW = np.random.default_rng(0)
 GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
@@ -98,3 +99,17 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
 def test_usage_is_one_clear_line(store: Path, arguments: tuple[str, ...], says: str) -> None:
     done = run(*(argument.format(store=store) for argument in arguments))
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -> None:
+    suite, run_folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
+    subjects = [run_folder / "theta_1.npz", run_folder / "theta_2.npz", "adam(); adam.learning_rate = 0.1"]
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    done = run(*subjects, *options)
+    assert done.returncode == 0, done.stderr
+    better, _ = json.loads(done.stdout)
+    assert better["metrics"]["train/loss"]["effect"] == "better" and better["b"]["label"] == "theta_2.npz"
+    assert set(better["metrics"]["train/loss"]["cases"]) == {"tiny/a", "tiny/b"}
+    assert len(list((tmp_path / "kept").glob("*/ledger.sqlite"))) == 3
+    harmed = run(*subjects[:2][::-1], *options)
+    assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"
