@@ -111,6 +111,7 @@ class RayExecutor:
                 "sha256": self._parcel.sha256,
                 "suites": [self._parcel.inside(suite) for suite in self._config.arguments],
                 "layers": layers.relative_to(self._parcel.base).to_json(),
+                "serve": self._config.serve,
             },
         )
         for worker, (num_cpus, num_gpus) in self._workers.items():

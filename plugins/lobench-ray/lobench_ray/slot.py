@@ -72,7 +72,7 @@ class Slot:
 
         Args:
           expected: The chief's `versions()`.
-          plan: sha256 of the parcel; pytest's arguments and the layers' files as names in it.
+          plan: sha256 of the parcel; the worker's arguments and the layers' files as names in it; what it serves.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
           Host and pid; or `problem`, one line, where this node cannot give the chief's numbers.
@@ -92,6 +92,7 @@ class Slot:
             layers=Layers.from_json(plan["layers"]).relocated(suites),
             log_folder=log_folder,
             compilation_cache=root / "xla_cache",
+            serve=plan["serve"],
         )
         self._log = log_folder / "worker-0.log"
         self._pool = LocalPool(config)
