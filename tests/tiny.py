@@ -60,12 +60,18 @@ b/Case.task = @Bowl()
 b/Bowl.dim = 5
 """
 
-# A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`. It gathers
-# nothing, so that there are as many commits as can be.
+# A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`. It commits
+# after every event, so that there are as many commits as can be.
 KILLED_CHIEF = """
 import os, signal, sys
 from lobench.engine import delivery, ledger, watch
-watch._GATHER_SECONDS = delivery._CURSOR_SECONDS = 0.0
+delivery._CURSOR_SECONDS = 0.0
+handle_all = watch.Watch._handle_all
+def one_by_one(self, events):
+    for event in events:
+        handle_all(self, [event])
+        self._commit()
+watch.Watch._handle_all = one_by_one
 left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 class Database:
     def __init__(self, wrapped):

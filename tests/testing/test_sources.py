@@ -33,3 +33,33 @@ class TestFilesWithADoneMark(TestFilesInPlace):
 
     def begin(self, folder: Path, index: int) -> None:
         np.savez(folder / f"theta_{index}.npz", w=np.full(3, index, np.float32))
+
+
+class TestPopulation(TestFilesInPlace):
+    """The declared source of a folder, for the trials of a population below it."""
+
+    factory = "lobench.engine.population_source:PopulationSource"
+
+    def publish(self, folder: Path, index: int) -> None:
+        super().publish(self.trial(folder, index), index)
+
+    def begin(self, folder: Path, index: int) -> None:
+        path = self.trial(folder, index) / f"theta_{index}.npz"
+        np.savez(path, w=np.full(3, index, np.float32))
+        path.write_bytes(path.read_bytes()[:-30])
+
+    def remove(self, folder: Path, index: int) -> None:
+        super().remove(self.trial(folder, index), index)
+
+    def trial(self, folder: Path, index: int) -> Path:
+        trial = folder / f"generation_{index // 2}" / f"trial_{index}"
+        trial.mkdir(parents=True, exist_ok=True)
+        return trial
+
+
+class TestPopulationOfOneFolder(TestFilesInPlace):
+    factory = "lobench.engine.population_source:PopulationSource"
+
+
+class TestRuns(TestPopulation):
+    factory = "lobench.engine.population_source:RunsSource"

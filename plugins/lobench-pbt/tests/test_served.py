@@ -272,12 +272,12 @@ Study.objectives = [@loss/Objective()]
 loss/Objective.metric = "loss"
 loss/Objective.direction = "min"
 Study.parameters = [@rate/Real()]
-rate/Real.path = "outer.learning_rate"
+rate/Real.path = "served.learning_rate"
 rate/Real.low = 1e-4
 rate/Real.high = 1e-1
 rate/Real.scale = "log"
 """
-TRAINER = "import gin\n@gin.configurable\ndef outer(learning_rate=0.5):\n    return learning_rate\n"
+TRAINER = "import gin\n@gin.configurable\ndef served(learning_rate=0.5):\n    return learning_rate\n"
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_a_trainer_in_ten_lines_while_the_service_is_killed(trainer: Path) -> No
             loss = float(np.load(trial.warm_checkpoint)["x"]) if trial.warm_checkpoint else 1.0
             trial.apply()
             for step in range(trial.start_step, trial.end_step):
-                loss *= 1 - pbt_trainer.outer()
+                loss *= 1 - pbt_trainer.served()
                 trial.report(step, {"loss": loss})
             if trial.id in (1, 3):
                 os.kill(process.pid, signal.SIGKILL)
@@ -356,11 +356,11 @@ def test_parameters_that_were_overwritten_or_never_applied_are_noticed(trainer: 
         with pytest.raises(LobenchError, match="never applied"):
             trial.complete(trainer / "theta.npz", {"loss": 1.0})
         trial.apply()
-        gin.bind_parameter("outer.learning_rate", 0.5)  # as restoring a checkpoint does
-        with pytest.raises(LobenchError, match=r"overwritten them.*outer\.learning_rate = 0\.5"):
+        gin.bind_parameter("served.learning_rate", 0.5)  # as restoring a checkpoint does
+        with pytest.raises(LobenchError, match=r"overwritten them.*served\.learning_rate = 0\.5"):
             trial.complete(trainer / "theta.npz", {"loss": 1.0})
         with pytest.raises(LobenchError, match="overwritten them"):
-            trial.complete(trainer / "theta.npz", {"loss": 1.0}, used={"outer.learning_rate": 0.5})
+            trial.complete(trainer / "theta.npz", {"loss": 1.0}, used={"served.learning_rate": 0.5})
         trial.complete(trainer / "theta.npz", {"loss": 1.0}, used=trial.params)
     server.stop(grace=None).wait()
     service.close()
