@@ -77,13 +77,23 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
     assert "the same command goes on" in output
 
 
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Five checkpoints, so that there are writes enough to be killed at, with their undisturbed store."""
+    folder = tmp_path_factory.mktemp("longer")
+    run, suite = make_run(folder, -3.0, -2.5, -2.0, -1.5, -1.0), make_suite(folder)
+    done = watch(run, suite, *ALL, "--sink", "tensorboard", "--store", str(folder / "store"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run, suite
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [0, 1], ids=["before the commit", "after the commit"])
 def test_killed_at_every_ledger_write_it_ends_with_the_same_ledger(
-    reference: tuple[Path, Path], tmp_path: Path, after: int
+    longer: tuple[Path, Path], tmp_path: Path, after: int
 ) -> None:
     """One store: the k-th start is killed at its k-th write, until one start needs fewer writes than that."""
-    run, suite = reference
+    run, suite = longer
     store = tmp_path / "store"
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     kills = 0
@@ -232,10 +242,10 @@ LocalCopy.changed = eager
 
 @pytest.mark.timeout(600)
 def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
-    reference: tuple[Path, Path], tmp_path: Path
+    longer: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """Killed between two publications; the local disk is kept once, lost twice."""
-    run, suite = reference
+    run, suite = longer
     store, machine = tmp_path / "store", tmp_path / "machine"
     environment = {**os.environ, "LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(machine)}
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
