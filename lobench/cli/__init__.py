@@ -19,6 +19,7 @@ _COMMANDS = {
     "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),
     "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
+    "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),

@@ -90,6 +90,8 @@ class CaseInfo:
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
       primary_metric: As `Case`.
+      problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
+        the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
 
     identity: str
@@ -105,6 +107,7 @@ class CaseInfo:
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
     first_seed: int = 0
+    problem: str = ""
 
     @property
     def key(self) -> str:
