@@ -18,6 +18,7 @@ _COMMANDS = {
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
     "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),
     "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
+    "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
