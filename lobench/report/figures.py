@@ -63,6 +63,10 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
             axes.set_title(one.title or one.chart.title)
         for axes in grid.flat[len(shown) :]:
             axes.remove()
+        # Every chart of a section draws the same things: one legend, where it hides no curve.
+        entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+        entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
         figure.savefig(paths[-1], dpi=200)
@@ -96,4 +100,3 @@ def _draw(axes: Axes, chart: Chart) -> None:
         axes.set_yscale("log")
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
-    axes.legend(frameon=False, fontsize=6)
