@@ -66,7 +66,13 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         # Every chart of a section draws the same things: one legend, where it hides no curve.
         entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
         entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
+        figure.legend(
+            handles=list(entries.values()),
+            labels=list(entries),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
         figure.savefig(paths[-1], dpi=200)
