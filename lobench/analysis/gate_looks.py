@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lobench.analysis.gates import GateReport, GateResult, GateRules, gate, gate_cases
 
-__all__ = ["decide", "is_settled", "look_sizes", "usable"]
+__all__ = ["decide", "is_settled", "look_sizes", "usable", "with_margin"]
 
 
 def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
@@ -45,12 +47,33 @@ def usable(num_common: int, rules: GateRules) -> int:
     return max((size for size in rules.looks.sizes if size <= num_common), default=0)
 
 
-def decide(differences: Mapping[str, Sequence[float]], rules: GateRules) -> GateReport:
+def decide(
+    differences: Mapping[str, Sequence[float]], rules: GateRules, margins: Mapping[str, float] | None = None
+) -> GateReport:
     """Returns the verdicts; with looks by replaying them, so that what was rejected at one look stays rejected.
 
     Args:
       differences: score(B) - score(A) by case, in the order of the seeds; as many as `usable` says.
+      margins: Of cases that have one of their own. The mean's is then the mean of the cases' margins.
     """
+    own = {case: (margins or {}).get(case, rules.margin) for case in differences}
+    shifted = {case: with_margin(values, own[case], rules) for case, values in differences.items()}
+    report = _replay(shifted, rules)
+    cases = tuple(_unshifted(result, own[result.case] - rules.margin) for result in report.cases)
+    mean_margin = math.fsum(own.values()) / len(own)
+    return dataclasses.replace(report, cases=cases, overall=_unshifted(report.overall, mean_margin - rules.margin))
+
+
+def with_margin(differences: Sequence[float], margin: float, rules: GateRules) -> list[float]:
+    """Returns differences that are to `rules.margin` what the given ones are to a margin of their own."""
+    return [value + (margin - rules.margin) for value in differences]
+
+
+def _unshifted(result: GateResult, shift: float) -> GateResult:
+    return dataclasses.replace(result, harm=result.harm + shift, lower=result.lower + shift, upper=result.upper + shift)
+
+
+def _replay(differences: Mapping[str, Sequence[float]], rules: GateRules) -> GateReport:
     if rules.looks is None:
         return gate_cases(differences, rules)
     most = max(len(values) for values in differences.values())

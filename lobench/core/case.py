@@ -120,9 +120,10 @@ class CaseInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`).
+    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`); `margin` counts for any case.
 
     Attributes:
+      margin: Harm that a gate tolerates on this case; None: the session's.
       max_final_loss: Upper bound of the seed mean of the final `train/loss`.
       max_final_test_loss: The same of `test/loss`.
       min_final_accuracy: Lower bound of the seed mean of the final `test/accuracy`.
@@ -133,6 +134,7 @@ class Expectations:
     max_final_test_loss: float | None = None
     min_final_accuracy: float | None = None
     no_divergence: bool = False
+    margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

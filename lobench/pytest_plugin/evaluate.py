@@ -65,7 +65,8 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             done.append(own[-1])
         if gate is not None:
             more = _further(info, train, theta, done)
-            item.stash.setdefault(_MEASURED, []).append(gate.measure(case, info, own, train, more).to_record())
+            measured = gate.measure(case, info, bound.expectations.margin, own, train, more)
+            item.stash.setdefault(_MEASURED, []).append(measured.to_record())
         return Result([curves for _, curves in own], bound.case)
 
     return evaluate

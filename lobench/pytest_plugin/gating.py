@@ -61,7 +61,7 @@ class GateReporter:
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         differences = {name: measured.differences for name, measured in sorted(self._measured.items())}
-        self._report = decide(differences, rules_of(self._config, looks))
+        self._report = decide(differences, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
         if len(results) > 1:
@@ -71,6 +71,9 @@ class GateReporter:
             measured = self._measured.get(result.case)
             file = measured.node_id.split("::")[0] if measured else "lobench"
             self._emit(f"{file}::gate[{result.case}]", file, result)
+
+    def _margins(self) -> dict[str, float]:
+        return {name: measured.margin for name, measured in self._measured.items()}
 
     def _record(self) -> None:
         """Keeps the reference's evaluations and the verdict in the store, where they can be traced."""
@@ -82,8 +85,12 @@ class GateReporter:
                 self._recorder.record(Finished.from_record(record), checkpoint)
         self._recorder.record_event("gate", **_event(self._report, option(self._config, "against")))
 
+    def _margin(self, result: GateResult) -> float:
+        own = self._margins()
+        return own.get(result.case, math.fsum(own.values()) / len(own))
+
     def _emit(self, node_id: str, file: str, result: GateResult) -> None:
-        text = describe(result, self._report)
+        text = describe(result, self._margin(result))
         outcome: Literal["passed", "failed", "skipped"] = "passed"
         longrepr: str | tuple[str, int, str] | None = None
         if result.verdict is Verdict.REGRESSED or (self._is_strict and result.verdict is Verdict.INCONCLUSIVE):
@@ -126,7 +133,7 @@ class GateReporter:
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
         for row in rows:
             cells = [
-                c.ljust(w) if i in (0, 1, 7) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+                c.ljust(w) if i in (0, 1, 8) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
             ]
             terminalreporter.write_line("  ".join(cells).rstrip())
         terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
@@ -138,6 +145,7 @@ class GateReporter:
             str(result.verdict),
             _signed(result.harm),
             f"{_signed(result.lower)} .. {_signed(result.upper)}",
+            f"{self._margin(result):.3g}",
             _signed(measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
@@ -145,12 +153,11 @@ class GateReporter:
         )
 
 
-_HEADER = ("case", "verdict", "harm", "bounds", "on test", "seeds", "would decide", "note")
+_HEADER = ("case", "verdict", "harm", "bounds", "margin", "on test", "seeds", "would decide", "note")
 
 
-def describe(result: GateResult, report: GateReport | None) -> str:
+def describe(result: GateResult, margin: float) -> str:
     """Returns one line that says what the verdict is and why."""
-    margin = report.rules.margin if report else math.nan
     text = (
         f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
         f"margin {margin:g}, {result.num_seeds} seeds"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lobench.analysis.baseline_file import BaselineCase
-from lobench.analysis.gate_looks import is_settled, look_sizes, usable
+from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
 from lobench.analysis.scores import ScoreScale, normalised_scores
 from lobench.analysis.spending import Looks
@@ -36,6 +36,7 @@ class Measured:
       name: Suite and case.
       differences: score(B) - score(A) on the primary metric of each common seed that counts, in order.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
+      margin: Of this case.
       looks: The session's planned looks; empty without adaptive seeds.
       note: Why fewer seeds count than the case has.
       reference: Records of what was trained for the reference.
@@ -45,6 +46,7 @@ class Measured:
     node_id: str
     differences: list[float]
     test_harm: float
+    margin: float
     looks: list[int]
     note: str
     reference: list[dict[str, Any]]
@@ -77,12 +79,18 @@ class Gate:
         self,
         spec: CaseSpec,
         info: CaseInfo,
+        margin: float | None,
         own: Sequence[tuple[SeedBlock, Curves]],
         train: Train,
         more: Iterator[tuple[SeedBlock, Curves]],
     ) -> Measured:
-        """Returns the differences to the reference, drawing blocks from `more` while the case is undecided."""
+        """Returns the differences to the reference, drawing blocks from `more` while the case is undecided.
+
+        Args:
+          margin: The case's own; None: the session's.
+        """
         baseline, blocks = self.scale(spec, info), list(own)
+        margin = self.rules.margin if margin is None else margin
         trained: list[tuple[SeedBlock, Curves]] = []
         for size in self._sizes(info):
             while sum(block.size for block, _ in blocks) < size:
@@ -91,7 +99,7 @@ class Gate:
             trained += reference.trained
             found = _differences(Finals.of(blocks), reference, baseline, info.primary_metric)
             count = usable(len(found), self.rules)
-            if count < size or is_settled(found[:count], self.rules, self._num_cases):
+            if count < size or is_settled(with_margin(found[:count], margin, self.rules), self.rules, self._num_cases):
                 break
         test = _differences(Finals.of(blocks), reference, baseline, "test/loss")
         seeds = sum(block.size for block, _ in blocks)
@@ -100,6 +108,7 @@ class Gate:
             node_id=info.node_id,
             differences=found[:count],
             test_harm=-float(np.mean(test)) if test else float("nan"),
+            margin=margin,
             looks=list(self._looks),
             note="" if count == seeds else f"{count} of {seeds} seeds count: the reference has {len(found)} of them",
             reference=[_record(info, block, curves) for block, curves in trained],

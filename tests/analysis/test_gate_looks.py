@@ -73,3 +73,13 @@ def test_a_case_without_common_seeds_is_inconclusive(adaptive: bool) -> None:
     report = decide({"a": [], "b": [0.0, 0.0]}, rules)
     assert [case.verdict for case in report.cases] == [Verdict.INCONCLUSIVE, Verdict.PASS]
     assert report.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_case_with_a_margin_of_its_own_is_held_to_that() -> None:
+    harm = {"a": [-0.30, -0.31, -0.29, -0.30], "b": [-0.30, -0.31, -0.29, -0.30]}
+    report = decide(harm, GateRules(margin=0.02), {"a": 0.5})
+    assert [case.verdict for case in report.cases] == [Verdict.PASS, Verdict.REGRESSED]
+    assert [case.harm for case in report.cases] == pytest.approx([0.3, 0.3])
+    assert report.overall.harm == pytest.approx(0.3)
+    assert report.overall.verdict is Verdict.REGRESSED, "0.3 is more than the mean margin of 0.26"
+    assert decide(harm, GateRules(margin=0.02), {"a": 0.7}).overall.verdict is Verdict.PASS

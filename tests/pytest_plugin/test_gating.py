@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -45,6 +46,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
     "other case": (GOOD, "STORE unclear", ()),
     "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
+    "own margin": (HARMFUL, f"run/{GOOD}", ("--lobench-gin-param", "a/expect.margin = 3")),
     "baseline": (HARMFUL, "baseline", ()),
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
@@ -140,6 +142,12 @@ def test_adaptive_seeds_decide_and_xdist_says_the_same(runs: dict[str, Done]) ->
     blocks = {tuple(r["seeds"]) for r in results(alone.store) if r["case"]["name"] == "a"}
     assert len(blocks) > 1, "no seed block was added"
     assert content(alone.store) == content(spread.store)
+
+
+def test_a_case_may_have_a_margin_of_its_own(runs: dict[str, Done]) -> None:
+    assert runs["own margin"].verdicts()["gate[tiny/a]"] == ("PASS", "passed"), runs["own margin"].out
+    assert runs["harmful"].verdicts()["gate[tiny/a]"] != ("PASS", "passed")
+    assert re.search(r"^mean .* 1\.51 ", runs["own margin"].out, re.MULTILINE), "the mean's is the mean of both"
 
 
 def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
