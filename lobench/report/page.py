@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,7 +211,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         {"name": "checkpoint"},
         {"name": "seeds"},
         {"name": "outcome"},
-        {"name": "train final", "number": True, "missing": "diverged"},
+        {"name": "train final", "number": True, "missing": "-"},
         {"name": "test final", "number": True, "missing": "-"},
         {"name": "best", "number": True, "missing": "-"},
         {"name": "diverged", "number": True},
@@ -229,8 +229,8 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 name,
                 f"{record['seeds'][0]}-{record['seeds'][-1]}",
                 record["outcome"],
-                _rounded(metrics.get("train/loss", {}).get("final")),
-                _rounded(metrics.get("test/loss", {}).get("final")),
+                _final(metrics, "train/loss"),
+                _final(metrics, "test/loss"),
                 _rounded(metrics.get(record["primary_metric"], {}).get("best")),
                 record["diverged"],
                 _rounded(record["wall_seconds"]),
@@ -241,6 +241,14 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         for row in found:
             row.pop(2)
     return {"columns": columns, "rows": found}
+
+
+def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> float | str | None:
+    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
+    if name not in metrics:
+        return None
+    value = _rounded(metrics[name]["final"])
+    return "diverged" if value is None else value
 
 
 def _rounded(value: float | None) -> float | None:

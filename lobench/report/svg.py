@@ -85,7 +85,10 @@ class Chart:
             parts.append(Markup(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" class="end">{number(value)}</text>'))
         for value in x_axis.ticks():
             x = x_axis.at(value)
-            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="mid">{number(value)}</text>'))
+            text = number(value)
+            # A long number at the right end would be cut off.
+            anchor, x = ("end", self.width - 1) if x + 3.5 * len(text) > self.width else ("mid", x)
+            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{text}</text>'))
         middle = (_LEFT + right) / 2
         parts.append(Markup(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
         parts.append(

@@ -56,7 +56,7 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
 
 def _score_card(findings: Findings, metric: str) -> Card:
     found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
-    missing = f" ({found.num_missing} have no score on {name})" if found.num_missing else ""
+    missing = f" (without a score: {found.num_missing})" if found.num_missing else ""
     return Card(
         label=f"Score on {name}, {findings.gathered.subjects[findings.shown].label}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
