@@ -86,7 +86,7 @@ def _further(
 ) -> Iterator[tuple[SeedBlock, Curves]]:
     """Trains one block after another beyond the case's own seeds, as wide as those, and keeps them as done."""
     size = info.seed_block or info.num_seeds
-    for start in itertools.count(info.num_seeds, size):
+    for start in itertools.count(info.first_seed + info.num_seeds, size):
         block = SeedBlock(start=start, size=size)
         done.append((block, train(theta, block)))
         yield done[-1]
