@@ -15,7 +15,7 @@ from lobench.analysis.baseline_file import Baseline
 
 def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=600
     )
 
 
