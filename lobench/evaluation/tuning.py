@@ -16,7 +16,7 @@ from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, Layers, bind_case
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.backend import claim_backend
-from lobench.inner.grid import GridProgram
+from lobench.inner.train import Program
 
 __all__ = ["tune"]
 
@@ -52,7 +52,7 @@ def tune(
     if not claim_backend(case.num_cpus):
         raise ConfigError("this process computes with another number of threads", where=f"{spec.path}: {spec.scope}")
     make = _factory(optimizer, grid)
-    program = GridProgram(
+    program = Program(
         case,
         as_task(case.task),
         lambda theta: as_stepper(make(**theta), case.num_inner_steps),
@@ -60,7 +60,8 @@ def tune(
     )
     block = SeedBlock(start=0, size=num_seeds)
     thetas = [{name: np.float32(value) for name, value in point.items()} for point in grid.points]
-    curves = program.run_grid(thetas, block, on_progress=on_progress)
+    curves = program.run_many(thetas, block, on_progress=on_progress)
+    assert curves is not None, "nobody stops it"
     return _summary(bound, case.eval_every, horizon_factor, grid, curves)
 
 
