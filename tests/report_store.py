@@ -75,7 +75,8 @@ def make_store(folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3) ->
                     curves=curves(1.5 / (step + 1 + index), rng, diverges=is_last and index == 0),
                     message=f"AssertionError: {NASTY}" if failed else "",
                 )
-            ledger.finish_checkpoint(position)
+            keys = [case.key for case in cases]
+            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
     ledger.close()
     return store
 
