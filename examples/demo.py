@@ -107,7 +107,7 @@ def main() -> int:
     if run.exists():
         parser.error(f"{run} exists; choose another folder, or remove it")
     started = time.perf_counter()
-    watch = watch_command(run, "--sink", "tensorboard", "--until-step", str(OUTER_STEPS))
+    watch = watch_command(run, "--report", "--sink", "tensorboard", "--until-step", str(OUTER_STEPS))
     train = [sys.executable, str(ROOT / "examples" / "meta_train.py"), str(run), "--outer-steps", str(OUTER_STEPS)]
     print("+", *watch, "&\n+", *train, flush=True)
     watching = subprocess.Popen(watch)
@@ -131,6 +131,7 @@ def main() -> int:
     is_good = print_table(*(finals(store) for store in stores))
     print(f"\nTensorBoard: tensorboard --logdir {run / 'lobench' / 'demo' / 'tensorboard'}")
     print(f"results:     lobench results --store {run / 'lobench' / 'demo'}")
+    print(f"report:      {run / 'lobench' / 'demo' / 'report.html'}")
     print(f"the demonstration took {time.perf_counter() - started:.0f} s")
     return 0 if is_good else 1
 

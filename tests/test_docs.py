@@ -39,7 +39,8 @@ def test_the_notebook_example(tmp_path: Path) -> None:
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
-    for command in ("watch", "results", "compare", "best", "merge", "score", "list", "plugins", "doctor"):
+    names = ("watch", "results", "compare", "best", "merge", "score", "report", "baseline", "list", "plugins", "doctor")
+    for command in names:
         done = subprocess.run(
             [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True
         )
@@ -65,3 +66,24 @@ def test_the_public_names_are_there() -> None:
 
     for name in lobench.__all__:
         assert getattr(lobench, name) is not None
+
+
+def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "gates.md").read_text()
+    (job,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert "lobench baseline suites/quick --check" in job
+    check = [sys.executable, "-m", "lobench.cli", "baseline", "suites/quick", "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (command,) = re.findall(r"- run: >\n\s+pytest (.*?)\n    -", job, re.DOTALL)
+    for name in ("candidate", "released"):
+        (tmp_path / f"{name}.npz").touch()
+    words = (
+        command.replace("checkpoints/", f"{tmp_path}/")
+        .replace("-n auto", "")
+        .replace("gate.xml", f"{tmp_path}/gate.xml")
+        .split()
+    )
+    collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *words]
+    done = subprocess.run(collect, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0 and "[relu32]" in done.stdout, done.stdout + done.stderr

@@ -29,6 +29,13 @@ Exit codes: 0, 1 one of them regressed against A (with --strict: or it is undeci
 @click.argument("subjects", nargs=-1, required=True, metavar="A B [C ...]")
 @click.option("--store", type=click.Path(path_type=Path), help="Where A, B, ... are, or where evaluations go.")
 @click.option("--suite", "suites", multiple=True, help="Evaluate checkpoints and optimizers on it; may be given again.")
+@click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's).",
+)
 @click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
 @click.option("--margin", default=0.02, show_default=True, help="Harm that the gate tolerates, on the score.")
 @click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0.0001, 0.5), help="Level.")
@@ -42,7 +49,7 @@ def compare(strict: bool, kind: str, **options: object) -> None:
     from lobench.cli.compare_setup import CompareCommand, run_compare
     from lobench.report.comparison import comparison_json, comparison_text
 
-    found = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
-    click.echo(comparison_json(found) if kind == "json" else comparison_text(found))
+    found, scale = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    click.echo(comparison_json(found) if kind == "json" else comparison_text(found, scale=scale))
     bad = ("REGRESSED", "INCONCLUSIVE") if strict else ("REGRESSED",)
     sys.exit(1 if any(pair.primary.gate.verdict in bad for pair in found) else 0)

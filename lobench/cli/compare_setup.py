@@ -12,12 +12,14 @@ from pathlib import Path
 
 import click
 
+from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.compared import Compared, compare_subjects
 from lobench.analysis.gates import GateRules
 from lobench.analysis.history import find_stores
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.ledger import Ledger
+from lobench.report.comparison import scale_text
 
 __all__ = ["CompareCommand", "run_compare"]
 
@@ -29,6 +31,7 @@ class CompareCommand:
     subjects: tuple[str, ...]
     store: Path | None
     suites: tuple[str, ...]
+    baselines: tuple[Path, ...]
     metrics: tuple[str, ...]
     margin: float
     alpha: float
@@ -37,8 +40,8 @@ class CompareCommand:
     gin_params: tuple[str, ...]
 
 
-def run_compare(command: CompareCommand) -> list[Compared]:
-    """Returns B, C, ... against A.
+def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
+    """Returns B, C, ... against A, and what 0 and 1 on the scale are.
 
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start.
@@ -49,11 +52,15 @@ def run_compare(command: CompareCommand) -> list[Compared]:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
     subjects = [_subject(text, command) for text in command.subjects]
-    return compare_subjects(
+    scales, label, count = baseline_scales(subjects, command.baselines or [Path(suite) for suite in command.suites])
+    found = compare_subjects(
         _told_apart(subjects, command.subjects),
         metrics=command.metrics,
         rules=GateRules(margin=command.margin, alpha=command.alpha),
+        scales=scales,
     )
+    num_cases = len({identity for subject in subjects for identity in subject.cells})
+    return found, scale_text(label, count, num_cases)
 
 
 def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:

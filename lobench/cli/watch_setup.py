@@ -30,6 +30,7 @@ from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
 from lobench.hookspecs import CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
+from lobench.report.live import PAGE, ReportSink
 from lobench.report.progress import ShownProgress, make_progress
 
 __all__ = ["WatchCommand", "default_store", "run_watch"]
@@ -51,6 +52,7 @@ class WatchCommand:
     insecure: bool = False
     checkpoints: str = "all"
     sinks: tuple[str, ...] = ()
+    report: bool = False
     source: str = "directory"
     gin_files: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
@@ -105,6 +107,8 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
         if command.retry_errors:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
         sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
+        if command.report:
+            sinks["report"] = ReportSink(store, command.suites)
         deliverer = Deliverer(
             ledger,
             sinks,
@@ -183,7 +187,8 @@ def _exit_code(
     for path, reason in pending.items():
         progress.say(f"left out: {path}: {reason}")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
-    progress.say(f"done: {counts}; see `lobench results --store {store}`")
+    page = f", and {store / PAGE}" if command.report else ""
+    progress.say(f"done: {counts}; see `lobench results --store {store}`{page}")
     if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
         return 3
     return 1 if ending.outcomes.get(Outcome.FAILED) else 0

@@ -90,6 +90,8 @@ class CaseInfo:
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
       primary_metric: As `Case`.
+      problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
+        the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
 
     identity: str
@@ -105,6 +107,7 @@ class CaseInfo:
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
     first_seed: int = 0
+    problem: str = ""
 
     @property
     def key(self) -> str:
@@ -117,9 +120,10 @@ class CaseInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`).
+    """What a bare `.gin` case expects (`relu32/expect.max_final_loss = 0.5`); `margin` counts for any case.
 
     Attributes:
+      margin: Harm that a gate tolerates on this case; None: the session's.
       max_final_loss: Upper bound of the seed mean of the final `train/loss`.
       max_final_test_loss: The same of `test/loss`.
       min_final_accuracy: Lower bound of the seed mean of the final `test/accuracy`.
@@ -130,6 +134,7 @@ class Expectations:
     max_final_test_loss: float | None = None
     min_final_accuracy: float | None = None
     no_divergence: bool = False
+    margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

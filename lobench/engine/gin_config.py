@@ -21,7 +21,7 @@ import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.engine.gin_reach import bindings_in, walk
+from lobench.engine.gin_reach import bindings_in, task_lines, walk
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
 
 __all__ = ["BoundCase", "Layers", "bind_case", "isolated_gin"]
@@ -84,7 +84,7 @@ class BoundCase:
     Attributes:
       case: Its tasks and optimizers are None unless it was built.
       expectations: Of a bare `.gin` case.
-      identity, optimizer_hash: sha256 (hex), as in `CaseInfo`.
+      identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
     """
@@ -94,6 +94,7 @@ class BoundCase:
     expectations: Expectations
     identity: str
     optimizer_hash: str
+    problem: str
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
@@ -124,6 +125,7 @@ class BoundCase:
             num_gpus=case.num_gpus,
             timeout_seconds=case.timeout_seconds,
             first_seed=case.first_seed,
+            problem=self.problem,
         )
 
 
@@ -188,6 +190,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         expectations=expectations,
         identity=identity,
         optimizer_hash=optimizer_hash,
+        problem=_sha256(
+            f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}", *task_lines(spec.scope, reached_case)
+        ),
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),

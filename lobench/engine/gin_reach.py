@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gin.config as gin_state
 
-__all__ = ["bindings_in", "walk"]
+__all__ = ["bindings_in", "task_lines", "walk"]
+
+_NOT_THE_TASK = ("lobench.Case.", "expect.")
 
 
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
@@ -41,3 +43,9 @@ def walk(scope: str, selector: str, bindings: dict[str, Any], lines: dict[str, N
             if (inner_scope, inner) not in seen:
                 seen.add((inner_scope, inner))
                 walk(inner_scope, inner, bindings_in(inner_scope, inner), lines, seen)
+
+
+def task_lines(scope: str, lines: Iterable[str]) -> list[str]:
+    """Returns what canonical lines of a case say of its task alone, without the scope that the case has."""
+    bare = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
+    return [line for line in bare if line.startswith("lobench.Case.task ") or not line.startswith(_NOT_THE_TASK)]

@@ -26,7 +26,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     if hasattr(config, "workerinput"):  # of pytest-xdist; the environment alone may be an outer session's
         share_devices_of_xdist()
-    config.pluginmanager.register(Recorder(config), "lobench-recorder")
+    recorder = Recorder(config)
+    config.pluginmanager.register(recorder, "lobench-recorder")
+    if config.getoption("lobench_against") or config.getini("lobench_against"):
+        from lobench.pytest_plugin.gating import make_reporter
+
+        reporter = make_reporter(config, recorder)
+        if reporter is not None:
+            config.pluginmanager.register(reporter, "lobench-gate")
     if config.pluginmanager.hasplugin("xdist"):
         from lobench.pytest_plugin.parallel import Parallel
 
@@ -60,8 +67,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-@pytest.fixture
-def evaluate(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
+# The submodule `evaluate` takes the attribute of that name once it is imported: a second session in one process would
+# not find the fixture under it.
+@pytest.fixture(name="evaluate")
+def evaluate_fixture(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result]:
     """Trains a case with the session's checkpoint (or optimizer) and returns its `lobench.Result`."""
     from lobench.pytest_plugin.evaluate import evaluator
 

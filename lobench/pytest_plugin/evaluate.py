@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,13 +19,17 @@ from lobench.engine.spool import load_theta
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.options import layers_of, metrics_of, subject_of
+from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
+
+if TYPE_CHECKING:
+    from lobench.pytest_plugin.measuring import Gate
 
 __all__ = ["attach_evaluations", "case_info", "evaluator"]
 
 _RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
 _ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+_MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
@@ -32,25 +38,58 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
 
     def evaluate(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
-        runner = _runner(config)
-        bound = runner.bind(case, test)
+        gate = _gate(item) if job is None and option(config, "against") else None
+        bound = _runner(config).bind(case, test)
+        info = bound.info(node_id=item.nodeid)
+
+        def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
+            try:
+                on_progress = config.stash.get(ON_PROGRESS, None)
+                curves = _runner(config).run(case, test, theta, block, on_progress=on_progress)
+            except WrongThreads:
+                curves = _isolated(config).run(case, test, theta, block)
+            return with_metrics(curves, metrics_of(config))
+
+        if gate is not None:
+            gate.scale(case, info)
         if job is None:
             theta = subject_of(config).theta
-            blocks = bound.info(node_id=item.nodeid).blocks()
+            blocks = info.blocks()
         else:
             theta = ThetaLeaves(leaves=load_theta(job.theta_path), where=job.checkpoint_uri)
             blocks = [job.seed_block]
         done = item.stash.setdefault(_DONE, [])
+        own = []
         for block in blocks:
-            try:
-                on_progress = config.stash.get(ON_PROGRESS, None)
-                curves = runner.run(case, test, theta, block, on_progress=on_progress)
-            except WrongThreads:
-                curves = _isolated(config).run(case, test, theta, block)
-            done.append((block, with_metrics(curves, metrics_of(config))))
-        return Result([curves for _, curves in done], bound.case)
+            own.append((block, train(theta, block)))
+            done.append(own[-1])
+        if gate is not None:
+            more = _further(info, train, theta, done)
+            measured = gate.measure(case, info, bound.expectations.margin, own, train, more)
+            item.stash.setdefault(_MEASURED, []).append(measured.to_record())
+        return Result([curves for _, curves in own], bound.case)
 
     return evaluate
+
+
+def _gate(item: pytest.Item) -> Gate:
+    from lobench.pytest_plugin.measuring import gate_of  # imports scipy
+
+    return gate_of(item)
+
+
+def _further(
+    info: CaseInfo,
+    train: Callable[[ThetaLeaves, SeedBlock], Curves],
+    theta: ThetaLeaves,
+    done: list[tuple[SeedBlock, Curves]],
+) -> Iterator[tuple[SeedBlock, Curves]]:
+    """Trains one block after another beyond the case's own seeds, as wide as those, and keeps them as done."""
+    size = info.seed_block or info.num_seeds
+    for start in itertools.count(info.first_seed + info.num_seeds, size):
+        block = SeedBlock(start=start, size=size)
+        done.append((block, train(theta, block)))
+        yield done[-1]
 
 
 def _runner(config: pytest.Config) -> BlockRunner:
@@ -96,6 +135,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     except ConfigError:
         return  # the report itself says what is wrong; without its bindings the case has no identity
     blocks = info.blocks() if job is None else [job.seed_block]
+    blocks += [block for block in done if block not in blocks]  # seeds that a gate added
     records = []
     for block in blocks:
         curves = done.get(block)
@@ -108,6 +148,8 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         )
         records.append(finished.to_record())
     report.lobench = records  # type: ignore[attr-defined]
+    report.lobench_gate = item.stash.setdefault(_MEASURED, [])  # type: ignore[attr-defined]
+    item.stash[_MEASURED] = []
 
 
 def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:

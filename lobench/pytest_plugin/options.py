@@ -16,7 +16,17 @@ from lobench.engine.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
 
-__all__ = ["MANAGER", "Subject", "add_options", "layers_of", "metrics_of", "register_conftests", "subject_of"]
+__all__ = [
+    "MANAGER",
+    "Subject",
+    "add_options",
+    "layers_of",
+    "manager_of",
+    "metrics_of",
+    "option",
+    "register_conftests",
+    "subject_of",
+]
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
@@ -38,6 +48,10 @@ def add_options(parser: pytest.Parser) -> None:
         "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
         "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
         "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
+        "against": "Gate: be no worse than a checkpoint, a store, a file of baselines, or `baseline[:OPTIMIZER]`.",
+        "margin": "Gate: harm that is tolerated, on the score from untrained (0) to tuned (1) (default: 0.02).",
+        "alpha": "Gate: chance of a false alarm (default: 0.05).",
+        "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
     }
     several = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
     for name, text in single.items():
@@ -49,9 +63,13 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lobench-allow-pickle", action="store_true", help="Load checkpoints that are pickles; they can run code."
     )
+    strict = "Gate: INCONCLUSIVE fails."
+    group.addoption("--lobench-strict", action="store_true", help=strict)
+    parser.addini("lobench_strict", strict, type="bool", default=False)
 
 
 def option(config: pytest.Config, name: str) -> str:
+    """Returns an option, or what the ini file says; "" where neither does."""
     return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
 
 

@@ -15,6 +15,7 @@ from lobench.engine.job import CURRENT_JOB, Finished
 from lobench.pytest_plugin import case_of
 
 if TYPE_CHECKING:
+    from lobench.core.checkpoint import Checkpoint
     from lobench.engine.ledger import Ledger
 
 __all__ = ["Recorder"]
@@ -27,7 +28,7 @@ class Recorder:
         self._config = config
         self._finished: list[Finished] = []
         self._ledger: Ledger | None = None
-        self._position = 0
+        self._positions: dict[Checkpoint, int] = {}
         self._problem = ""
 
     @staticmethod
@@ -52,22 +53,35 @@ class Recorder:
         for record in records:
             finished = Finished.from_record(record)
             self._finished.append(finished)
+            self.record(finished)
+
+    def record(self, finished: Finished, checkpoint: Checkpoint | None = None) -> None:
+        """Writes an evaluation into the ledger, of the session's own checkpoint or of another one."""
+        if self._problem:
+            return
+        try:
+            self._record(finished, checkpoint)
+        except LobenchError as error:
+            self._problem = str(error)
+
+    def record_event(self, kind: str, **detail: Any) -> None:
+        """Writes what is no result, where there is a ledger."""
+        if self._ledger is not None and not self._problem:
             try:
-                self._record(finished)
+                self._ledger.record_event(kind, **detail)
             except LobenchError as error:
                 self._problem = str(error)
 
-    def _record(self, finished: Finished) -> None:
+    def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
         from lobench.core.program import PROGRAM_VERSION
         from lobench.pytest_plugin.options import subject_of
 
-        if self._problem:
-            return
-        checkpoint = subject_of(self._config).checkpoint
+        checkpoint = checkpoint or subject_of(self._config).checkpoint
         if self._ledger is None:
             self._ledger = self._open(finished.case.suite)
-            self._position = self._ledger.record_sighting(checkpoint)
-            self._ledger.set_admission(self._position, "admitted")
+        if checkpoint not in self._positions:
+            self._positions[checkpoint] = self._ledger.record_sighting(checkpoint)
+            self._ledger.set_admission(self._positions[checkpoint], "admitted")
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,
             optimizer_hash=finished.case.optimizer_hash,
@@ -91,16 +105,17 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
             try:
-                self._finish_checkpoint(self._ledger)
+                self._finish_checkpoints(self._ledger)
                 self._ledger.close()
             except LobenchError as error:
                 self._problem = str(error)
 
-    def _finish_checkpoint(self, ledger: Ledger) -> None:
+    def _finish_checkpoints(self, ledger: Ledger) -> None:
         from lobench.core.program import PROGRAM_VERSION
 
         keys = {finished.case.key for finished in self._finished}
-        ledger.finish_checkpoint(self._position, program_version=PROGRAM_VERSION, case_keys=keys)
+        for position in self._positions.values():
+            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:

@@ -14,9 +14,21 @@ from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
 
-__all__ = ["comparison_json", "comparison_text"]
+__all__ = ["comparison_json", "comparison_text", "scale_text"]
 
 _RELATIVE = "scores: 0 is untrained, 1 the best of the compared on each case; a diverged seed scores -1"
+
+
+def scale_text(baseline: str, num_scaled: int, num_cases: int) -> str:
+    """Returns what 0 and 1 are: on `num_scaled` cases a tuned baseline says, on the others the compared themselves."""
+    if not num_scaled:
+        return _RELATIVE
+    rest = (
+        f" on {num_scaled} of {num_cases} cases, the best of the compared on the others"
+        if num_scaled < num_cases
+        else ""
+    )
+    return f"scores: 0 is untrained, 1 {baseline}{rest}; a diverged seed scores -1"
 
 
 def comparison_text(found: Sequence[Compared], *, scale: str = _RELATIVE) -> str:

@@ -1,0 +1,273 @@
+"""Tuned baselines beside the suite: a JSON file that people can review, its curves compressed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.core.program import PROGRAM_VERSION
+
+__all__ = [
+    "FOLDER",
+    "Baseline",
+    "BaselineCase",
+    "BaselineError",
+    "GridPoint",
+    "StaleBaseline",
+    "baseline_path",
+    "find_baselines",
+]
+
+FOLDER = "baselines"  # beside the suite's gin files
+_FORMAT = 1
+
+
+class BaselineError(LobenchError):
+    """A baseline file cannot be read, or lacks the case."""
+
+
+class StaleBaseline(BaselineError):
+    """A case changed after its baseline was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPoint:
+    """One setting of the optimizer.
+
+    Attributes:
+      values: By hyperparameter.
+      study: Within a study the best point wins.
+      final: Seed mean of the final `train/loss` at the case's own budget; NaN where a seed diverged.
+      num_diverged: Seeds that met a non-finite loss within the case's own budget.
+    """
+
+    values: Mapping[str, float]
+    study: int
+    final: float
+    num_diverged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCase:
+    """The tuned baseline of one case.
+
+    Attributes:
+      problem: As `CaseInfo.problem` when it was made.
+      num_inner_steps: The case's own budget; the baseline ran `horizon_factor` times as long.
+      horizon_factor: That factor.
+      eval_every: Inner steps between the evaluations that the envelope is made of.
+      seeds: The seeds, common with the suite's.
+      grid: Every setting that was tried.
+      best: For each study the index of the setting with the lowest `GridPoint.final`; NaN is worst.
+      untrained: By metric, the seed mean at inner step 0.
+      tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings.
+      curve_steps: int[n]: inner steps of `curves`, from 0 to the horizon; the case's own budget is among them.
+      curves: By metric float32[n]: the seed mean of the (first study's) best setting.
+      envelope_steps: float64[512] from 0 to the horizon.
+      envelope: float32[512]: per step the lowest over the settings of the smoothed seed mean of `train/loss`, its
+        running minimum: VeLO's per-step oracle.
+    """
+
+    problem: str
+    num_inner_steps: int
+    horizon_factor: int
+    eval_every: int
+    seeds: tuple[int, ...]
+    grid: tuple[GridPoint, ...]
+    best: tuple[int, ...]
+    untrained: Mapping[str, float]
+    tuned: Mapping[str, tuple[float, ...]]
+    curve_steps: np.ndarray
+    curves: Mapping[str, np.ndarray]
+    envelope: np.ndarray
+
+    @property
+    def horizon(self) -> int:
+        return self.num_inner_steps * self.horizon_factor
+
+    @property
+    def envelope_steps(self) -> np.ndarray:
+        return np.linspace(0, self.horizon, len(self.envelope))
+
+    def tuned_mean(self, metric: str) -> float:
+        return float(np.mean(self.tuned[metric]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A baseline file: one optimizer, tuned on the cases of one suite by one protocol.
+
+    Attributes:
+      optimizer: Its name in gin.
+      protocol: Name of the grid.
+      program_version: Of the inner program that made it.
+      refresh: The command that makes it again.
+      provenance: Device, versions, git revision.
+      cases: By `FILE.gin:SCOPE`.
+    """
+
+    optimizer: str
+    protocol: str
+    refresh: str
+    program_version: str = PROGRAM_VERSION
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    cases: Mapping[str, BaselineCase] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"tuned {self.optimizer}" + ("" if self.protocol == "velo" else f" ({self.protocol})")
+
+    def has(self, problem: str) -> bool:
+        return self.program_version == PROGRAM_VERSION and any(case.problem == problem for case in self.cases.values())
+
+    def case(self, info: CaseInfo) -> BaselineCase:
+        """Returns the baseline of a case.
+
+        Raises:
+          StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
+        """
+        found = next((case for case in self.cases.values() if case.problem == info.problem), None)
+        named = any(key.endswith(f":{info.name.rpartition('.')[2]}") for key in self.cases)
+        where = f"{info.suite}/{info.name}"
+        if found is None and not named:
+            raise BaselineError(f"{self.label} has no such case", where=where, next_step=f"run `{self.refresh}`")
+        if found is None or self.program_version != PROGRAM_VERSION:
+            what = "the case" if found is None else "the inner program"
+            raise StaleBaseline(
+                f"the baseline {self.label} is stale: {what} changed since it was made",
+                where=where,
+                next_step=f"run `{self.refresh}`",
+            )
+        return found
+
+    def save(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        record = {
+            "format": _FORMAT,
+            "optimizer": self.optimizer,
+            "protocol": self.protocol,
+            "refresh": self.refresh,
+            "program_version": self.program_version,
+            "provenance": dict(self.provenance),
+            "cases": {name: _case_record(case) for name, case in sorted(self.cases.items())},
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(_dumps(record) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Baseline:
+        """Reads a file.
+
+        Raises:
+          BaselineError: not readable, not a baseline file, or one of a newer lobench.
+        """
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            version = record.pop("format")
+            if version > _FORMAT:
+                raise BaselineError(
+                    "written by a newer lobench", where=str(path), got=f"format {version}", next_step="upgrade lobench"
+                )
+            cases = {name: _case_of(case) for name, case in record.pop("cases").items()}
+            return cls(cases=cases, **record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+            raise BaselineError(
+                "cannot read the baseline", where=str(path), got=f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
+    """Returns where the baseline of a suite (a folder, or a gin file in one) lies."""
+    folder = suite if suite.is_dir() else suite.parent
+    return folder / FOLDER / f"{optimizer}-{protocol}.json"
+
+
+def find_baselines(suite: Path) -> list[Path]:
+    """Returns the baseline files beside a suite, tuned Adam's first."""
+    folder = (suite if suite.is_dir() else suite.parent) / FOLDER
+    return sorted(folder.glob("*.json"), key=lambda path: (path.name != "adam-velo.json", path.name))
+
+
+def _case_record(case: BaselineCase) -> dict[str, Any]:
+    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
+    record["grid"] = [asdict(point) for point in case.grid]
+    record["untrained"] = _rounded(case.untrained)
+    record["tuned"] = {name: [_digits(value) for value in values] for name, values in sorted(case.tuned.items())}
+    record["curves"] = sorted(case.curves)
+    record["num_curve_steps"] = len(case.curve_steps)
+    arrays = [case.curve_steps, *(case.curves[name] for name in record["curves"]), case.envelope]
+    body = np.concatenate([np.asarray(array, "<f4") for array in arrays]).tobytes()
+    record["compressed"] = base64.b64encode(zlib.compress(body, 9)).decode("ascii")
+    return record
+
+
+_PLAIN = ("problem", "num_inner_steps", "horizon_factor", "eval_every", "seeds", "best")
+
+
+def _case_of(record: Mapping[str, Any]) -> BaselineCase:
+    count, names = record["num_curve_steps"], record["curves"]
+    values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
+    rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
+    plain: dict[str, Any] = {
+        name: tuple(value) if isinstance(value := record[name], list) else value for name in _PLAIN
+    }
+    points = ({name: point[name] for name in (f.name for f in fields(GridPoint))} for point in record["grid"])
+    return BaselineCase(
+        **plain,
+        grid=tuple(GridPoint(**{**point, "final": _number(point["final"])}) for point in points),
+        untrained={name: _number(value) for name, value in record["untrained"].items()},
+        tuned={name: tuple(_number(value) for value in row) for name, row in record["tuned"].items()},
+        curve_steps=np.rint(rows[0]).astype(np.int64),
+        curves=dict(zip(names, rows[1:], strict=True)),
+        envelope=values[count * (len(names) + 1) :],
+    )
+
+
+def _digits(value: float) -> float | None:
+    # float32 round-trips in nine digits.
+    return float(f"{value:.9g}") if np.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _digits(value) for name, value in sorted(values.items())}
+
+
+def _dumps(record: Mapping[str, Any]) -> str:
+    """One line for every list of numbers and every point of a grid, so that a difference reads well."""
+
+    def text(value: Any, indent: str) -> str:
+        deeper = indent + " "
+        if isinstance(value, Mapping) and any(isinstance(item, Mapping | list | tuple) for item in value.values()):
+            lines = [f"{deeper}{json.dumps(key)}: {text(item, deeper)}" for key, item in value.items()]
+            return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+        if isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(i, Mapping) for i in value):
+            return "[\n" + ",\n".join(f"{deeper}{_line(item)}" for item in value) + f"\n{indent}]"
+        return _line(value)
+
+    return text(record, "")
+
+
+def _line(value: Any) -> str:
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return _digits(value) if isinstance(value, float) else value

@@ -1,0 +1,95 @@
+"""Which hyperparameters a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, or a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["Grid", "algoperf_grid", "grid_from_file", "named_grid", "velo_grid"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Points to try; within a study the best one wins, and the baseline is the mean of the studies' winners.
+
+    Attributes:
+      name: Part of the baseline file's name.
+      points: Values by hyperparameter, all points of the same ones.
+      studies: For each point the study that it belongs to.
+    """
+
+    name: str
+    points: tuple[Mapping[str, float], ...]
+    studies: tuple[int, ...]
+
+
+def velo_grid() -> Grid:
+    """Returns the learning rates {1, 3} x 10^{-7..-1} and 1: fifteen points, one study.
+
+    Source: Metz et al. 2022 (VeLO), the baselines of google/learned_optimization.
+    """
+    rates = [float(f"{factor}e{exponent}") for exponent in range(-7, 0) for factor in (1, 3)] + [1.0]
+    return Grid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
+
+
+def algoperf_grid() -> Grid:
+    """Returns AlgoPerf's space for AdamW: three studies of five quasi-random points.
+
+    Learning rate log-uniform in [1e-4, 1e-2], 1 - beta1 in [.02, .5], weight decay in [5e-3, 1]. Each study is the
+    start of a scrambled Halton sequence of its own seed.
+
+    Source: Dahl et al. 2023 (AlgoPerf), external tuning.
+    """
+    from scipy.stats import qmc
+
+    ranges = ((1e-4, 1e-2), (0.02, 0.5), (5e-3, 1.0))
+    points, studies = [], []
+    for study in range(3):
+        for row in qmc.Halton(d=3, scramble=True, rng=study).random(5):
+            rate, one_minus_b1, decay = (
+                math.exp(math.log(low) + float(share) * math.log(high / low))
+                for share, (low, high) in zip(row, ranges, strict=True)
+            )
+            # Six digits: a file that people read, and the same point on every machine.
+            point = {"learning_rate": rate, "b1": 1 - one_minus_b1, "weight_decay": decay}
+            points.append({name: float(f"{value:.6g}") for name, value in point.items()})
+            studies.append(study)
+    return Grid(name="algoperf", points=tuple(points), studies=tuple(studies))
+
+
+def grid_from_file(path: Path) -> Grid:
+    """Reads a JSON list of points (`[{"learning_rate": 0.1}, ...]`), one study; the grid has the file's name.
+
+    Raises:
+      ConfigError: not readable, not such a list.
+    """
+    try:
+        points = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("cannot read the grid", where=str(path), got=str(error)) from error
+    rows = points if isinstance(points, list) else []
+    is_valid = bool(rows) and all(
+        isinstance(point, dict)
+        and point.keys() == rows[0].keys()
+        and all(isinstance(value, int | float) for value in point.values())
+        for point in rows
+    )
+    if not is_valid:
+        raise ConfigError(
+            "this is no grid",
+            where=str(path),
+            expected='a list of points with the same names, such as [{"learning_rate": 0.1}, {"learning_rate": 0.3}]',
+        )
+    return Grid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
+
+
+def named_grid(name: str) -> Grid:
+    """Returns the grid that `--grid` names: velo, algoperf, or the path of a file."""
+    if name == "velo":
+        return velo_grid()
+    return algoperf_grid() if name == "algoperf" else grid_from_file(Path(name))

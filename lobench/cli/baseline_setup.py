@@ -1,0 +1,153 @@
+"""What `lobench baseline` does: which cases need a baseline, and where it goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.baseline_file import Baseline, BaselineError, baseline_path
+from lobench.analysis.grids import Grid, named_grid
+from lobench.core.case import CaseSpec
+from lobench.core.errors import SuiteError
+from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.provenance import provenance
+from lobench.engine.suite import specs_in
+from lobench.plugins import load_plugins
+
+__all__ = ["BaselineCommand", "check_baselines", "make_baselines"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCommand:
+    """The options of `lobench baseline`, as given; `only` holds scopes, empty for all."""
+
+    optimizers: tuple[str, ...]
+    grid: str
+    seeds: int
+    horizon_factor: int
+    only: frozenset[str]
+    force: bool
+
+    def line(self, suite: Path, optimizer: str) -> str:
+        """Returns the command that makes the baseline of this suite again."""
+        words = ["lobench", "baseline", str(suite)]
+        words += ["--optimizer", optimizer] if optimizer != "adam" else []
+        words += ["--grid", self.grid] if self.grid != "velo" else []
+        words += ["--seeds", str(self.seeds)] if self.seeds != 5 else []
+        words += ["--horizon-factor", str(self.horizon_factor)] if self.horizon_factor != 10 else []
+        return shlex.join(words)
+
+
+def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], None]) -> None:
+    """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each.
+
+    Raises:
+      SuiteError: there is no such case. ConfigError: see `tune`.
+    """
+    from lobench.evaluation.tuning import tune
+    from lobench.inner.backend import device_description
+
+    grid, layers = named_grid(command.grid), _layers()
+    found = list(_bound_cases(suite, command, layers))
+    for optimizer in command.optimizers:
+        path = baseline_path(suite, optimizer, grid.name)
+        baseline = _start(path, suite, command, optimizer, grid)
+        for spec, bound in found:
+            name = case_key(spec)
+            if not command.force and _is_fresh(baseline, bound, command):
+                say(f"{optimizer} {name}: fresh")
+                continue
+            started = time.perf_counter()
+            case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
+            made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
+            baseline = dataclasses.replace(
+                baseline,
+                provenance={
+                    "device": made.device,
+                    "versions": dict(made.versions),
+                    "git_revision": made.git_revision,
+                },
+                cases={**baseline.cases, name: case},
+            )
+            baseline.save(path)
+            best = ", ".join(f"{key} {value:g}" for key, value in case.grid[case.best[0]].values.items())
+            loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
+            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(grid.points)} points in {seconds:.0f} s")
+        # Cases that the suite no longer has go, once the whole suite was looked at.
+        if not command.only and suite.is_dir():
+            known = {case_key(spec) for spec, _ in found}
+            kept = {name: case for name, case in baseline.cases.items() if name in known}
+            if kept.keys() != baseline.cases.keys():
+                baseline = dataclasses.replace(baseline, cases=kept)
+                baseline.save(path)
+        say(f"{path}: {len(baseline.cases)} cases, {path.stat().st_size / 1000:.0f} kB")
+
+
+def check_baselines(suite: Path, command: BaselineCommand) -> list[str]:
+    """Returns a line for every case whose baseline is stale or missing."""
+    grid, problems = named_grid(command.grid), []
+    found = list(_bound_cases(suite, command, _layers()))
+    for optimizer in command.optimizers:
+        path, refresh = baseline_path(suite, optimizer, grid.name), command.line(suite, optimizer)
+        if not path.is_file():
+            problems.append(f"{path}: there is no such baseline; run `{refresh}`")
+            continue
+        baseline = Baseline.load(path)
+        problems += [
+            f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`"
+            for spec, bound in found
+            if not baseline.has(bound.problem)
+        ]
+    return problems
+
+
+def case_key(spec: CaseSpec) -> str:
+    return f"{Path(spec.path).name}:{spec.scope}"
+
+
+def _is_fresh(baseline: Baseline, bound: BoundCase, command: BaselineCommand) -> bool:
+    case = next((case for case in baseline.cases.values() if case.problem == bound.problem), None)
+    if case is None or not baseline.has(bound.problem):
+        return False
+    return (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
+
+
+def _start(path: Path, suite: Path, command: BaselineCommand, optimizer: str, grid: Grid) -> Baseline:
+    """Returns what the file holds already, or an empty baseline."""
+    refresh = command.line(suite, optimizer)
+    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
+    if not path.is_file():
+        return empty
+    try:
+        before = Baseline.load(path)
+    except BaselineError:
+        if not command.force:
+            raise
+        return empty
+    is_current = before.program_version == PROGRAM_VERSION
+    return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
+
+
+def _layers() -> Layers:
+    return Layers(gin_modules=tuple(load_plugins().declarations("lobench_gin_modules")))
+
+
+def _bound_cases(suite: Path, command: BaselineCommand, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
+    files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
+    specs = [spec for file in files for spec in specs_in(file)]
+    known = {spec.scope for spec in specs}
+    if not specs or command.only - known:
+        missing = ", ".join(sorted(command.only - known))
+        raise SuiteError(
+            f"no case {missing}" if missing else "the suite holds no case",
+            where=str(suite),
+            expected=f"one of {', '.join(sorted(known))}" if known else "a scope that binds Case.task",
+        )
+    for spec in specs:
+        if not command.only or spec.scope in command.only:
+            yield spec, bind_case(spec, layers, build=False)

@@ -1,0 +1,144 @@
+"""Tunes a baseline on a case: the whole grid of hyperparameters in one compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import gin.config as gin_state
+import numpy as np
+
+from lobench.analysis.baseline_file import BaselineCase, GridPoint
+from lobench.analysis.grids import Grid
+from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.core.result import Curves
+from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.inner.adapters import as_stepper, as_task
+from lobench.inner.backend import claim_backend
+from lobench.inner.train import Program
+
+__all__ = ["tune"]
+
+_EVAL_EVERY = 10  # VeLO's protocol
+_EMA = 0.95
+_CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
+_ENVELOPE_POINTS = 512
+
+
+def tune(
+    spec: CaseSpec,
+    layers: Layers,
+    optimizer: str,
+    grid: Grid,
+    *,
+    num_seeds: int,
+    horizon_factor: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> BaselineCase:
+    """Trains every point of the grid on the case, seeds 0 .. num_seeds-1, and keeps what comparisons need.
+
+    Args:
+      optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names.
+      horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured.
+    Raises:
+      ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
+    """
+    bound = bind_case(spec, layers)
+    budget = bound.case.num_inner_steps
+    case = dataclasses.replace(
+        bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
+    )
+    if not claim_backend(case.num_cpus):
+        raise ConfigError("this process computes with another number of threads", where=f"{spec.path}: {spec.scope}")
+    make = _factory(optimizer, grid)
+    program = Program(
+        case,
+        as_task(case.task),
+        lambda theta: as_stepper(make(**theta), case.num_inner_steps),
+        num_seeds,
+    )
+    block = SeedBlock(start=0, size=num_seeds)
+    thetas = [{name: np.float32(value) for name, value in point.items()} for point in grid.points]
+    curves = program.run_many(thetas, block, on_progress=on_progress)
+    assert curves is not None, "nobody stops it"
+    return _summary(bound, case.eval_every, horizon_factor, grid, curves)
+
+
+def _divisor(budget: int) -> int:
+    """Returns the largest divisor of the budget up to ten: the case's own budget must be evaluated too."""
+    return next(step for step in range(_EVAL_EVERY, 0, -1) if budget % step == 0)
+
+
+def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
+    found = gin_state._REGISTRY.get_match(optimizer)
+    if found is None:
+        raise ConfigError(f"unknown optimizer {optimizer!r}", next_step="`lobench list optimizers` shows all")
+    missing = [name for name in grid.points[0] if not gin_state._might_have_parameter(found.wrapper, name)]
+    if missing:
+        raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
+    make: Callable[..., object] = found.wrapped
+    return make
+
+
+def _summary(
+    bound: BoundCase, eval_every: int, horizon_factor: int, grid: Grid, curves: Sequence[Curves]
+) -> BaselineCase:
+    budget = bound.case.num_inner_steps
+    at = budget // eval_every
+    losses = np.stack([np.asarray(found.metrics["train/loss"]) for found in curves])  # [points, seeds, evals]
+    # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
+    finals = losses[:, :, at].astype(np.float64).mean(axis=1)
+    points = tuple(
+        GridPoint(
+            values=dict(values), study=study, final=float(finals[i]), num_diverged=int(np.isnan(losses[i, :, at]).sum())
+        )
+        for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
+    )
+    best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
+    chosen = curves[best[0]]
+    kept = _kept(losses.shape[2], at)
+    return BaselineCase(
+        problem=bound.problem,
+        num_inner_steps=budget,
+        horizon_factor=horizon_factor,
+        eval_every=eval_every,
+        seeds=chosen.seeds,
+        grid=points,
+        best=best,
+        untrained={name: float(np.asarray(values)[:, 0].mean()) for name, values in chosen.metrics.items()},
+        tuned={
+            name: tuple(np.mean([np.asarray(curves[i].metrics[name])[:, at] for i in best], axis=0).tolist())
+            for name in chosen.metrics
+        },
+        curve_steps=np.asarray(chosen.eval_steps)[kept],
+        curves={name: np.asarray(values).mean(axis=0)[kept] for name, values in chosen.metrics.items()},
+        envelope=_envelope(losses.mean(axis=1)),
+    )
+
+
+def _best(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
+    masked = np.where((np.asarray(studies) == study) & ~np.isnan(finals), finals, np.inf)
+    return int(np.argmin(masked))
+
+
+def _kept(num_evals: int, at: int) -> np.ndarray:
+    """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
+    own = np.linspace(0, at, _CURVE_POINTS + 1)
+    beyond = np.geomspace(max(at, 1), num_evals - 1, _CURVE_POINTS + 1)
+    return np.unique(np.rint(np.concatenate([own, [at], beyond, [num_evals - 1]])).astype(np.int64))
+
+
+def _envelope(losses: np.ndarray) -> np.ndarray:
+    """Returns float32[512] of VeLO's per-step oracle from seed means [points, evals].
+
+    Per point the exponential average x <- .95 x + .05 l, the lowest over the points, interpolated, running minimum.
+    """
+    smoothed = np.empty_like(losses, dtype=np.float64)
+    smoothed[:, 0] = losses[:, 0]
+    for i in range(1, losses.shape[1]):
+        smoothed[:, i] = _EMA * smoothed[:, i - 1] + (1 - _EMA) * losses[:, i]
+    # fmin ignores the NaN of a point that diverged, as long as another point is left.
+    lowest = np.fmin.reduce(smoothed, axis=0)
+    steps = np.linspace(0, losses.shape[1] - 1, _ENVELOPE_POINTS)
+    return np.fmin.accumulate(np.interp(steps, np.arange(losses.shape[1]), lowest)).astype(np.float32)

@@ -1,0 +1,201 @@
+"""What a gate compares with: a checkpoint that is evaluated alongside, a store's results, or a tuned baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError, UsageError
+from lobench.core.result import Curves
+from lobench.engine.readers import load_checkpoint
+from lobench.evaluation.runner import ThetaLeaves
+from lobench.pytest_plugin.options import manager_of, option
+from lobench.report.gathered import Cell, gather
+
+__all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]
+
+Train = Callable[[ThetaLeaves, SeedBlock], Curves]
+_BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finals:
+    """Final values by metric and seed; a diverged seed is NaN.
+
+    Attributes:
+      trained: What was evaluated for it now, to be recorded.
+    """
+
+    metrics: Mapping[str, Mapping[int, float]]
+    trained: tuple[tuple[SeedBlock, Curves], ...] = ()
+
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]]) -> Finals:
+        metrics: dict[str, dict[int, float]] = {}
+        for _, curves in blocks:
+            for name in curves.metrics:
+                if name == "batch/loss":
+                    continue
+                rows = zip(curves.seeds, curves.final(name), curves.diverged_at, strict=True)
+                metrics.setdefault(name, {}).update({s: math.nan if at >= 0 else value for s, value, at in rows})
+        return cls(metrics=metrics)
+
+
+class Reference(Protocol):
+    """A: what the session's checkpoint, B, must not be worse than."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Under what its evaluations are recorded; None where it is not trained here."""
+
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+        """Returns what it reached on the seeds of these blocks, as far as it has them."""
+
+
+@dataclass(slots=True)
+class _CheckpointReference:
+    """Trains the same seed blocks; with theta an argument of the warm program it compiles nothing."""
+
+    label: str
+    checkpoint: Checkpoint | None
+    theta: ThetaLeaves
+    _done: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
+
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+        new = []
+        for block in blocks:
+            if (info.key, block) not in self._done:
+                self._done[info.key, block] = train(self.theta, block)
+                new.append((block, self._done[info.key, block]))
+        found = Finals.of([(block, self._done[info.key, block]) for block in blocks])
+        return dataclasses.replace(found, trained=tuple(new))
+
+
+@dataclass(slots=True)
+class _StoreReference:
+    """Has the seeds that the store has, of cases that train the same task for as long."""
+
+    label: str
+    cells: Mapping[str, Cell]
+    checkpoint: Checkpoint | None = None
+
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+        cell = self.cells.get(info.problem)
+        if cell is None:
+            return Finals(metrics={})
+        wanted = {seed for block in blocks for seed in block.seeds}
+        metrics = {}
+        for name in cell.metrics:
+            rows = zip(cell.seeds, cell.final(name).tolist(), cell.diverged.tolist(), strict=True)
+            metrics[name] = {seed: math.nan if lost else value for seed, value, lost in rows if seed in wanted}
+        return Finals(metrics=metrics)
+
+
+@dataclass(slots=True)
+class _BaselineReference:
+    """Has the seeds that it was tuned with."""
+
+    label: str
+    path: Path | None
+    checkpoint: Checkpoint | None = None
+
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
+        files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
+        name = self.label.partition(":")[2]
+        if name:
+            files = [path for path in files if path.name.startswith(f"{name}-")]
+        found = _first_with(info, files, spec)
+        wanted = {seed for block in blocks for seed in block.seeds}
+        return Finals(
+            metrics={
+                metric: {s: v for s, v in zip(found.seeds, values, strict=True) if s in wanted}
+                for metric, values in found.tuned.items()
+            }
+        )
+
+
+def check_reference(text: str) -> None:
+    """Refuses, before anything is trained, a reference that is not there.
+
+    Raises:
+      UsageError: neither a path nor `baseline[:OPTIMIZER]`.
+    """
+    if text.partition(":")[0] != _BASELINE and "://" not in text and not Path(text).exists():
+        raise UsageError(
+            "--lobench-against: no such reference",
+            got=text,
+            expected="a checkpoint, a store, a file of baselines, `baseline` or `baseline:OPTIMIZER`",
+        )
+
+
+def find_reference(config: pytest.Config) -> Reference:
+    """Returns what `--lobench-against` names.
+
+    Raises:
+      UsageError: it needs a checkpoint and the session has an optimizer without theta. StoreError, BaselineError,
+      CheckpointError: it cannot be read.
+    """
+    text = option(config, "against")
+    if text.partition(":")[0] == _BASELINE:
+        return _BaselineReference(label=text, path=None)
+    path = Path(text)
+    if path.suffix == ".json":
+        return _BaselineReference(label=Baseline.load(path).label, path=path)
+    if (path / "ledger.sqlite").is_file():
+        return _store_reference(path)
+    if option(config, "optimizer"):
+        raise UsageError(
+            "an optimizer without theta cannot be compared with a checkpoint",
+            where="--lobench-against",
+            next_step="evaluate it into a store with --lobench-store, and name that store",
+        )
+    allow_pickle = bool(config.getoption("lobench_allow_pickle"))
+    checkpoint, leaves = load_checkpoint(text, manager_of(config), allow_pickle=allow_pickle)
+    return _CheckpointReference(text, checkpoint, ThetaLeaves(leaves=leaves, where=text))
+
+
+def _store_reference(path: Path) -> Reference:
+    gathered = gather(path, [])
+    if not gathered.subjects:
+        raise StoreError("the store holds no evaluation to compare with", where=str(path))
+    place = gathered.headline_subject()
+    cells = {gathered.cases[case].problem: cell for (at, case), cell in gathered.cells.items() if at == place}
+    return _StoreReference(label=f"{gathered.subjects[place].label} of {path}", cells=cells)
+
+
+def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
+    """Returns the baseline that says what 0 and 1 are on the scale of the case.
+
+    Raises:
+      StaleBaseline, BaselineError: naming the command that makes it.
+    """
+    files = find_baselines(Path(spec.path))
+    return _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+
+
+def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> BaselineCase:
+    errors = []
+    for path in files:
+        try:
+            return Baseline.load(path).case(info)
+        except BaselineError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    raise BaselineError(
+        "no baseline beside the suite, and a gate's margin is on the scale from untrained to tuned",
+        where=f"{info.suite}/{info.name}",
+        next_step=f"run `lobench baseline {Path(spec.path).parent}`",
+    )

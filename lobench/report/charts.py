@@ -1,0 +1,227 @@
+"""The charts of a report: the outer-step curve, profiles, and each case's inner loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
+from lobench.report.findings import Findings
+from lobench.report.svg import Chart, Series, number
+
+__all__ = ["Figure", "Section", "sections"]
+
+_LOG_FROM = 20.0  # a loss that falls by more than this factor is drawn on a log axis
+_MAX_POINTS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its caption."""
+
+    chart: Chart
+    title: str = ""
+    note: str = ""
+
+    @property
+    def svg(self) -> Markup:
+        return self.chart.svg()
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        return [{"label": one.label, "style": one.style} for one in self.chart.series]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Charts under one heading; `kind` is the page's class for their size."""
+
+    id: str
+    title: str
+    note: str
+    kind: str
+    figures: tuple[Figure, ...]
+
+
+def sections(findings: Findings) -> list[Section]:
+    """Returns the charts of a store, section by section."""
+    found = []
+    if len(findings.gathered.subjects) > 1:
+        found.append(_outer(findings))
+    found += [_profiles(findings), _cases(findings)]
+    return found
+
+
+def _outer(findings: Findings) -> Section:
+    subjects = findings.gathered.subjects
+    places = _thinned(range(len(subjects)), _MAX_POINTS)
+    by_step = len({subject.outer_step for subject in subjects}) == len(subjects)
+    x = [float(subjects[place].outer_step if by_step else place) for place in places]
+    figures = []
+    for metric in findings.metrics:
+        found = [findings.mean_score(place, metric) for place in places]
+        series = Series(
+            label=f"score on {findings.metric_label(metric)}",
+            x=x,
+            y=[one.interval.mean for one in found],
+            lower=[one.interval.lower for one in found],
+            upper=[one.interval.upper for one in found],
+            style="s1" if metric == "primary" else "s2",
+            dots=len(places) <= 60,
+        )
+        line = Series(label="1 on the scale", x=[x[0], x[-1]], y=[1.0, 1.0], style="s3 dashed")
+        chart = Chart(
+            title=f"Score on {findings.metric_label(metric)} by outer step",
+            description=f"From {number(series.y[0])} to {number(series.y[-1])} over {len(subjects)} checkpoints.",
+            x_label="outer step" if by_step else "checkpoint, in order",
+            y_label="score",
+            series=(series, line),
+        )
+        partial = sum(one.num_missing > 0 for one in found)
+        note = f"{partial} of {len(found)} points are means over fewer than all cases." if partial else ""
+        figures.append(Figure(chart=chart, note=note))
+    note = f"Mean over cases and seeds, 95% interval (stratified t); {findings.scale_label}."
+    if len(places) < len(subjects):
+        note += f" {len(places)} of {len(subjects)} checkpoints are drawn, evenly spaced; the table has all."
+    return Section(id="outer", title="Along the run", note=note, kind="wide", figures=tuple(figures))
+
+
+def _thinned(places: range, limit: int) -> list[int]:
+    if len(places) <= limit:
+        return list(places)
+    return sorted({int(place) for place in np.rint(np.linspace(0, len(places) - 1, limit))})
+
+
+def _profiles(findings: Findings) -> Section:
+    pairs = _subjects(findings)
+    taus = np.linspace(-1, 2, 121)
+    figures = []
+    for metric in findings.metrics:
+        series = [
+            Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
+            for place, label, style in pairs
+            if (scores := findings.all_scores(place, metric))
+        ]
+        if series:
+            name = findings.metric_label(metric)
+            figures.append(
+                Figure(
+                    title=f"Score profile, {name}",
+                    chart=Chart(
+                        title=f"Score profile on {name}",
+                        description="Share of runs with a score above tau.",
+                        x_label="tau (score)",
+                        y_label="share of runs",
+                        series=tuple(series),
+                        y_range=(0.0, 1.0),
+                    ),
+                    note="Share of runs (seeds of all cases) with a score above tau; higher is better.",
+                )
+            )
+    if findings.gathered.baselines:
+        figures.append(_ratio_profile(findings, pairs))
+    return Section(
+        id="profiles",
+        title="Profiles",
+        note="Two different things go by this name. Score profiles ask how often a score is reached, ratio profiles "
+        "how many times longer than the fastest it took.",
+        kind="wide",
+        figures=tuple(figures),
+    )
+
+
+def _subjects(findings: Findings) -> list[tuple[int, str, str]]:
+    """Returns place, label and style of the shown subject and of the first one, where there are two."""
+    subjects = findings.gathered.subjects
+    found = [(findings.shown, subjects[findings.shown].label, "s1")]
+    if findings.first != findings.shown:
+        found.append((findings.first, subjects[findings.first].label, "s2"))
+    return found
+
+
+def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) -> Figure:
+    times = findings.times_to_tuned([place for place, _, _ in pairs])
+    taus = np.geomspace(1, 20, 100)
+    rows = ratio_profile(time_ratios(times), taus)
+    assert findings.gathered.baseline is not None
+    names = [*((label, style) for _, label, style in pairs), (findings.gathered.baseline.label, "s3 dashed")]
+    never = int(np.isinf(times[0]).sum())
+    return Figure(
+        title="Ratio profile",
+        chart=Chart(
+            title="Ratio profile",
+            description="Share of cases that reach the tuned baseline's loss within tau times the fastest's steps.",
+            x_label="tau (times the fastest)",
+            y_label="share of cases",
+            series=tuple(
+                Series(label=label, x=taus.tolist(), y=row.tolist(), style=style, steps=True)
+                for (label, style), row in zip(names, rows, strict=True)
+            ),
+            log_x=True,
+            y_range=(0.0, 1.0),
+        ),
+        note="Inner steps to the tuned baseline's final training loss. "
+        f"{pairs[0][1].capitalize()} never reached it on {never} of {times.shape[1]} cases (censored).",
+    )
+
+
+def _cases(findings: Findings) -> Section:
+    gathered = findings.gathered
+    figures = tuple(
+        _case(findings, case) for case in range(len(gathered.cases)) if (findings.shown, case) in gathered.cells
+    )
+    drawn = " and ".join(label for _, label, _ in _subjects(findings))
+    against = f", against {gathered.baseline.label}" if gathered.baselines and gathered.baseline else ""
+    return Section(
+        id="curves",
+        title="Inner training",
+        note=f"Seed means of {drawn}{against}; dashed: test. A cross marks where a seed diverged: a mean has no "
+        "value from there on.",
+        kind="small",
+        figures=figures,
+    )
+
+
+def _case(findings: Findings, case: int) -> Figure:
+    gathered = findings.gathered
+    metric = gathered.cases[case].primary_metric
+    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" else ""
+    series = []
+    for place, label, style in _subjects(findings):
+        cell = gathered.cells.get((place, case))
+        if cell is None or metric not in cell.metrics:
+            continue
+        for name, kind in ((metric, style), (test, f"{style} dashed")):
+            if name in cell.metrics:
+                split = name.partition("/")[0]
+                y = cell.metrics[name].mean(axis=0).tolist()
+                series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
+    baseline = gathered.baselines.get(case)
+    if baseline is not None and gathered.baseline is not None:
+        own = baseline.curve_steps <= baseline.num_inner_steps
+        for name, kind in ((metric, "s3"), (test, "s3 dashed")):
+            if name in baseline.curves:
+                label = f"{gathered.baseline.label}, {name.partition('/')[0]}"
+                x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
+                series.append(Series(label=label, x=x, y=y, style=kind))
+    values = np.asarray([value for one in series for value in one.y if math.isfinite(value)])
+    log = bool(len(values)) and values.min() > 0 and values.max() / values.min() > _LOG_FROM
+    ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
+    return Figure(
+        title=gathered.name(case),
+        chart=Chart(
+            title=f"{gathered.name(case)}: {metric} over inner steps",
+            description=f"Final values: {ends}.",
+            x_label="inner step",
+            y_label=metric,
+            series=tuple(series),
+            log_y=log,
+            width=360,
+            height=230,
+        ),
+        note=f"{metric}{', log scale' if log else ''}.",
+    )

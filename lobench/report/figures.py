@@ -1,0 +1,108 @@
+"""`lobench report --format png|pdf`: the charts of the page as figures for a paper."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lobench.core.errors import LobenchError, StoreError
+from lobench.report.charts import Section, sections
+from lobench.report.findings import Findings
+from lobench.report.gathered import Gathered
+from lobench.report.svg import Chart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["write_figures"]
+
+_COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
+_INCHES = 3.3  # a column of most papers
+_PER_PAGE = 12
+
+
+def write_figures(gathered: Gathered, folder: Path, kind: str) -> list[Path]:
+    """Writes a file for each section of the page (several where there are many cases) and returns them.
+
+    Args:
+      kind: "png" or "pdf".
+    Raises:
+      StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
+    """
+    if not gathered.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise LobenchError("figures need matplotlib", next_step="pip install 'lobench[figures]'") from error
+    mpl.use("Agg")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Type 3 fonts, matplotlib's default, are refused by many publishers.
+        with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+            return [path for section in sections(Findings(gathered)) for path in _write(section, folder, kind)]
+    except OSError as error:
+        raise StoreError("cannot write the figures", where=str(folder), got=error.strerror or str(error)) from error
+
+
+def _write(section: Section, folder: Path, kind: str) -> list[Path]:
+    from matplotlib.figure import Figure
+
+    paths = []
+    for start in range(0, len(section.figures), _PER_PAGE):
+        shown = section.figures[start : start + _PER_PAGE]
+        columns = min(3, len(shown))
+        rows = math.ceil(len(shown) / columns)
+        figure = Figure(figsize=(_INCHES * columns, 0.75 * _INCHES * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, one in zip(grid.flat, shown, strict=False):
+            _draw(axes, one.chart)
+            axes.set_title(one.title or one.chart.title)
+        for axes in grid.flat[len(shown) :]:
+            axes.remove()
+        # Every chart of a section draws the same things: one legend, where it hides no curve.
+        entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+        entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
+        figure.legend(
+            handles=list(entries.values()),
+            labels=list(entries),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
+        number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
+        paths.append(folder / f"{section.id}{number}.{kind}")
+        figure.savefig(paths[-1], dpi=200)
+    return paths
+
+
+def _draw(axes: Axes, chart: Chart) -> None:
+    for one in chart.series:
+        name, _, dashed = one.style.partition(" ")
+        style: dict[str, Any] = {
+            "color": _COLOURS[name],
+            "linestyle": "--" if dashed else "-",
+            "label": one.label,
+            "linewidth": 1.2,
+        }
+        if one.steps:
+            axes.step(one.x, one.y, where="post", **style)
+        else:
+            axes.plot(one.x, one.y, marker="o" if one.dots else None, markersize=3, **style)
+        if one.lower is not None and one.upper is not None:
+            axes.fill_between(one.x, one.lower, one.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
+        finite = np.isfinite(np.asarray(one.y, np.float64))
+        if finite.any() and not finite[-1]:
+            last = int(np.flatnonzero(finite)[-1])
+            axes.plot(one.x[last], one.y[last], marker="x", color=_COLOURS[name])
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    if chart.y_range is not None:
+        axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)

@@ -1,0 +1,287 @@
+"""`lobench report`: one self-contained HTML page from a store."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lobench.analysis.comparison import Comparison
+from lobench.analysis.intervals import Interval
+from lobench.analysis.speedup import Speedup
+from lobench.core.errors import StoreError
+from lobench.engine.ledger import EvaluationRow
+from lobench.report.charts import sections
+from lobench.report.findings import CaseFinding, Findings
+from lobench.report.gathered import Gathered
+from lobench.report.records import records
+from lobench.report.svg import number
+from lobench.report.verdict import cards, interval_text, verdict_lines, warnings
+
+__all__ = ["render_page", "write_page"]
+
+_MAX_TROUBLES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """A cell of the table of cases; `value` is what it sorts by."""
+
+    text: str
+    value: str = ""
+    kind: str = ""
+
+
+def write_page(gathered: Gathered, output: Path) -> None:
+    """Writes the page, whole or not at all: it may be open in a browser."""
+    text = render_page(gathered)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        temporary = output.with_name(f".{output.name}.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(output)
+    except OSError as error:
+        raise StoreError("cannot write the report", where=str(output), got=error.strerror or str(error)) from error
+
+
+def render_page(gathered: Gathered) -> str:
+    """Returns the page as text.
+
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    import jinja2
+
+    if not gathered.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
+    findings = Findings(gathered)
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    comparison = None
+    if findings.first != findings.shown:
+        comparison = findings.comparison(findings.first, findings.shown, "primary")
+    cases = [
+        found
+        for case in range(len(gathered.cases))
+        if (found := findings.case(findings.shown, case, comparison)) is not None
+    ]
+    parts = Path(__file__).parent / "templates"
+    context: dict[str, Any] = {
+        "title": f"lobench: {_title(gathered)}",
+        "subtitle": _subtitle(gathered),
+        "css": Markup((parts / "page.css").read_text(encoding="utf-8")),
+        "script": Markup((parts / "page.js").read_text(encoding="utf-8")),
+        "cards": cards(findings, comparison),
+        "verdict_lines": verdict_lines(findings, comparison),
+        "warnings": warnings(findings, cases),
+        "chart_sections": sections(findings),
+        "cases_note": _cases_note(findings, comparison),
+        **_case_table(findings, cases),
+        "troubles": _troubles(gathered),
+        "command": f"lobench results --store {gathered.store} --format json",
+        "data": _json(_evaluations(gathered.rows)),
+        **_provenance(gathered),
+    }
+    return environment.get_template("page.html").render(context)
+
+
+def _title(gathered: Gathered) -> str:
+    return ", ".join(sorted({case.suite for case in gathered.cases}))
+
+
+def _subtitle(gathered: Gathered) -> str:
+    last = max(row.recorded_at for row in gathered.rows)
+    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    counts = (
+        (len(gathered.subjects), "checkpoint"),
+        (len(gathered.cases), "case"),
+        (len(gathered.rows), "evaluation"),
+    )
+    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
+    return f"{shown}; last result {when}; store {gathered.store}"
+
+
+def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
+    gathered = findings.gathered
+    shown = gathered.subjects[findings.shown].label
+    parts = [f"{shown.capitalize()}: seed means of the final values."]
+    if gathered.baselines and gathered.baseline is not None:
+        parts.append(
+            f"Speed-up over {gathered.baseline.label}: its steps to this loss over ours; against the best single "
+            "setting, and against the envelope of all of them, a per-step oracle (smoothed over about 20 evaluations: "
+            "on short budgets it lags, and the speed-up over it is flattering). A speed-up with >= is censored."
+        )
+    if comparison is not None:
+        parts.append(f"Change: difference of the score to {gathered.subjects[findings.first].label}, paired by seed.")
+    return " ".join(parts)
+
+
+def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, Any]:
+    has_baseline = bool(findings.gathered.baselines)
+    has_effect = any(case.effect is not None for case in cases)
+    names = ["case"]
+    for metric in findings.metrics:
+        label = findings.metric_label(metric)
+        names += [label, *(["tuned"] if has_baseline else []), f"score on {label}"]
+    names += ["speed-up", "speed-up, envelope"] if has_baseline else []
+    names += ["change", "verdict"] if has_effect else []
+    names += ["diverged", "seeds"]
+    columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
+    rows = [_case_row(findings, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
+    return {"case_columns": columns, "case_rows": rows}
+
+
+def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
+    gathered = findings.gathered
+    row = [_Cell(text=gathered.name(found.case))]
+    baseline = gathered.baselines.get(found.case)
+    for metric in findings.metrics:
+        name = findings.metric_of(found.case, metric)
+        row.append(_number_cell(found.final[name]) if name in found.final else _Cell(text="-"))
+        if has_baseline:
+            known = baseline is not None and name in baseline.tuned
+            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else _Cell(text="-"))
+        score = found.score.get(metric)
+        row.append(_Cell(text=interval_text(score), value=_value(score.mean)) if score else _Cell(text="-"))
+    if has_baseline:
+        row += [_speedup_cell(found.best_single), _speedup_cell(found.envelope)]
+    if has_effect:
+        row += _effect_cells(found)
+    row.append(
+        _Cell(text=str(found.num_diverged), value=str(found.num_diverged), kind="bad" if found.num_diverged else "")
+    )
+    row.append(_Cell(text=str(found.num_seeds), value=str(found.num_seeds)))
+    return row
+
+
+def _effect_cells(found: CaseFinding) -> list[_Cell]:
+    if found.effect is None:
+        return [_Cell(text="-"), _Cell(text="-")]
+    paired, verdict = found.effect.paired, str(found.effect.verdict)
+    interval = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=paired.num_seeds - 1)
+    kind = {"better": "good", "worse": "bad"}.get(verdict, "")
+    return [
+        _Cell(text=interval_text(interval), value=_value(paired.mean)),
+        _Cell(text=verdict, value=verdict, kind=kind),
+    ]
+
+
+def _number_cell(value: float) -> _Cell:
+    return _Cell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
+
+
+def _speedup_cell(found: Speedup | None) -> _Cell:
+    if found is None:
+        return _Cell(text="-")
+    return _Cell(text=f"{found}" + ("" if math.isnan(found.value) else "x"), value=_value(found.value))
+
+
+def _value(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _troubles(gathered: Gathered) -> list[str]:
+    lines = []
+    for (place, case), cell in sorted(gathered.cells.items()):
+        where = f"{gathered.subjects[place].label}, {gathered.name(case)}"
+        pairs = zip(cell.seeds, cell.diverged_at.tolist(), strict=True)
+        diverged = [f"seed {seed} at inner step {step}" for seed, step in pairs if step >= 0]
+        if diverged:
+            lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
+        lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
+    skipped = sum(kind == "skipped" for kind, _ in gathered.events)
+    if skipped:
+        lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
+    more = len(lines) - _MAX_TROUBLES
+    return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
+
+
+def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    columns: list[dict[str, Any]] = [
+        {"name": "case"},
+        {"name": "outer step", "number": True},
+        {"name": "generation", "number": True},
+        {"name": "checkpoint"},
+        {"name": "seeds"},
+        {"name": "outcome"},
+        {"name": "train final", "number": True, "missing": "-"},
+        {"name": "test final", "number": True, "missing": "-"},
+        {"name": "best", "number": True, "missing": "-"},
+        {"name": "diverged", "number": True},
+        {"name": "wall s", "number": True},
+    ]
+    found = []
+    for record in records(rows, curves=False):
+        metrics, checkpoint = record["metrics"], record["checkpoint"]
+        name = (checkpoint["uri"] or checkpoint["sha256"]).rsplit("/", 1)[-1]
+        found.append(
+            [
+                f"{record['case']['suite']}/{record['case']['name']}",
+                checkpoint["outer_step"],
+                checkpoint["generation"],
+                name,
+                f"{record['seeds'][0]}-{record['seeds'][-1]}",
+                record["outcome"],
+                _final(metrics, "train/loss"),
+                _final(metrics, "test/loss"),
+                _rounded(metrics.get(record["primary_metric"], {}).get("best")),
+                record["diverged"],
+                _rounded(record["wall_seconds"]),
+            ]
+        )
+    if not any(row[2] for row in found):
+        columns.pop(2)
+        for row in found:
+            row.pop(2)
+    return {"columns": columns, "rows": found}
+
+
+def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> float | str | None:
+    """Returns the final value; None where there is no such metric, which is not the same as having diverged."""
+    if name not in metrics:
+        return None
+    value = _rounded(metrics[name]["final"])
+    return "diverged" if value is None else value
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _json(value: Any) -> Markup:
+    """JSON inside a script element: nothing in it may end the element or start a comment."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _provenance(gathered: Gathered) -> dict[str, Any]:
+    found = [(row.case, row.curves.provenance) for row in gathered.rows if row.curves is not None]
+    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
+    versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
+    pairs = [
+        ("store", str(gathered.store)),
+        ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
+        ("versions", ", ".join(sorted(versions))),
+        ("devices", ", ".join(sorted({one.device for _, one in found}))),
+        ("hosts", ", ".join(sorted({one.host for _, one in found}))),
+        ("inner program", ", ".join(sorted({row.key.program_version for row in gathered.rows}))),
+    ]
+    if gathered.baseline is not None:
+        made = gathered.baseline.provenance
+        pairs.append(
+            (
+                "baseline",
+                f"{gathered.baseline.label}, {gathered.baseline.protocol} protocol, made by "
+                f"`{gathered.baseline.refresh}` on {made.get('device', '?')}, "
+                f"git revision {str(made.get('git_revision', '?'))[:12]}",
+            )
+        )
+    bindings = {f"{case.suite}/{case.name}": one.bindings for case, one in found}
+    return {"provenance": pairs, "bindings": sorted(bindings.items())}

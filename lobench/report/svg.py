@@ -1,0 +1,214 @@
+"""Line charts as SVG text: colours from the page's style sheet, values beside them for whoever hovers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup, escape
+
+__all__ = ["Chart", "Series", "number"]
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line, with a band where `lower` and `upper` are given; NaN breaks both.
+
+    Attributes:
+      style: A class of the style sheet: s1, s2, ... and `dashed`.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    lower: Sequence[float] | None = None
+    upper: Sequence[float] | None = None
+    style: str = "s1"
+    steps: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart; `description` is what those hear who do not see it."""
+
+    title: str
+    description: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    width: int = 420
+    height: int = 260
+    y_range: tuple[float, float] | None = None
+
+    def svg(self) -> Markup:
+        """Returns the chart as markup, everything from outside escaped."""
+        x_axis = _Axis(self._span("x"), self.log_x, _LEFT, self.width - _RIGHT, 5)
+        y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
+        parts = [*self._grid(x_axis, y_axis), *(part for one in self.series for part in _draw(one, x_axis, y_axis))]
+        text = escape(f"{self.title}. {self.description}")
+        data = escape(json.dumps(self._data(x_axis, y_axis), allow_nan=False, separators=(",", ":")))
+        body = Markup("").join(parts)
+        return Markup(
+            f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{text}" '
+            f'data-chart="{data}">{body}</svg>'
+        )
+
+    def _span(self, axis: str) -> tuple[float, float]:
+        names = ("x",) if axis == "x" else ("y", "lower", "upper")
+        log = self.log_x if axis == "x" else self.log_y
+        rows = [getattr(one, name) for one in self.series for name in names]
+        found = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
+        if not found:
+            return (0.1, 1.0) if log else (0.0, 1.0)
+        low, high = min(found), max(found)
+        if low == high:
+            return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
+        if axis == "x":
+            return low, high
+        pad = 0.04 * (math.log(high / low) if log else high - low)
+        return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)
+
+    def _grid(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+        parts = []
+        right, bottom = self.width - _RIGHT, self.height - _BOTTOM
+        for value in y_axis.ticks():
+            y = y_axis.at(value)
+            parts.append(Markup(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
+            parts.append(Markup(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" class="end">{number(value)}</text>'))
+        for value in x_axis.ticks():
+            x = x_axis.at(value)
+            text = number(value)
+            # A long number at the right end would be cut off.
+            anchor, x = ("end", self.width - 1) if x + 3.5 * len(text) > self.width else ("mid", x)
+            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{text}</text>'))
+        middle = (_LEFT + right) / 2
+        parts.append(Markup(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
+        parts.append(
+            Markup(f'<text x="{middle:.0f}" y="{self.height - 5}" class="mid name">{escape(self.x_label)}</text>')
+        )
+        return parts
+
+    def _data(self, x_axis: _Axis, y_axis: _Axis) -> dict[str, object]:
+        """What the page's script shows on hover: pixel and value of each point, and intervals where there are."""
+        lines = []
+        for one in self.series:
+            points = [
+                [round(x_axis.at(x), 1), _short(x), _short(y), *_bounds(one, i)]
+                for i, (x, y) in enumerate(zip(one.x, one.y, strict=True))
+                if math.isfinite(y) and x_axis.shows(x)
+            ]
+            lines.append({"label": one.label, "style": one.style, "points": points})
+        return {"x": self.x_label, "y": self.y_label, "lines": lines}
+
+
+def _bounds(series: Series, index: int) -> list[float]:
+    if series.lower is None or series.upper is None:
+        return []
+    low, high = series.lower[index], series.upper[index]
+    return [_short(low), _short(high)] if math.isfinite(low) and math.isfinite(high) else []
+
+
+class _Axis:
+    """Maps values to pixels, linearly or by their logarithms."""
+
+    def __init__(self, span: tuple[float, float], log: bool, start: float, end: float, num_ticks: int) -> None:
+        self._span, self._log, self._start, self._end, self._num_ticks = span, log, start, end, num_ticks
+
+    def shows(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self._log)
+
+    def at(self, value: float) -> float:
+        low, high = self._span
+        share = math.log(max(value, 1e-300) / low) / math.log(high / low) if self._log else (value - low) / (high - low)
+        # What lies far outside is drawn at the edge: SVG readers stumble over huge numbers.
+        return self._start + min(max(share, -0.05), 1.05) * (self._end - self._start)
+
+    def ticks(self) -> list[float]:
+        low, high = self._span
+        if self._log:
+            decades = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+            if len(decades) >= 2:
+                every = math.ceil(len(decades) / self._num_ticks)
+                return [10.0**decade for decade in decades][::every]
+            return [float(f"{value:.1g}") for value in np.geomspace(low, high, 4)[1:]]
+        raw = (high - low) / self._num_ticks
+        magnitude = 10.0 ** math.floor(math.log10(raw))
+        step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= raw)
+        first = math.ceil(low / step - 1e-9)
+        return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    shown = [
+        (x_axis.at(x), y_axis.at(y)) if x_axis.shows(x) and y_axis.shows(y) else None
+        for x, y in zip(series.x, series.y, strict=True)
+    ]
+    parts = []
+    if series.lower is not None and series.upper is not None:
+        parts += _band(series, x_axis, y_axis)
+    parts.append(Markup(f'<path class="line {series.style}" d="{_path(shown, series.steps)}"/>'))
+    finite = [point for point in shown if point is not None]
+    if series.dots or len(finite) == 1:
+        parts += [Markup(f'<circle class="dot {series.style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>') for x, y in finite]
+    if finite and len(finite) < len(shown) and shown[-1] is None:
+        x, y = finite[-1]
+        cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
+        parts.append(Markup(f'<path class="cross {series.style}" d="{cross}"/>'))
+    return parts
+
+
+def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    assert series.lower is not None and series.upper is not None
+    rows = [
+        (x_axis.at(x), y_axis.at(low), y_axis.at(high))
+        for x, low, high in zip(series.x, series.lower, series.upper, strict=True)
+        if math.isfinite(low) and math.isfinite(high) and y_axis.shows(low)
+    ]
+    if not rows:
+        return []
+    corners = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
+    if len(rows) == 1:
+        x, low, high = rows[0]
+        return [
+            Markup(f'<line class="whisker {series.style}" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
+        ]
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    return [Markup(f'<polygon class="band {series.style}" points="{text}"/>')]
+
+
+def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
+    parts: list[str] = []
+    before: tuple[float, float] | None = None
+    for point in points:
+        if point is not None:
+            x, y = point
+            if before is None:
+                parts.append(f"M{x:.1f} {y:.1f}")
+            else:
+                parts.append(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}")
+        before = point
+    return "".join(parts)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def number(value: float) -> str:
+    """Returns a number as people read it: four digits, thin thousands, powers of ten for what is far from 1."""
+    if not math.isfinite(value):
+        return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        mantissa, _, exponent = f"{value:.3g}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:.4g}"

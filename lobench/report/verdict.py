@@ -1,0 +1,133 @@
+"""The verdict of a report: its headline numbers, what they say in words, and what a careful reader should know."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lobench.analysis.comparison import Comparison
+from lobench.analysis.intervals import Interval
+from lobench.core.result import Outcome
+from lobench.report.findings import CaseFinding, Findings
+from lobench.report.svg import number
+
+__all__ = ["Card", "cards", "interval_text", "verdict_lines", "warnings"]
+
+_MANY_CENSORED = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A number of the verdict; `kind` is good, bad or neither."""
+
+    label: str
+    value: str
+    note: str
+    kind: str = ""
+
+
+def interval_text(found: Interval) -> str:
+    """Returns a mean with its bounds."""
+    if math.isnan(found.lower):
+        return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
+    return f"{found.mean:.3f} [{found.lower:.3f}, {found.upper:.3f}]"
+
+
+def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
+    """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
+    found = [_score_card(findings, metric) for metric in findings.metrics]
+    if comparison is not None:
+        found.append(
+            Card(
+                label=f"Against {findings.gathered.subjects[findings.first].label}",
+                value=str(comparison.verdict),
+                note=f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}",
+                kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
+            )
+        )
+    gates = [detail for kind, detail in findings.gathered.events if kind == "gate"]
+    if gates:
+        found.append(_gate_card(gates[-1]))
+    return [*found, _troubles_card(findings)]
+
+
+def _score_card(findings: Findings, metric: str) -> Card:
+    found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
+    missing = f" (without a score: {found.num_missing})" if found.num_missing else ""
+    return Card(
+        label=f"Score on {name}, {findings.gathered.subjects[findings.shown].label}",
+        value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
+        note=f"95% {interval_text(found.interval).partition(' ')[2]}, {found.num_cases} cases{missing}",
+    )
+
+
+def _gate_card(event: Mapping[str, Any]) -> Card:
+    """The last gate that wrote into this store, as it was decided then."""
+    cases = Counter(case["verdict"] for case in event["cases"])
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(cases.items()))
+    return Card(
+        label=f"Gate against {event['against']}",
+        value=event["verdict"],
+        note=f"{counts}; margin {event['margin']:g}, alpha {event['alpha']:g}",
+        kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
+    )
+
+
+def _troubles_card(findings: Findings) -> Card:
+    gathered = findings.gathered
+    diverged = sum(int(cell.diverged.sum()) for cell in gathered.cells.values())
+    seeds = sum(len(cell.seeds) for cell in gathered.cells.values())
+    outcomes = Counter(row.outcome for row in gathered.rows if row.outcome is not Outcome.PASSED)
+    bad = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "every evaluation passed"
+    return Card(
+        label="Diverged seeds",
+        value=f"{diverged:,} of {seeds:,}",
+        note=bad,
+        kind="bad" if diverged or outcomes else "good",
+    )
+
+
+def verdict_lines(findings: Findings, comparison: Comparison | None) -> list[str]:
+    """Returns what the headline numbers mean, a sentence each."""
+    gathered = findings.gathered
+    shown = gathered.subjects[findings.shown].label.capitalize()
+    lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
+    for metric in findings.metrics:
+        found, name = findings.mean_score(findings.shown, metric).interval, findings.metric_label(metric)
+        if gathered.baselines and gathered.baseline is not None and not math.isnan(found.lower):
+            label = gathered.baseline.label
+            side = "above" if found.lower > 1 else "below" if found.upper < 1 else "not told apart from"
+            lines.append(f"{shown} is {side} {label} on {name}: {interval_text(found)}, where {label} is 1.")
+    if comparison is not None:
+        before = gathered.subjects[findings.first].label
+        verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
+        lines.append(
+            f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
+            f"{verdicts['worse']} worse, {verdicts['undecided']} undecided."
+        )
+    return lines
+
+
+def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
+    """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
+    gathered = findings.gathered
+    lines = list(gathered.baseline_problems)
+    found = [case.best_single for case in cases if case.best_single is not None]
+    censored = sum(one.censored for one in found)
+    if found and censored > _MANY_CENSORED * len(found):
+        factor = max(baseline.horizon_factor for baseline in gathered.baselines.values())
+        lines.append(
+            f"The speed-up is censored on {censored} of {len(found)} cases: the baseline, run for {factor} times the "
+            "budget, never was as low. Those numbers are lower bounds; a larger --horizon-factor would measure them."
+        )
+    missing = [
+        gathered.name(case) for case in range(len(gathered.cases)) if (findings.shown, case) not in gathered.cells
+    ]
+    if missing:
+        lines.append(f"{gathered.subjects[findings.shown].label} was not evaluated on {', '.join(missing)}.")
+    if not gathered.baselines:
+        lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
+    return lines

@@ -1,0 +1,91 @@
+"""`lobench baseline` on a tiny suite: a file beside it, fresh until the case changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import make_suite
+
+from lobench.analysis.baseline_file import Baseline
+
+
+def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_suite(tmp_path_factory.mktemp("baseline"))
+    done = lobench("baseline", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_file_holds_the_grid_and_what_it_means(suite: Path) -> None:
+    baseline = Baseline.load(suite / "baselines" / "adam-velo.json")
+    assert sorted(baseline.cases) == ["tiny.gin:a", "tiny.gin:b"]
+    case = baseline.cases["tiny.gin:a"]
+    assert (len(case.grid), case.horizon, case.seeds) == (15, 100, (0, 1, 2, 3, 4))
+    finals = np.asarray([point.final for point in case.grid])
+    assert case.best == (int(np.nanargmin(finals)),)
+    # Ten steps of Adam move a parameter by ten learning rates: tiny rates do nothing, and tuning picks a large one.
+    assert finals[0] == pytest.approx(case.untrained["train/loss"], rel=1e-4)
+    assert case.tuned_mean("train/loss") == pytest.approx(finals.min(), rel=1e-6)
+    assert case.tuned_mean("train/loss") < 0.5 * case.untrained["train/loss"]
+    assert case.curve_steps[0] == 0 and case.curve_steps[-1] == 100 and 10 in case.curve_steps
+    # The envelope is made of averages that lag, yet never rises, and ends at the horizon.
+    assert (np.diff(case.envelope) <= 0).all()
+    assert case.envelope_steps[-1] == 100
+
+
+def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:
+    path = suite / "baselines" / "adam-velo.json"
+    before = path.read_bytes()
+    again = lobench("baseline", str(suite))
+    assert again.stdout.count("fresh") == 2
+    assert path.read_bytes() == before
+    assert lobench("baseline", str(suite), "--check").returncode == 0
+    gin = suite / "tiny.gin"
+    text = gin.read_text()
+    try:
+        gin.write_text(text + "Case.num_seeds = 7\n")
+        assert lobench("baseline", str(suite), "--check").returncode == 0, "more seeds are the same problem"
+        gin.write_text(text.replace("b/Bowl.dim = 5", "b/Bowl.dim = 6"))
+        stale = lobench("baseline", str(suite), "--check")
+        assert stale.returncode == 1
+        assert "tiny.gin:b is stale or missing; run `lobench baseline" in stale.stdout
+        assert "tiny.gin:a" not in stale.stdout
+    finally:
+        gin.write_text(text)
+
+
+def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
+    command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "a", "--seeds", "2")
+    done = lobench(*command)
+    assert done.returncode == 0, done.stderr
+    case = Baseline.load(suite / "baselines" / "adamw-algoperf.json").cases["tiny.gin:a"]
+    assert [case.grid[index].study for index in case.best] == [0, 1, 2]
+    winners = [case.grid[index].final for index in case.best]
+    assert case.tuned_mean("train/loss") == pytest.approx(np.mean(winners), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--optimizer", "adamm"), "unknown optimizer 'adamm'"),
+        (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
+        (("--case", "c"), "no case c"),
+        (("--grid", "nowhere.json"), "cannot read the grid"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_clear_line(suite: Path, arguments: tuple[str, ...], text: str) -> None:
+    done = lobench("baseline", str(suite), *arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1

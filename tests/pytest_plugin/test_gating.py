@@ -1,0 +1,194 @@
+"""`pytest SUITE --lobench-against REF`: PASS, REGRESSED, INCONCLUSIVE, with real checkpoints, stores and baselines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tiny import content, make_run, make_suite, results
+
+from lobench.engine.ledger import Ledger
+
+GOOD, BAD, HARMFUL = "theta_1.npz", "theta_2.npz", "theta_3.npz"
+
+
+DRIVER = """
+import contextlib, io, json, sys
+import pytest
+found = {}
+for name, arguments in json.load(sys.stdin).items():
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = pytest.main(arguments)
+    found[name] = [int(code), out.getvalue(), err.getvalue()]
+json.dump(found, sys.stdout)
+"""
+
+MARGIN = ("--lobench-margin", "0.05")
+ONE = ("-k", "test_tiny[a]")
+ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
+# checkpoint, reference (STORE: a folder made by an earlier scenario), options
+SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "same": (GOOD, f"run/{GOOD}", ("-v",)),
+    "harmful": (HARMFUL, f"run/{GOOD}", ()),
+    "unclear": (BAD, f"run/{GOOD}", (*MARGIN, *ONE)),
+    "strict": (BAD, f"run/{GOOD}", (*MARGIN, *ONE, "--lobench-strict")),
+    "adaptive": (BAD, f"run/{GOOD}", ADAPTIVE),
+    "xdist": (BAD, f"run/{GOOD}", (*ADAPTIVE, "-n", "2")),
+    "store": (HARMFUL, "STORE same", ()),
+    "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
+    "other case": (GOOD, "STORE unclear", ()),
+    "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
+    "own margin": (HARMFUL, f"run/{GOOD}", ("--lobench-gin-param", "a/expect.margin = 3")),
+    "baseline": (HARMFUL, "baseline", ()),
+    "baseline by name": (HARMFUL, "baseline:adam", ()),
+    "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
+    "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7")),
+    "no reference": (GOOD, "nowhere.npz", ()),
+    "no number": (GOOD, f"run/{GOOD}", ("--lobench-margin", "much")),
+    "out of range": (GOOD, f"run/{GOOD}", ("--lobench-alpha", "1")),
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A pytest session with a gate."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def verdicts(self) -> dict[str, tuple[str, str]]:
+        return verdicts(self.folder / "junit.xml")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """Runs every scenario, one after another in one process: most of a session is the import of jax."""
+    folder = tmp_path_factory.mktemp("place")
+    suite = make_suite(folder)
+    make_run(folder, -2.0, -2.9, -9.0)
+    tuned = [sys.executable, "-m", "lobench.cli", "baseline", suite.name, "--horizon-factor", "1"]
+    done = subprocess.run(tuned, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = {}
+    for name, (checkpoint, against, options) in SCENARIOS.items():
+        own = folder / "runs" / name
+        reference = str(folder / "runs" / against[6:] / "store") if against.startswith("STORE ") else against
+        arguments[name] = ["tiny", "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "no:randomly"]
+        arguments[name] += ["--lobench-checkpoint", f"run/{checkpoint}", "--lobench-store", str(own / "store")]
+        arguments[name] += ["--lobench-against", reference, f"--junitxml={own / 'junit.xml'}", *options]
+    command, environment = [sys.executable, "-c", DRIVER], {**os.environ, "NPROC": "1"}
+    ran = subprocess.run(
+        command, input=json.dumps(arguments), capture_output=True, text=True, check=True, cwd=folder, env=environment
+    )
+    return {name: Done(*values, folder / "runs" / name) for name, values in json.loads(ran.stdout).items()}
+
+
+def verdicts(junit: Path) -> dict[str, tuple[str, str]]:
+    """Returns verdict and element (failure, skipped or passed) of each test of the gate."""
+    found = {}
+    for test in ET.parse(junit).iter("testcase"):
+        values = {p.get("name"): p.get("value") for p in test.iter("property")}
+        if "lobench_gate" in values:
+            (kind,) = [child.tag for child in test if child.tag != "properties"] or ["passed"]
+            found[test.get("name", "")] = (values["lobench_gate"] or "", kind)
+    return found
+
+
+def test_a_checkpoint_against_itself_passes(runs: dict[str, Done]) -> None:
+    done = runs["same"]
+    assert done.code == 0, done.out + done.err
+    names = ("gate[tiny/a]", "gate[tiny/b]", "gate[mean over the cases]")
+    assert done.verdicts() == dict.fromkeys(names, ("PASS", "passed"))
+    assert "5 passed" in done.out and "gate[tiny/a] PASS" in done.out and "[100%]" in done.out
+
+
+def test_a_useless_checkpoint_regressed_and_the_reference_is_recorded(runs: dict[str, Done]) -> None:
+    done = runs["harmful"]
+    assert done.code == 1, done.out + done.err
+    assert done.verdicts()["gate[mean over the cases]"] == ("REGRESSED", "failure")
+    recorded = {record["checkpoint"]["uri"].rsplit("/", 1)[-1] for record in results(done.store)}
+    assert recorded == {GOOD, HARMFUL}
+
+
+def test_inconclusive_is_a_category_and_fails_only_when_strict(runs: dict[str, Done]) -> None:
+    done, strict = runs["unclear"], runs["strict"]
+    assert done.code == 0, done.out + done.err
+    assert "1 passed, 1 deselected, 1 inconclusive" in done.out
+    assert "seeds would decide" in (done.folder / "junit.xml").read_text()
+    assert done.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "skipped")}
+    assert strict.code == 1 and "1 failed, 1 passed" in strict.out
+    assert strict.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "failure")}
+
+
+def test_adaptive_seeds_decide_and_xdist_says_the_same(runs: dict[str, Done]) -> None:
+    alone, spread = runs["adaptive"], runs["xdist"]
+    assert alone.code == spread.code == 1, alone.out + spread.out
+    assert alone.verdicts() == spread.verdicts()
+    assert alone.verdicts()["gate[tiny/a]"] == ("REGRESSED", "failure")
+    blocks = {tuple(r["seeds"]) for r in results(alone.store) if r["case"]["name"] == "a"}
+    assert len(blocks) > 1, "no seed block was added"
+    assert content(alone.store) == content(spread.store)
+
+
+def test_a_case_may_have_a_margin_of_its_own(runs: dict[str, Done]) -> None:
+    assert runs["own margin"].verdicts()["gate[tiny/a]"] == ("PASS", "passed"), runs["own margin"].out
+    assert runs["harmful"].verdicts()["gate[tiny/a]"] != ("PASS", "passed")
+    assert re.search(r"^mean .* 1\.51 ", runs["own margin"].out, re.MULTILINE), "the mean's is the mean of both"
+
+
+def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
+    done, same = runs["store"], runs["store, adaptive"]
+    assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
+    assert same.code == 0 and "5 passed" in same.out, same.out + same.err
+
+
+def test_a_store_without_the_case_or_with_fewer_seeds_says_so(runs: dict[str, Done]) -> None:
+    assert runs["other case"].code == 0 and "no common seed" in runs["other case"].out, runs["other case"].out
+    assert "2 of 4 seeds count" in runs["fewer seeds"].out, runs["fewer seeds"].out
+
+
+@pytest.mark.parametrize("name", ["baseline", "baseline by name", "baseline file"])
+def test_a_baseline_is_a_reference(runs: dict[str, Done], name: str) -> None:
+    assert runs[name].code == 1 and "REGRESSED" in runs[name].out, runs[name].out + runs[name].err
+
+
+def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Done]) -> None:
+    done = runs["stale"]
+    assert done.code == 1
+    assert "stale" in done.out and "lobench baseline tiny" in done.out
+    assert "nothing was compared" in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("no reference", "no such reference"),
+        ("no number", "--lobench-margin; got much; expected a number from 0 to 3"),
+        ("out of range", "--lobench-alpha"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_trained(runs: dict[str, Done], name: str, text: str) -> None:
+    done = runs[name]
+    assert done.code == 4 and text in done.err, done.out + done.err
+    assert not done.store.exists()
+
+
+def test_the_verdict_is_kept_in_the_store(runs: dict[str, Done]) -> None:
+    ledger = Ledger.open(runs["harmful"].store, read_only=True)
+    ((_, event),) = ledger.events("gate")
+    ledger.close()
+    assert event["verdict"] == "REGRESSED" and event["overall"]["harm"] > event["margin"]

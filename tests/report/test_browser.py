@@ -1,0 +1,103 @@
+"""The page in a real browser: Chromium, headless, without a network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from report_store import NASTY, make_baseline, make_store
+
+from lobench.report.gathered import gather
+from lobench.report.page import write_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("page")
+    write_page(gather(make_store(folder), [make_baseline(folder)]), folder / "report.html")
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on this machine; apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        # As root, as in most containers, Chromium has no sandbox; the page is our own.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=[(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")], ids=lambda p: f"{p[0]} {p[1]}")
+def page(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
+    """The page as opened; afterwards: no error on the console, no request but the page itself, no dialogue."""
+    width, scheme = request.param
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(60_000)
+    opened, problems, requests = context.new_page(), [], []
+    opened.on("console", lambda message: problems.append(message.text))
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("dialog", lambda dialog: problems.append(f"dialogue: {dialog.message}"))
+    opened.on("request", lambda one: requests.append(one.url))
+    opened.goto(address)
+    yield opened
+    assert problems == []
+    assert [url for url in requests if url != address and not url.startswith("data:")] == []
+    context.close()
+
+
+def cells(page: Page, table: str, column: str) -> list[str]:
+    """Returns the texts of a column from top to bottom."""
+    rows: list[list[str]] = page.evaluate(
+        "id => [...document.getElementById(id).rows].map(row => [...row.cells].map(cell => cell.innerText.trim()))",
+        table,
+    )
+    # A head's arrow is the style sheet's, no part of its text.
+    return [row[rows[0].index(column)] for row in rows[1:]]
+
+
+def test_sorting_filtering_hovering_and_no_violation_of_accessibility(page: Page) -> None:
+    sort, texts = page.locator("#evaluations thead button"), cells(page, "evaluations", "outer step")
+    assert len(texts) == 12
+    outer_step = sort.filter(has_text="outer step")
+    outer_step.click()
+    assert cells(page, "evaluations", "outer step") == sorted(texts, key=int)
+    outer_step.click()
+    assert cells(page, "evaluations", "outer step") == sorted(texts, key=int, reverse=True)
+    sort.filter(has_text="train final").click()
+    assert cells(page, "evaluations", "train final")[-1] == "diverged", "what diverged is last in either direction"
+    sort.filter(has_text="train final").click()
+    assert cells(page, "evaluations", "train final")[-1] == "diverged"
+    page.locator("#cases thead button").filter(has_text="diverged").click()
+    assert cells(page, "cases", "diverged") == ["0", "0", "1"]
+
+    page.get_by_label("Filter").fill("case1 FAILED")
+    assert cells(page, "evaluations", "outcome") == ["failed"]
+    assert "1 of 12 evaluations" in page.locator("#count").inner_text()
+    page.get_by_label("Filter").fill("<script>")
+    assert set(cells(page, "evaluations", "case")) >= {f"digits/{NASTY}"}
+    page.get_by_label("Filter").fill("")
+
+    chart = page.locator("svg.chart").first
+    chart.scroll_into_view_if_needed()
+    chart.hover()
+    tip = page.locator("#tip")
+    assert tip.is_visible() and "score on train/loss" in tip.inner_text()
+    box, width = tip.bounding_box(), page.viewport_size
+    assert box is not None and width is not None and box["x"] >= 0 and box["x"] + box["width"] <= width["width"]
+    page.mouse.move(0, 0)
+
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0, "the page scrolls sideways"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    assert axe.run(page).generate_report().strip() == "Found 0 accessibility violations:"

@@ -1,0 +1,51 @@
+"""The table for a paper."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from report_store import make_baseline, make_store
+
+from lobench.report.gathered import gather
+from lobench.report.latex import bold_columns, escape, latex_table
+
+
+def test_best_by_direction_and_within_noise_are_bold() -> None:
+    clear = [{0: 1.0, 1: 1.1, 2: 0.9}, {0: 2.0, 1: 2.1, 2: 1.95}]
+    assert bold_columns(clear) == {0}
+    assert bold_columns(clear, higher=True) == {1}
+    noisy = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 1.8, 2: 3.3}]
+    assert bold_columns(noisy) == {0, 1}
+
+
+def test_what_diverged_or_is_missing_is_never_bold() -> None:
+    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
+    assert bold_columns([{}, {0: math.nan}]) == set()
+
+
+def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
+    table = latex_table(gather(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
+    lines = table.splitlines()
+    assert lines[1] == r"\begin{tabular}{lrrrrr}"
+    assert lines[3] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
+    assert [line for line in lines if "multicolumn" in line] == [
+        r"\multicolumn{6}{l}{\emph{digits, train/loss}} \\",
+        r"\multicolumn{6}{l}{\emph{digits, test/loss}} \\",
+    ]
+    assert "diverged (1/4)" in table and r"\pm" in table
+    row = next(line for line in lines if "case0" in line)
+    assert row.count("&") == 5 and row.endswith(r"$\mathbf{0.20} \pm 0$ \\")
+    assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+    assert "mean score, train/loss" in table
+
+
+def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:
+    table = latex_table(gather(make_store(tmp_path, num_checkpoints=9), []))
+    assert r" & outer step 0 & outer step 8 \\" in table
+
+
+def test_names_are_escaped() -> None:
+    assert escape("a_b & 50% #1 {x} \\ ~^$") == (
+        r"a\_b \& 50\% \#1 \{x\} \textbackslash{} \textasciitilde{}\textasciicircum{}\$"
+    )

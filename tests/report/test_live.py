@@ -1,0 +1,55 @@
+"""The page that a watch keeps current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_store import make_baseline, make_store
+from tiny import make_run, make_suite, watch
+
+from lobench.core.errors import LobenchError
+from lobench.engine.ledger import Ledger
+from lobench.report.live import PAGE, ReportSink
+
+
+def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path, num_checkpoints=2), make_baseline(tmp_path)
+    ledger = Ledger.open(store, read_only=True)
+    deliveries = ledger.deliveries_after(0)
+    ledger.close()
+    sink = ReportSink(store, [str(suite)])
+    sink.deliver(deliveries)
+    first = (store / PAGE).read_text()
+    assert "tuned adam" in first
+    sink.deliver(deliveries)
+    sink.close()
+    assert (store / PAGE).read_text() == first
+
+
+def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1)
+    ledger = Ledger.open(store, read_only=True)
+    evaluation = ledger.deliveries_after(0)[:1]
+    ledger.close()
+    sink = ReportSink(store, [])
+    sink.deliver(evaluation)
+    (store / PAGE).unlink()
+    sink.deliver(evaluation)
+    assert not (store / PAGE).exists(), "a page for every evaluation keeps a core busy"
+    sink.close()
+    assert (store / PAGE).exists()
+
+
+def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
+    with pytest.raises(LobenchError, match="there is no result store here"):
+        ReportSink(tmp_path, [])._make()
+
+
+def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
+    options = ("--once", "--report", "--checkpoints", "all", "--workers", "1", "--store", str(tmp_path / "store"))
+    done = watch(run, suite, *options, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{tmp_path / 'store' / PAGE}" in done.stdout
+    assert "2 checkpoints, 2 cases, 4 evaluations" in (tmp_path / "store" / PAGE).read_text()

@@ -1,0 +1,163 @@
+"""The page as text: everything that a report must say, everything from outside escaped, no number of its own making."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_store import NASTY, make_baseline, make_store
+
+from lobench.core.errors import StoreError
+from lobench.engine.ledger import Ledger
+from lobench.report.gathered import gather
+from lobench.report.page import render_page, write_page
+from lobench.report.records import records
+
+
+class Page(HTMLParser):
+    """Text by element, and what the page would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag if tag in ("script", "style") else self._inside
+        if tag == "script":
+            self.scripts.append("")
+        self.loads += [
+            value or "" for name, value in attrs if name in ("src", "href") and not str(value).startswith("data:")
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = "" if tag == self._inside else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def page(store: Path) -> Page:
+    return Page(render_page(gather(store, [make_baseline(store.parent)])))
+
+
+def test_it_loads_nothing_and_has_two_scripts_of_its_own(page: Page) -> None:
+    assert page.loads == []
+    assert len(page.scripts) == 2, "text from outside made a script"
+    assert NASTY in page.words, "escaped text reads as it was"
+
+
+def test_the_headline_has_train_and_test_and_the_change(page: Page) -> None:
+    assert "Score on train/loss, outer step 3" in page.words
+    assert "Score on test/loss, outer step 3" in page.words
+    assert "Against outer step 0" in page.words
+    assert "0 is untrained, 1 is tuned adam" in page.words
+
+
+def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> None:
+    assert "digits/case0: 1 of 4 seeds diverged: seed 3 at inner step 42" in page.words
+    assert f"failed: AssertionError: {NASTY}" in page.words
+    assert "1 of 48" in page.words, "diverged seeds of all"
+    assert re.search(r"never reached it on \d of 2 cases \(censored\)", page.words)
+    assert f"digits/{NASTY}: tuned adam has no such case" in page.words
+
+
+def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
+    suite = make_baseline(tmp_path)
+    path = suite / "baselines" / "adam-velo.json"
+    record = json.loads(path.read_text())
+    gathered = gather(store, [suite])
+    assert record["cases"] and gathered.baselines
+    words = Page(render_page(gather(make_store(tmp_path, num_checkpoints=40), [suite]))).words
+    assert "The speed-up is censored on 1 of 2 cases" in words
+    assert ">= 10x" in words
+
+
+def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) -> None:
+    data = json.loads(next(text for text in page.scripts if text.lstrip().startswith("{")))
+    ledger = Ledger.open(store, read_only=True)
+    expected = {
+        (r["case"]["name"], r["checkpoint"]["outer_step"]): r for r in records(ledger.evaluations(), curves=False)
+    }
+    ledger.close()
+    names = [column["name"] for column in data["columns"]]
+    assert len(data["rows"]) == len(expected) == 12
+    for row in data["rows"]:
+        cells: dict[str, Any] = dict(zip(names, row, strict=True))
+        record = expected[cells["case"].partition("/")[2], cells["outer step"]]
+        final = record["metrics"]["train/loss"]["final"]
+        assert cells["train final"] == ("diverged" if final is None else float(f"{final:.4g}"))
+        assert (cells["outcome"], cells["diverged"]) == (record["outcome"], record["diverged"])
+
+
+def test_without_a_baseline_the_scale_is_the_stores_own(store: Path) -> None:
+    words = Page(render_page(gather(store, []))).words
+    assert "1 is the best mean in this store (no baseline found)" in words
+    assert "No baseline was found" in words and "speed-up" not in words
+
+
+def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    ledger = Ledger.open(store)
+    ledger.record_event(
+        "gate", against=NASTY, verdict="REGRESSED", margin=0.02, alpha=0.05, cases=[{"verdict": "PASS"}], overall={}
+    )
+    ledger.close()
+    words = Page(render_page(gather(store, []))).words
+    assert f"Gate against {NASTY}" in words and "REGRESSED" in words and "1 PASS; margin 0.02" in words
+
+
+def test_one_checkpoint_and_one_seed_make_a_page_too(tmp_path: Path) -> None:
+    words = Page(render_page(gather(make_store(tmp_path, num_checkpoints=1, num_cases=2), []))).words
+    assert "Against" not in words and "Along the run" not in words
+
+
+def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "empty").close()
+    with pytest.raises(StoreError, match="no evaluation yet"):
+        render_page(gather(tmp_path / "empty", []))
+    command = [sys.executable, "-m", "lobench.cli", "report", "--store", str(tmp_path / "none"), "--output", "x.html"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2 and "there is no result store here" in done.stderr, done.stderr
+
+
+def test_a_page_that_cannot_be_written_is_a_clear_line(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot write the report"):
+        write_page(gather(store, []), tmp_path / "file" / "x.html")
+
+
+@pytest.mark.parametrize("kind", ["html", "latex", "png", "pdf"])
+def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-m", "lobench.cli", "report", "--store", str(store), "--format", kind]
+    command += ["--output", str(tmp_path / "out"), "--baseline", str(make_baseline(tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if kind in ("png", "pdf"):
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+            f"{name}.{kind}" for name in ("curves", "outer", "profiles")
+        ]
+    else:
+        assert (tmp_path / "out").read_text().startswith({"html": "<!doctype html>", "latex": "%"}[kind])

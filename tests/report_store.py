@@ -1,0 +1,119 @@
+"""A store with a baseline, written through the ledger: what reports are tested on, in a moment and without jax."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.baseline_file import Baseline, BaselineCase, GridPoint
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.engine.ledger import Ledger
+
+NASTY = "<script>alert('x')</script>&\"quoted\""
+STEPS = (0, 25, 50, 75, 100)
+SEEDS = 4
+
+
+def case_info(name: str, suite: str = "digits") -> CaseInfo:
+    return CaseInfo(
+        identity=f"identity of {name}",
+        optimizer_hash="o",
+        suite=suite,
+        name=name,
+        node_id=f"nowhere/{suite}.gin::{name}",
+        num_inner_steps=STEPS[-1],
+        num_seeds=SEEDS,
+        seed_block=None,
+        problem=f"problem of {name}",
+    )
+
+
+def curves(final: float, rng: np.random.Generator, *, diverges: bool = False) -> Curves:
+    """Losses that fall from 2.3 to about `final`; with `diverges` the last seed is NaN from the third evaluation on."""
+    ideal = np.geomspace(2.3, final, len(STEPS))
+    metrics = {}
+    for name, factor in (("train/loss", 1.0), ("test/loss", 1.2)):
+        noise = np.exp(0.05 * rng.standard_normal((SEEDS, len(STEPS))))
+        values = (ideal * factor * noise).astype(np.float32)
+        if diverges:
+            values[-1, 2:] = np.nan
+        metrics[name] = memoryview(values)
+    return Curves(
+        seeds=tuple(range(SEEDS)),
+        metrics=metrics,
+        eval_steps=STEPS,
+        diverged_at=(-1, -1, -1, 42 if diverges else -1),
+        compile_seconds=1.5,
+        wall_seconds=0.25,
+        num_params=10,
+        provenance=Provenance(host="here", device="cpu", versions={"jax": "0"}, bindings=f"x = '{NASTY}'"),
+    )
+
+
+def make_store(folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3) -> Path:
+    """Writes a store: checkpoints that get better, a case that diverges, an evaluation that failed, names to escape."""
+    store, rng = folder / "store", np.random.default_rng(0)
+    cases = [case_info(f"case{index}") for index in range(num_cases - 1)] + [case_info(NASTY)]
+    ledger = Ledger.open(store)
+    for step in range(num_checkpoints):
+        checkpoint = Checkpoint(uri=f"/runs/{NASTY}/theta_{step}.npz", sha256=f"{step:064d}", outer_step=step)
+        with ledger.transaction():
+            position = ledger.record_sighting(checkpoint)
+            ledger.set_admission(position, "admitted")
+            for index, case in enumerate(cases):
+                is_last = step == num_checkpoints - 1
+                failed = is_last and index == 1
+                ledger.record_evaluation(
+                    _key(checkpoint, case),
+                    case,
+                    Outcome.FAILED if failed else Outcome.PASSED,
+                    curves=curves(1.5 / (step + 1 + index), rng, diverges=is_last and index == 0),
+                    message=f"AssertionError: {NASTY}" if failed else "",
+                )
+            keys = [case.key for case in cases]
+            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
+    ledger.close()
+    return store
+
+
+def _key(checkpoint: Checkpoint, case: CaseInfo) -> EvaluationKey:
+    return EvaluationKey(
+        checkpoint_sha256=checkpoint.sha256,
+        optimizer_hash="o",
+        case_identity=case.identity,
+        seed_block=SeedBlock(start=0, size=SEEDS),
+        program_version=PROGRAM_VERSION,
+    )
+
+
+def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10) -> Path:
+    """Writes tuned Adam's baseline of every case of `make_store` but the last, and returns the suite's folder."""
+    steps = np.asarray([*STEPS, 500, 1000])
+    losses = np.geomspace(2.3, 0.2, len(STEPS)).tolist() + [0.15, 0.1]
+    point = GridPoint(values={"learning_rate": 0.01}, study=0, final=losses[4], num_diverged=0)
+    cases = {
+        f"digits.gin:case{index}": BaselineCase(
+            problem=f"problem of case{index}",
+            num_inner_steps=STEPS[-1],
+            horizon_factor=horizon_factor,
+            eval_every=25,
+            seeds=tuple(range(5)),
+            grid=(point, GridPoint(values={"learning_rate": 1.0}, study=0, final=math.nan, num_diverged=5)),
+            best=(0,),
+            untrained={"train/loss": 2.3, "test/loss": 2.76},
+            tuned={"train/loss": (losses[4],) * 5, "test/loss": (1.2 * losses[4],) * 5},
+            curve_steps=steps,
+            curves={name: np.asarray(losses, np.float32) * f for name, f in (("train/loss", 1.0), ("test/loss", 1.2))},
+            envelope=np.linspace(2.3, 0.1, 512).astype(np.float32),
+        )
+        for index in range(num_cases - 1)
+    }
+    suite = folder / "suite"
+    baseline = Baseline(optimizer="adam", protocol="velo", refresh="lobench baseline suite", cases=cases)
+    baseline.save(suite / "baselines" / "adam-velo.json")
+    return suite
