@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, machine, table, to_json
 
-_MODULES = ("inner", "chief")
+_MODULES = ("inner", "chief", "makespan")
 
 
 def main() -> int:

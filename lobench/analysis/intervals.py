@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 __all__ = ["Interval", "stratified_t_mean", "unit_t_mean", "wilson_share"]
 
@@ -55,7 +55,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
     shares = [part / variance for part in parts]
     degrees = 1 / math.fsum(share**2 / (len(cell) - 1) for share, cell in zip(shares, cells, strict=True))
-    half = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * math.sqrt(variance)
+    half = float(special.stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
 
 
@@ -89,6 +89,8 @@ def wilson_share(successes: int, trials: int, confidence: float = 0.95) -> Inter
     """
     if trials == 0:
         return Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
+    from scipy import stats  # a second's import, which a watch's first point need not wait for
+
     found = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return Interval(mean=successes / trials, lower=float(found.low), upper=float(found.high), degrees=math.nan)
 

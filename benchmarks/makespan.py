@@ -1,0 +1,137 @@
+"""How well the scheduler fills its workers: makespans over the bound that no order can beat."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from harness import Benchmark
+
+from lobench.core.admission import every_checkpoint
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Outcome
+from lobench.core.schedule import CasesKnown, CheckpointSeen, Event, Finished, Lease, Schedule, StartWorker, WorkerReady
+
+__all__ = ["BENCHMARKS"]
+
+_WORKERS = 2
+_SUITE = Path(__file__).parent.parent / "suites" / "digits"
+_STEPS = 300
+
+
+def _bound(seconds: Sequence[float]) -> float:
+    return max(max(seconds), sum(seconds) / _WORKERS)
+
+
+def _case(index: int) -> CaseInfo:
+    return CaseInfo(
+        identity=f"{index:064x}",
+        optimizer_hash="0" * 64,
+        suite="simulated",
+        name=f"case{index}",
+        node_id=f"case{index}",
+        num_inner_steps=1000,
+        num_seeds=1,
+        seed_block=None,
+    )
+
+
+def simulated_makespan(seconds: Sequence[float]) -> float:
+    """Returns the makespan of a second checkpoint, whose cases' durations the first one has shown."""
+    cases = tuple(_case(index) for index in range(len(seconds)))
+    took = {case.key: value for case, value in zip(cases, seconds, strict=True)}
+    schedule, queue, tickets = Schedule(_WORKERS, every_checkpoint("")), [], itertools.count()
+    now, began = 0.0, 0.0
+    for position in range(2):
+        events: list[Event] = [
+            CheckpointSeen(position, Checkpoint(uri=f"{position}", sha256=f"{position:064x}", outer_step=position))
+        ]
+        began = now
+        while events or queue:
+            if not events:
+                now, _, event = heapq.heappop(queue)
+                events = [event]
+            for action in schedule.handle(events.pop(0)):
+                if isinstance(action, StartWorker):
+                    events += [CasesKnown(cases), WorkerReady(action.worker, now)]
+                elif isinstance(action, Lease):
+                    end = now + took[action.evaluation.case_key]
+                    event = Finished(action.worker, action.lease, Outcome.PASSED, end)
+                    heapq.heappush(queue, (end, next(tickets), event))
+    return now - began
+
+
+def _simulated(quick: bool) -> list[float]:
+    """The worst over suites of 8 to 40 cases whose durations spread as recorded ones do, and evener and wider ones."""
+    rng = random.Random(0)
+    worst = []
+    for spread in (0.3, 0.7, 1.2):
+        for _ in range(20 if quick else 200):
+            seconds = [rng.lognormvariate(0.0, spread) for _ in range(rng.randint(8, 40))]
+            worst.append(simulated_makespan(seconds) / _bound(seconds))
+    return [max(worst)]
+
+
+def _recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
+    """Returns (seconds, end) of each evaluation by checkpoint."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    with sqlite3.connect(store / "ledger.sqlite") as ledger:
+        for sha256, seconds, end in ledger.execute("SELECT checkpoint_sha256, seconds, recorded_at FROM evaluations"):
+            found.setdefault(sha256, []).append((seconds, end))
+    return found
+
+
+def _real(quick: bool) -> list[float]:
+    """A real watch over the digits suite: the last of its checkpoints, when programs and durations are known."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        run, store = root / "run", root / "store"
+        run.mkdir()
+        (run / "config.gin").write_text("Case.learned_optimizer = @LearnableAdam()\n")
+        command = [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(_SUITE), "--once"]
+        command += ["--workers", str(_WORKERS), "--checkpoints", "all", "--store", str(store)]
+        command += ["--gin-param", f"Case.num_inner_steps = {_STEPS}"]
+        known: set[str] = set()
+        for step in range(2 if quick else 4):
+            names = ("log_lr", "one_minus_beta1", "one_minus_beta2", "log_epsilon")
+            theta = dict(zip(names, (-6.0 - step / 10, -2.0, -5.0, -18.0), strict=True))
+            np.savez(run / f"theta_{step}.npz", **{key: np.float32(value) for key, value in theta.items()})
+            (run / f"theta_{step}.npz.done").touch()
+            code = subprocess.run(command, env=dict(os.environ), stdout=subprocess.DEVNULL, check=False).returncode
+            if code not in (0, 1):
+                raise SystemExit(f"lobench watch ended with code {code}")
+            recorded = _recorded(store)
+            (new,) = set(recorded) - known
+            known.add(new)
+            if step:
+                seconds = [value for value, _ in recorded[new]]
+                begin = min(end - value for value, end in recorded[new])
+                ratios.append((max(end for _, end in recorded[new]) - begin) / _bound(seconds))
+    return ratios
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="makespan_simulated",
+        what="600 suites of 8 to 40 cases on 2 workers, simulated: the worst makespan over max(longest, total / 2)",
+        target="<= 1.1",
+        measure=_simulated,
+    ),
+    Benchmark(
+        name="makespan_real",
+        what="the digits suite on 2 real workers, durations recorded before: makespan over max(longest, total / 2)",
+        target="<= 1.1",
+        measure=_real,
+    ),
+)
