@@ -11,12 +11,30 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from harness import Benchmark, Measurement, machine, table, to_json
 
 _MODULES = ("inner", "chief", "makespan")
+
+
+def _benchmarks() -> list[Benchmark]:
+    return [benchmark for module in _MODULES for benchmark in importlib.import_module(module).BENCHMARKS]
+
+
+def _in_a_process_of_its_own(benchmark: Benchmark, quick: bool) -> list[float]:
+    """Measures: the number of jax's threads is fixed by the environment, and no benchmark leaves memory to the next."""
+    with tempfile.TemporaryDirectory() as folder:
+        ratios = Path(folder) / "ratios.json"
+        command = [sys.executable, __file__, "--measure", benchmark.name, "--into", str(ratios), *["--quick"] * quick]
+        subprocess.run(command, check=True, env={**os.environ, "NPROC": str(benchmark.threads)})
+        found: list[float] = json.loads(ratios.read_text())
+        return found
 
 
 def main() -> int:
@@ -27,10 +45,14 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="Fewer rounds and steps: a look, not a record.")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="Part of a name; repeatable.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the same as JSON.")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--into", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    benchmarks: list[Benchmark] = [
-        benchmark for module in _MODULES for benchmark in importlib.import_module(module).BENCHMARKS
-    ]
+    benchmarks = _benchmarks()
+    if options.measure:
+        (benchmark,) = (found for found in benchmarks if found.name == options.measure)
+        Path(options.into).write_text(json.dumps([float(ratio) for ratio in benchmark.measure(options.quick)]))
+        return 0
     chosen = [found for found in benchmarks if not options.only or any(part in found.name for part in options.only)]
     if not chosen:
         known = ", ".join(benchmark.name for benchmark in benchmarks)
@@ -39,7 +61,7 @@ def main() -> int:
     about = machine()
     measurements = []
     for benchmark in chosen:
-        found = Measurement.of(benchmark, benchmark.measure(options.quick))
+        found = Measurement.of(benchmark, _in_a_process_of_its_own(benchmark, options.quick))
         measurements.append(found)
         print(f"{found.name}: {found.ratio:.2f} ({found.low:.2f} - {found.high:.2f}) {found.target}", flush=True)
         if options.json:  # after each, so that an end in between loses nothing
