@@ -1,0 +1,82 @@
+"""What a step costs at least: XLA's count of its FLOPs and bytes over this machine's measured rates.
+
+Usage: python benchmarks/roofline.py
+
+For the updates of learned optimizers, one thread: the time that arithmetic alone and memory alone would take, and the
+time that the update took. XLA counts an exponential as one FLOP; how many there are is shown beside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("NPROC", "1")
+
+import inner
+import jax
+import jax.numpy as jnp
+import numpy as np
+from harness import machine, seconds_of
+
+
+def _best(work: Callable[[], object], rounds: int = 7) -> float:
+    work()
+    return min(seconds_of(work) for _ in range(rounds))
+
+
+def _rates() -> tuple[float, float]:
+    """Returns FLOP/s of a product of large matrices, bytes/s of adding one to an array beyond the caches nearby."""
+    matrix, vector = jnp.ones((1536, 1536)), jnp.ones(1 << 21)
+    product, sums = jax.jit(lambda a: a @ a), jax.jit(lambda a: a + 1)
+    flops = 2 * 1536**3 / _best(lambda: jax.block_until_ready(product(matrix)))
+    return flops, 2 * vector.nbytes / _best(lambda: jax.block_until_ready(sums(vector)), 50)
+
+
+def _update(name: str, shapes: dict[str, tuple[int, ...]], count: int) -> tuple[float, float, float, float]:
+    """Returns FLOPs, bytes, exponentials and seconds of one update of parameters of these shapes."""
+    learned = inner._LEARNED[name][0]
+    optimizer = learned.opt_fn(learned.init(jax.random.key(7)), 1000)
+    params = {key: jnp.full(shape, 0.1) for key, shape in shapes.items()}
+    state = optimizer.init(params)
+
+    def one(params: Any, state: Any) -> Any:
+        grads = jax.tree.map(lambda p: 0.01 * p, params)
+        updates, state = optimizer.update(grads, state, params, value=jnp.float32(1.0))
+        return jax.tree.map(jnp.add, params, updates), state
+
+    cost = jax.jit(one).lower(params, state).compile().cost_analysis()
+    many = jax.jit(lambda params, state: jax.lax.fori_loop(0, count, lambda _, carry: one(*carry), (params, state)))
+    seconds = _best(lambda: jax.block_until_ready(many(params, state))) / count
+    return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), seconds
+
+
+def main() -> None:
+    flop_rate, byte_rate = _rates()
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    print(f"matrix product {flop_rate / 1e9:.0f} GFLOP/s, memory {byte_rate / 1e9:.1f} GB/s\n")
+    print("| update | MFLOP | MB | thousand exponentials | arithmetic us | memory us | measured us |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    digits = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}
+    for name, label, shapes, count in (
+        ("dm", "L2O-DM, digits MLP", digits, 200),
+        ("mlp", "MLPLOpt, digits MLP", digits, 500),
+        ("adafac", "AdafacMLPLOpt, digits MLP", digits, 1000),
+        ("adafac", "AdafacMLPLOpt, 10-d quadratic", {"x": (10,)}, 1000),
+        ("adafac", "AdafacMLPLOpt, MLP 192-512-512-10", inner._WIDE, 20),
+    ):
+        flops, moved, exponentials, seconds = _update(name, shapes, count)
+        size = sum(int(np.prod(shape)) for shape in shapes.values())
+        cells = [
+            f"{label} ({size} parameters)",
+            f"{flops / 1e6:.2f}",
+            f"{moved / 1e6:.2f}",
+            f"{exponentials / 1e3:.0f}",
+        ]
+        cells += [f"{1e6 * flops / flop_rate:.1f}", f"{1e6 * moved / byte_rate:.1f}", f"{1e6 * seconds:.1f}"]
+        print("| " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
