@@ -172,6 +172,50 @@ def _worst_latency(quick: bool) -> Sequence[float]:
     return [max(_latency(quick))]
 
 
+_TOGETHER_GIN = """
+import lobench.inner.tasks.quadratic
+import lobench.inner.tasks.image
+Case.num_seeds = 1
+Case.eval_every = 1000
+Case.learned_optimizer = @AdafacMLPLOpt()
+"""
+_TOGETHER = {
+    "quadratic": "one/Case.task = @Quadratic()\none/Case.num_inner_steps = 20000\n",
+    "digits": "one/Case.task = @DigitsMLP()\none/Case.num_inner_steps = 2000\n",
+}
+
+
+def _backlog_seconds(root: Path, together: int) -> float:
+    """Returns the seconds of eight checkpoints in a watch over sixteen; the first eight start and compile all."""
+    store = root / f"store{together}"
+    command = [sys.executable, "-m", "lobench.cli", "watch", str(root / "run"), "--suite", str(root / "one.gin")]
+    command += ["--once", "--checkpoints", "all", "--workers", "1", "--together", str(together), "--store", str(store)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    with sqlite3.connect(store / "ledger.sqlite") as ledger:
+        times = [row[0] for row in ledger.execute("SELECT recorded_at FROM evaluations ORDER BY recorded_at")]
+    shutil.rmtree(store)
+    if len(times) != 16:
+        raise SystemExit(f"{len(times)} evaluations in the ledger, expected 16")
+    return times[15] - times[7]
+
+
+def _together(quick: bool, *, task: str) -> list[float]:
+    """Returns the seconds of eight waiting checkpoints one by one over eight together, in a watch with one worker."""
+    import jax
+    from flax import serialization
+
+    from lobench.inner.optimizers import AdafacMLPLOpt
+
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "one.gin").write_text(_TOGETHER_GIN + _TOGETHER[task])
+        (root / "run").mkdir()
+        for step in range(16):
+            theta = AdafacMLPLOpt().init(jax.random.key(step))
+            (root / "run" / f"params_{step}").write_bytes(serialization.to_bytes(jax.device_get(theta)))
+        return [_backlog_seconds(root, 1) / _backlog_seconds(root, 8) for _ in range(1 if quick else 3)]
+
+
 BENCHMARKS = (
     Benchmark(
         name="chief_rate",
@@ -202,5 +246,17 @@ BENCHMARKS = (
         what="seconds from rename to a worker computing, less the polling interval; the worst of 50 checkpoints",
         target="<= 0.1",
         measure=_worst_latency,
+    ),
+    Benchmark(
+        name="backlog_together_quadratic",
+        what="8 waiting checkpoints of a quadratic through watch, one worker: one by one over --together 8",
+        target="",
+        measure=functools.partial(_together, task="quadratic"),
+    ),
+    Benchmark(
+        name="backlog_together_digits",
+        what="the same with the small MLP on digits",
+        target="",
+        measure=functools.partial(_together, task="digits"),
     ),
 )

@@ -37,6 +37,14 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--idle-timeout", type=float, metavar="SECONDS", help="End after so long without a new checkpoint.")
 @click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
 @click.option(
+    "--together",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Compute N checkpoints that wait in one program; changes results in the last bits.",
+)
+@click.option(
     "--max-core-hours", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more once so many were used."
 )
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")

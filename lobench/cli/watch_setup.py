@@ -59,6 +59,7 @@ class WatchCommand:
     once: bool = False
     until_step: int | None = None
     idle_timeout: float | None = None
+    together: int = 1
     max_core_hours: float | None = None
     dry_run: bool = False
     retry_errors: bool = False
@@ -132,6 +133,7 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
                     once=command.once,
                     until_step=command.until_step,
                     idle_timeout=command.idle_timeout,
+                    together=command.together,
                     max_core_hours=command.max_core_hours,
                     experiment=command.experiment,
                     trial=command.trial,

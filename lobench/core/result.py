@@ -42,7 +42,12 @@ class EvaluationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a result comes from; not part of its identity."""
+    """Where a result comes from; not part of its identity.
+
+    Attributes:
+      together: "2 of 4": second of four checkpoints that one program computed; "" where it was computed alone,
+        and "alone: ..." with the reason where it should have been computed together.
+    """
 
     host: str = ""
     device: str = ""
@@ -51,6 +56,7 @@ class Provenance:
     git_dirty: bool = False
     bindings: str = ""
     worker: str = ""
+    together: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

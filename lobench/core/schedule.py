@@ -44,8 +44,9 @@ from lobench.core.schedule_events import (
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.schedule_groups import Groups
 from lobench.core.schedule_queue import Entry, Rank, WorkQueue
-from lobench.core.schedule_workers import Leased, Workers
+from lobench.core.schedule_workers import Leased, Worker, Workers
 
 __all__ = [
     "Action",
@@ -90,10 +91,17 @@ class Schedule:
       max_gpus: Devices that they may take together; infinite where the executor knows better.
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
+      together: Checkpoints that a worker may compute together.
     """
 
     def __init__(
-        self, max_cores: int, policy: Policy, history: History | None = None, *, max_gpus: float = math.inf
+        self,
+        max_cores: int,
+        policy: Policy,
+        history: History | None = None,
+        *,
+        max_gpus: float = math.inf,
+        together: int = 1,
     ) -> None:
         history = history or History()
         self._policy, self._workers = policy, Workers(max_cores, max_gpus)
@@ -102,6 +110,7 @@ class Schedule:
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
         self._losses: dict[EvaluationId, int] = {}
+        self._groups = Groups(together, self._deaths)
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)
         self._durations = dict(history.durations)
@@ -231,7 +240,7 @@ class Schedule:
 
     def _is_idle(self) -> bool:
         """Whether nothing is queued and a worker is free, or could be started: after a deadline there may be none."""
-        if self._queue:
+        if self._queue or self._workers.promised():
             return False
         if self._workers.idle():
             return True
@@ -246,7 +255,7 @@ class Schedule:
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
-        dead = self._workers.remove(event.worker)
+        dead = self._remove(event.worker)
         if dead is None:
             return
         if not dead.ready and not event.lost:
@@ -267,9 +276,12 @@ class Schedule:
             text = f"its worker died {deaths} times; the last one: {event.message}"
             self._record(leased, Outcome.POISONED, None, text)
         else:
-            # First in the queue: the rest must not wait for a retry at the very end.
-            retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
-            self._queue.push(self._size_of(leased.case), retry)
+            self._retry(leased)
+
+    def _retry(self, leased: Leased) -> None:
+        """Queues it first: the rest must not wait for a retry at the very end."""
+        retry = leased.entry._replace(rank=leased.entry.rank._replace(fresh=0))
+        self._queue.push(self._size_of(leased.case), retry)
 
     def _finish(self, event: Finished) -> None:
         self._now = event.now
@@ -284,8 +296,8 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
-            if event.outcome in (Outcome.PASSED, Outcome.FAILED):
-                self._durations[leased.case.key] = event.now - leased.since
+            if event.outcome in (Outcome.PASSED, Outcome.FAILED) and not leased.is_kept:
+                self._durations[leased.case.key] = (event.now - leased.since) / leased.together
             self._record(leased, event.outcome, event.lease, event.message)
 
     def _may_split(self, leased: Leased) -> bool:
@@ -305,6 +317,9 @@ class Schedule:
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
                 self._kill(number, "deadline")
+                if leased.together > 1:
+                    self._retry(leased)  # alone: which of them hangs is not known
+                    continue
                 self._durations[leased.case.key] = leased.case.timeout_seconds
                 text = f"ran longer than {leased.case.timeout_seconds:g} s"
                 self._record(leased, Outcome.TIMEOUT, None, text)
@@ -316,8 +331,15 @@ class Schedule:
         self._finish_if_complete(leased.evaluation.sha256)
 
     def _kill(self, worker: int, reason: str) -> None:
-        self._workers.remove(worker)
+        self._remove(worker)
         self._actions.append(KillWorker(worker, reason))
+
+    def _remove(self, number: int) -> Worker | None:
+        """Forgets a worker; what it was promised waits again."""
+        worker = self._workers.remove(number)
+        for entry in self._groups.dissolve(worker) if worker is not None else ():
+            self._queue.push(self._size_of(entry.case), entry)
+        return worker
 
     # Placing work.
 
@@ -328,6 +350,10 @@ class Schedule:
         """Leases what fits. What waits for room is overtaken only where a worker of its size will come to it."""
         if self._draining or self._is_complete():
             return
+        for number in self._workers.promised():
+            worker = self._workers.get(number)
+            assert worker is not None
+            self._lease(number, worker.promised.pop(0), is_kept=True)
         sized: list[Size] = []
         while sizes := [size for size in self._queue.sizes() if size not in sized]:
             size = sizes[0]
@@ -350,10 +376,19 @@ class Schedule:
             return index
 
         entry = self._queue.take(size, choose)
-        leased = Leased(lease=self._next_lease, entry=entry, since=self._now)
+        worker = self._workers.get(number)
+        assert worker is not None
+        worker.promised += self._groups.companions(self._queue, size, entry)
+        self._lease(number, entry, companions=tuple(other.evaluation for other in worker.promised))
+
+    def _lease(
+        self, number: int, entry: Entry, *, companions: tuple[EvaluationId, ...] = (), is_kept: bool = False
+    ) -> None:
+        together = 1 + len(companions)
+        leased = Leased(lease=self._next_lease, entry=entry, since=self._now, together=together, is_kept=is_kept)
         self._workers.lease(number, leased)
         self._next_lease += 1
-        self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline))
+        self._actions.append(Lease(number, leased.lease, entry.evaluation, entry.case, leased.deadline, companions))
 
     def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.

@@ -169,11 +169,15 @@ class KillWorker:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """`companions` differ from the evaluation in theta alone: the worker computes them with it and keeps what it gets,
+    since it will be leased them next."""
+
     worker: int
     lease: int
     evaluation: EvaluationId
     case: CaseInfo
     deadline: float
+    companions: tuple[EvaluationId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,3 +67,17 @@ class WorkQueue:
         if not heap:
             del self._heaps[size]
         return taken
+
+    def take_alike(self, size: Size, entry: Entry, choose: Callable[[Sequence[Entry]], Sequence[Entry]]) -> list[Entry]:
+        """Removes entries of the same case and seed block: `choose` gets them all, in order. Takes O(n)."""
+        heap = self._heaps.get(size, [])
+        key = entry.evaluation.case_key, entry.evaluation.block
+        alike = sorted(other for other in heap if (other.evaluation.case_key, other.evaluation.block) == key)
+        taken = list(choose(alike))
+        if taken:
+            gone = {other.evaluation for other in taken}
+            heap[:] = [other for other in heap if other.evaluation not in gone]
+            heapq.heapify(heap)
+            if not heap:
+                del self._heaps[size]
+        return taken

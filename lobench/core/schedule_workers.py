@@ -18,11 +18,18 @@ _NEARLY = 0.5  # of the longest: as long as that, a case that the worker has com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """A queue's entry in a worker's hands since a time."""
+    """A queue's entry in a worker's hands since a time.
+
+    Attributes:
+      together: Evaluations that the worker computes for this lease, the promised ones included.
+      is_kept: Whether the worker should have computed it already, for a lease before.
+    """
 
     lease: int
     entry: Entry
     since: float
+    together: int = 1
+    is_kept: bool = False
 
     @property
     def evaluation(self) -> EvaluationId:
@@ -34,17 +41,22 @@ class Leased:
 
     @property
     def deadline(self) -> float:
-        return self.since + self.case.timeout_seconds
+        return self.since + self.case.timeout_seconds * self.together
 
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits."""
+    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits.
+
+    Attributes:
+      promised: What it computes together with what it holds, and will hold next.
+    """
 
     size: Size
     ready: bool = False
     lease: Leased | None = None
     compiled: set[str] = field(default_factory=set)
+    promised: list[Entry] = field(default_factory=list)
 
 
 class Workers:
@@ -141,6 +153,10 @@ class Workers:
     def idle(self, size: Size | None = None) -> list[int]:
         """Returns those that are ready and hold nothing, of one size or of any, the first started first."""
         return sorted(number for number, worker in self._idle.items() if size in (None, worker.size))
+
+    def promised(self) -> list[int]:
+        """Returns those that hold nothing and have been promised something, the first started first."""
+        return sorted(number for number, worker in self._idle.items() if worker.promised)
 
     def count(self, size: Size) -> int:
         return self._sizes[size]

@@ -32,13 +32,18 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One seed block of one case on one checkpoint."""
+    """One seed block of one case on one checkpoint.
+
+    Attributes:
+      companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
+    """
 
     lease: int
     case_key: str
     seed_block: SeedBlock
     checkpoint_uri: str
     theta_path: str
+    companions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

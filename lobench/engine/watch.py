@@ -61,7 +61,9 @@ class Watch:
         self._ledger, self._spool, self._source = ledger, spool, source
         self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
         self._progress, self._options = progress, options
-        self._schedule = schedule.Schedule(max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus)
+        self._schedule = schedule.Schedule(
+            max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus, together=options.together
+        )
         self._executor: Executor | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
@@ -384,6 +386,10 @@ class Watch:
             seeds=[evaluation.block.start, evaluation.block.size],
             checkpoint_uri=checkpoint.uri,
             theta_path=str(self._spool.path(evaluation.sha256)),
+            companions=[
+                (self._checkpoints[min(self._needed[other.sha256])].uri, str(self._spool.path(other.sha256)))
+                for other in action.companions
+            ],
         )
 
     def _recorded(self, action: schedule.Record, payload: bytes) -> None:

@@ -38,6 +38,7 @@ class WatchOptions:
       once: Evaluate what is there, then end.
       until_step: End once a checkpoint of this outer step or a later one was evaluated.
       idle_timeout: End after so many seconds without a new checkpoint.
+      together: Checkpoints that a worker may compute together.
       max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
       experiment, trial, session: Columns of the ledger.
     """
@@ -45,6 +46,7 @@ class WatchOptions:
     once: bool = False
     until_step: int | None = None
     idle_timeout: float | None = None
+    together: int = 1
     max_core_hours: float | None = None
     experiment: str = ""
     trial: str = ""

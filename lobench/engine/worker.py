@@ -112,6 +112,7 @@ class Loop:
             seed_block=SeedBlock(start=start, size=size),
             checkpoint_uri=request["checkpoint_uri"],
             theta_path=request["theta_path"],
+            companions=tuple((uri, path) for uri, path in request.get("companions", ())),
         )
         item = items[job.case_key]
         item.user_properties.clear()

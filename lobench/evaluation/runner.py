@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,31 +82,84 @@ class BlockRunner:
           DeadlinePassed: after `Case.timeout_seconds`, compilation included.
           ThetaMismatch, ConfigError: as their names say.
         """
-        bound = self.bind(spec, test)
-        case, where = bound.case, f"{spec.path}: case {spec.scope!r}"
-        if not claim_backend(case.num_cpus):
-            raise WrongThreads(
-                f"this process's jax backend was made otherwise than for {case.num_cpus} thread(s)", where=where
+        return self._run(spec, test, [theta], block, on_progress, self.bind(spec, test).case.timeout_seconds)[0]
+
+    def run_many(
+        self,
+        spec: CaseSpec,
+        test: str,
+        thetas: Sequence[ThetaLeaves],
+        block: SeedBlock,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        timeout_seconds: float,
+    ) -> list[Curves]:
+        """Trains one seed block with each of two or more thetas, in one program; their number changes the last bits.
+
+        Raises:
+          DeadlinePassed: after so many seconds for all. WrongThreads, ThetaMismatch, ConfigError: as for `run`.
+        """
+        found = self._run(spec, test, thetas, block, on_progress, timeout_seconds)
+        return [
+            dataclasses.replace(
+                curves,
+                # What was compiled, was for all of them; it is counted once.
+                num_compilations=curves.num_compilations if place == 1 else 0,
+                provenance=dataclasses.replace(curves.provenance, together=f"{place} of {len(found)}"),
             )
-        deadline = time.monotonic() + case.timeout_seconds
+            for place, curves in enumerate(found, 1)
+        ]
+
+    def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
+        """Says whether the case's optimizer takes the theta, and takes one at all.
+
+        Raises:
+          WrongThreads: as for `run`. ConfigError: see `bind`.
+        """
+        bound = self.bind(spec, test)
+        self._claim(bound)  # what looks at the optimizer makes jax's backend
+        try:
+            self._theta(bound, theta)
+        except LobenchError:
+            return False
+        return bound.case.optimizer is None
+
+    def _run(
+        self,
+        spec: CaseSpec,
+        test: str,
+        thetas: Sequence[ThetaLeaves],
+        block: SeedBlock,
+        on_progress: Callable[[int], None] | None,
+        timeout_seconds: float,
+    ) -> list[Curves]:
+        bound = self.bind(spec, test)
+        self._claim(bound)
+        deadline = time.monotonic() + timeout_seconds
         compiled_before = self._compilations.count
         key = (bound.identity, bound.optimizer_hash, block.size)
         if key not in self._programs:
             self._programs[key] = self._program(bound, block.size)
-        program = self._programs[key]
-        curves = program.run(
-            self._theta(bound, theta),
-            block,
-            on_progress=on_progress,
-            should_stop=lambda: time.monotonic() > deadline,
-        )
-        if curves is None:
-            raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {case.timeout_seconds:g} s")
-        return dataclasses.replace(
-            curves,
-            num_compilations=self._compilations.count - compiled_before,
-            provenance=provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent),
-        )
+        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
+        is_past = lambda: time.monotonic() > deadline  # noqa: E731
+        if len(matched) == 1:
+            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
+            found = [curves] if curves is not None else None
+        else:
+            found = program.run_many(matched, block, on_progress=on_progress, should_stop=is_past)
+        if found is None:
+            where = f"{spec.path}: case {spec.scope!r}"
+            raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
+        num_compilations = self._compilations.count - compiled_before
+        return [dataclasses.replace(curves, num_compilations=num_compilations, provenance=made) for curves in found]
+
+    def _claim(self, bound: BoundCase) -> None:
+        if not claim_backend(bound.case.num_cpus):
+            raise WrongThreads(
+                f"this process's jax backend was made otherwise than for {bound.case.num_cpus} thread(s)",
+                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
+            )
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case

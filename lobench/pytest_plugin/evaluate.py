@@ -18,6 +18,7 @@ from lobench.engine.result import Result
 from lobench.engine.spool import load_theta
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads
+from lobench.evaluation.together import JobRunner
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["attach_evaluations", "case_info", "evaluator"]
 
 _RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
+_JOBS: pytest.StashKey[JobRunner] = pytest.StashKey()
 _ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
@@ -45,7 +47,10 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
             try:
                 on_progress = config.stash.get(ON_PROGRESS, None)
-                curves = _runner(config).run(case, test, theta, block, on_progress=on_progress)
+                if job is None:
+                    curves = _runner(config).run(case, test, theta, block, on_progress=on_progress)
+                else:
+                    curves = _jobs(config).run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
                 curves = _isolated(config).run(case, test, theta, block)
             return with_metrics(curves, metrics_of(config))
@@ -96,6 +101,12 @@ def _runner(config: pytest.Config) -> BlockRunner:
     if _RUNNER not in config.stash:
         config.stash[_RUNNER] = BlockRunner(layers_of(config))
     return config.stash[_RUNNER]
+
+
+def _jobs(config: pytest.Config) -> JobRunner:
+    if _JOBS not in config.stash:
+        config.stash[_JOBS] = JobRunner(_runner(config))
+    return config.stash[_JOBS]
 
 
 def _isolated(config: pytest.Config) -> IsolatedRunner:

@@ -71,6 +71,7 @@ class World:
 
     policy: str = "all"
     max_cores: int = 2
+    together: int = 1
     oom: frozenset[str] = frozenset()
     poison: frozenset[str] = frozenset()
     hang: frozenset[str] = frozenset()
@@ -79,6 +80,7 @@ class World:
     alive: dict[int, int] = field(default_factory=dict)
     starting: set[int] = field(default_factory=set)
     leases: dict[int, Lease] = field(default_factory=dict)
+    promised: dict[int, list[EvaluationId]] = field(default_factory=dict)
     stale: list[tuple[int, int]] = field(default_factory=list)
     recorded: dict[EvaluationId, Outcome] = field(default_factory=dict)
     splits: set[EvaluationId] = field(default_factory=set)
@@ -92,7 +94,7 @@ class World:
     failed_starts: int = 0
 
     def __post_init__(self) -> None:
-        self.schedule = Schedule(self.max_cores, POLICIES[self.policy]())
+        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), together=self.together)
 
     def send(self, event: Event) -> None:
         actions = self.schedule.handle(event)
@@ -110,7 +112,21 @@ class World:
                 del self.alive[worker]
                 self.starting.discard(worker)
                 self.leases.pop(worker, None)
-            case Lease(worker=worker, evaluation=evaluation):
+                self.promised.pop(worker, None)
+            case Lease(worker=worker, evaluation=evaluation, companions=companions):
+                if expected := self.promised.get(worker):
+                    assert evaluation == expected.pop(0) and not companions, "a promise was broken"
+                    assert action.deadline == self.now + action.case.timeout_seconds
+                assert all(evaluation not in kept for kept in self.promised.values()), "promised to another worker"
+                assert len(companions) in (0, self.together - 1)
+                for other in companions:
+                    assert (other.case_key, other.block) == (evaluation.case_key, evaluation.block)
+                    assert other not in self.recorded and not self.deaths[other] and other != evaluation
+                    assert all(other not in kept for kept in self.promised.values()), "promised twice"
+                    assert other not in {lease.evaluation for lease in self.leases.values()}
+                if companions:
+                    assert not self.deaths[evaluation]
+                    self.promised[worker] = list(companions)
                 assert worker in self.alive and worker not in self.starting and worker not in self.leases
                 assert evaluation not in self.recorded
                 assert evaluation not in {lease.evaluation for lease in self.leases.values()}, "leased twice"
@@ -177,6 +193,7 @@ class World:
 
     def lose(self, worker: int) -> None:
         del self.alive[worker]
+        self.promised.pop(worker, None)
         self.failed_starts += worker in self.starting
         self.starting.discard(worker)
         if worker in self.leases:
@@ -194,6 +211,7 @@ class World:
     def restart(self) -> None:
         """The chief is killed and started again with what its ledger knows."""
         self.alive, self.starting, self.leases, self.stale, self.log = {}, set(), {}, [], []
+        self.promised = {}
         self.draining = self.done = False
         self.failed_starts = 0
         history = History(
@@ -203,7 +221,7 @@ class World:
             admissions=dict(self.admissions),
             finished=set(self.finished),
         )
-        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), history)
+        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), history, together=self.together)
         for position, found in self.seen.items():
             self.send(CheckpointSeen(position, found))
         if self.ended:
@@ -268,12 +286,13 @@ CASES = (
 @given(
     policy=st.sampled_from(sorted(POLICIES)),
     max_cores=st.integers(1, 3),
+    together=st.integers(1, 3),
     events=st.lists(EVENTS, min_size=1, max_size=40),
 )
 def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_evaluated(
-    policy: str, max_cores: int, events: list[tuple[str, Any]]
+    policy: str, max_cores: int, together: int, events: list[tuple[str, Any]]
 ) -> None:
-    world = World(policy=policy, max_cores=max_cores, oom=frozenset({"hungry"}))
+    world = World(policy=policy, max_cores=max_cores, together=together, oom=frozenset({"hungry"}))
     play(world, events, CASES)
     last = max(world.seen)
     assert world.admissions[last] == "admitted"
@@ -290,11 +309,11 @@ def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_e
 
 
 @settings(max_examples=50, deadline=None)
-@given(events=st.lists(EVENTS, min_size=1, max_size=40))
-def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]]) -> None:
-    world = World()
+@given(events=st.lists(EVENTS, min_size=1, max_size=40), together=st.integers(1, 3))
+def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int) -> None:
+    world = World(together=together)
     play(world, [event for event in events if event[0] not in ("restart", "drain")], CASES)
-    again = Schedule(2, every_checkpoint(""))
+    again = Schedule(2, every_checkpoint(""), together=together)
     assert [again.handle(event) for event, _ in world.log] == [actions for _, actions in world.log]
 
 
@@ -311,6 +330,7 @@ DETERMINISTIC = (
 @settings(max_examples=100, deadline=None)
 @given(
     seen=st.integers(1, 4),
+    together=st.integers(1, 3),
     steps=st.lists(
         st.one_of(
             st.tuples(st.sampled_from(["finish", "late"]), st.integers(0, 3)),
@@ -319,10 +339,17 @@ DETERMINISTIC = (
         max_size=60,
     ),
 )
-def test_killed_anywhere_and_started_again_it_records_the_same(seen: int, steps: list[tuple[str, Any]]) -> None:
+def test_killed_anywhere_and_started_again_it_records_the_same(
+    seen: int, together: int, steps: list[tuple[str, Any]]
+) -> None:
     recorded = []
-    for events in (steps, []):
-        world = World(oom=frozenset({"hungry"}), poison=frozenset({"killer"}), hang=frozenset({"endless"}))
+    for events, number in ((steps, together), ([], 1)):
+        world = World(
+            together=number,
+            oom=frozenset({"hungry"}),
+            poison=frozenset({"killer"}),
+            hang=frozenset({"endless"}),
+        )
         play(world, [("see", None)] * (seen - 1) + events, DETERMINISTIC)
         recorded.append((world.recorded, world.finished, world.admissions))
     assert recorded[0] == recorded[1]
@@ -391,6 +418,76 @@ def test_wide_and_narrow_cases_take_turns_once_for_each_checkpoint() -> None:
     world.run_out(cases)
     started = [action for _, actions in world.log for action in actions if isinstance(action, StartWorker)]
     assert len(started) == 2 + 2 * (1 + 2)
+
+
+def waiting(num_checkpoints: int, together: int, *, max_cores: int = 1) -> World:
+    """Checkpoints that wait for one case, the first of them with the first worker."""
+    world = World(max_cores=max_cores, together=together)
+    for _ in range(num_checkpoints):
+        world.see()
+    world.ready((case("a"),))
+    return world
+
+
+def leased(world: World) -> list[tuple[str, tuple[str, ...]]]:
+    """Which thetas were leased, each with its companions, in order."""
+    leases = [action for _, actions in world.log for action in actions if isinstance(action, Lease)]
+    return [(each.evaluation.sha256, tuple(other.sha256 for other in each.companions)) for each in leases]
+
+
+def test_what_waits_for_one_case_is_promised_to_the_worker_in_full_groups() -> None:
+    world = waiting(6, 4)
+    assert world.leases[0].deadline == world.now + 4 * 5
+    world.run_out((case("a"),))
+    assert leased(world) == [
+        ("theta0", ("theta1", "theta2", "theta3")),
+        *((f"theta{index}", ()) for index in range(1, 6)),
+    ]
+
+
+def test_alone_is_the_default() -> None:
+    world = waiting(6, 1)
+    world.run_out((case("a"),))
+    assert leased(world) == [(f"theta{index}", ()) for index in range(6)]
+
+
+def test_two_workers_take_a_group_each() -> None:
+    world = waiting(8, 4, max_cores=2)
+    world.ready((case("a"),))
+    assert leased(world) == [
+        ("theta0", ("theta1", "theta2", "theta3")),
+        ("theta4", ("theta5", "theta6", "theta7")),
+    ]
+
+
+def test_what_a_dead_worker_was_promised_goes_elsewhere_and_runs_alone() -> None:
+    world = waiting(4, 4, max_cores=2)
+    world.ready((case("a"),))
+    assert len(world.leases) == 1, "the others are promised"
+    world.lose(0)
+    assert leased(world)[1:] == [("theta0", ())]
+    world.run_out((case("a"),))
+    assert set(world.recorded.values()) == {Outcome.PASSED} and len(world.recorded) == 4
+    assert all(not companions for _, companions in leased(world)[1:]), "one of them may have killed the worker"
+
+
+def test_a_worker_that_dies_after_its_group_was_computed_leaves_a_group() -> None:
+    world = waiting(4, 2)
+    world.finish(0)
+    world.lose(0)
+    world.run_out((case("a"),))
+    assert leased(world)[:2] == [("theta0", ("theta1",)), ("theta1", ())]
+    assert leased(world)[2:] == [("theta1", ()), ("theta2", ("theta3",)), ("theta3", ())]
+
+
+def test_a_group_at_its_deadline_says_nothing_of_any_one_of_it() -> None:
+    world = waiting(2, 2)
+    world.now = world.leases[0].deadline + 0.1
+    world.send(Tick(world.now))
+    assert not world.recorded
+    world.run_out((case("a"),))
+    assert set(world.recorded.values()) == {Outcome.PASSED} and len(world.recorded) == 2
+    assert all(not companions for _, companions in leased(world)[1:])
 
 
 class SkipsAll:

@@ -190,11 +190,12 @@ class Bridge:
             self._receive(worker)
 
     def _send(self, worker: int, kind: str, values: dict[str, Any]) -> None:
-        theta: list[Any] = []
+        thetas: list[Any] = []
         if path := values.pop("theta_path", ""):
-            values["theta_sha256"] = Path(path).stem
-            theta = [self._theta(Path(path))]
-        reference = self._slots[worker].actor.send.remote(kind, values, theta)
+            paths = [Path(path), *(Path(other) for _, other in values.get("companions", ()))]
+            values["theta_sha256"] = [path.stem for path in paths]
+            thetas = [self._theta(path) for path in paths]
+        reference = self._slots[worker].actor.send.remote(kind, values, thetas)
         self._then(reference, lambda _: None, worker)
 
     def _theta(self, path: Path) -> Any:

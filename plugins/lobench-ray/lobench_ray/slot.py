@@ -126,15 +126,19 @@ class Slot:
         except OSError:
             return b""
 
-    def send(self, kind: str, values: dict[str, Any], theta: Sequence[ray.ObjectRef[bytes]]) -> None:
-        """Passes a message on to the worker; a job's theta is fetched only where this node does not have it."""
+    def send(self, kind: str, values: dict[str, Any], thetas: Sequence[ray.ObjectRef[bytes]]) -> None:
+        """Passes a message on to the worker; a job's thetas are fetched only where this node does not have them."""
         assert self._pool is not None
-        if theta:
-            path = node_folder() / "theta" / f"{values['theta_sha256']}.npz"
-            if not path.is_file():
-                _write(path, ray.get(theta[0]))
-            os.utime(path)
-            values = {**values, "theta_path": str(path)}
+        if thetas:
+            paths = []
+            for sha256, theta in zip(values["theta_sha256"], thetas, strict=True):
+                path = node_folder() / "theta" / f"{sha256}.npz"
+                if not path.is_file():
+                    _write(path, ray.get(theta))
+                os.utime(path)
+                paths.append(str(path))
+            companions = [(uri, path) for (uri, _), path in zip(values.get("companions", ()), paths[1:], strict=True)]
+            values = {**values, "theta_path": paths[0], "companions": companions}
         self._pool.send(0, kind, **values)
 
     def receive(self, seconds: float, progress_seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:

@@ -1,0 +1,85 @@
+"""Checkpoints that wait for the same case are computed in one program, and answered one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.errors import LobenchError
+from lobench.core.result import Curves
+from lobench.engine.job import Job
+from lobench.engine.spool import load_theta
+from lobench.evaluation.runner import BlockRunner, ThetaLeaves
+
+__all__ = ["JobRunner"]
+
+
+class JobRunner:
+    """Runs jobs; at the first of a group it computes the others too, and keeps what they get until they come.
+
+    What goes wrong with a group says nothing of any one of it: then each of them runs alone and says its own error.
+    Only the last group's curves are kept.
+    """
+
+    def __init__(self, runner: BlockRunner) -> None:
+        self._runner = runner
+        self._kept: dict[tuple[CaseSpec, str, SeedBlock, str], Curves] = {}
+        self._apart: dict[tuple[CaseSpec, str], str] = {}  # cases that once could not run together, and why
+
+    def run(
+        self,
+        spec: CaseSpec,
+        test: str,
+        job: Job,
+        theta: ThetaLeaves,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Curves:
+        """Trains the job's seed block, or answers with what an earlier job's group gave.
+
+        Raises:
+          As `BlockRunner.run`.
+        """
+        key = (spec, test, job.seed_block, job.theta_path)
+        if key not in self._kept and job.companions and (spec, test) not in self._apart:
+            self._kept = self._computed(spec, test, job, theta, on_progress)
+        if key in self._kept:
+            return self._kept[key]
+        curves = self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
+        if (spec, test) not in self._apart:
+            return curves
+        made = dataclasses.replace(curves.provenance, together=f"alone: {self._apart[spec, test]}")
+        return dataclasses.replace(curves, provenance=made)
+
+    def _computed(
+        self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
+    ) -> dict[tuple[CaseSpec, str, SeedBlock, str], Curves]:
+        """Returns the curves of the whole group by job; none where they cannot be had together."""
+        found = {job.theta_path: theta}
+        if not self._runner.fits(spec, test, theta):
+            return {}
+        for uri, path in job.companions:
+            companion = _loaded(uri, path)
+            if companion is not None and self._runner.fits(spec, test, companion):
+                found[path] = companion
+        num_thetas = 1 + len(job.companions)
+        # One that cannot take part is stood in for, since every other number of thetas is a program to compile.
+        thetas: Sequence[ThetaLeaves] = [*found.values(), *[theta] * (num_thetas - len(found))]
+        seconds = self._runner.bind(spec, test).case.timeout_seconds * (num_thetas - 1)  # leaves the job its own
+        try:
+            curves = self._runner.run_many(
+                spec, test, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
+            )
+        except Exception as error:  # noqa: BLE001  (alone it will be raised again, where it is the job's own)
+            text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
+            self._apart[spec, test] = text.strip().splitlines()[0]
+            return {}
+        return {(spec, test, job.seed_block, path): each for path, each in zip(found, curves, strict=False)}
+
+
+def _loaded(uri: str, path: str) -> ThetaLeaves | None:
+    try:
+        return ThetaLeaves(leaves=load_theta(path), where=uri)
+    except LobenchError:
+        return None
