@@ -130,7 +130,7 @@ def main() -> None:
         half = "AntitheticES.num_pairs = 32"  # as many blocks as four workers take
         for number in (1, 2, 4):
             workers(Path(folder) / f"workers{number}", number, half)
-        workers(Path(folder) / "large", 2, half, "AdafacMLPLOpt.hidden_size = 256", "Case.num_inner_steps = 5")
+        workers(Path(folder) / "large", 2, half, "AdafacMLPLOpt.hidden_size = 256", "Case.num_inner_steps = 1")
 
 
 if __name__ == "__main__":

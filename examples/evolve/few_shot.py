@@ -18,7 +18,7 @@ import numpy as np
 from lobench import Result, evaluate
 
 SUITE = Path(__file__).resolve().parent / "few_shot.gin"
-RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def row(name: str, result: Result) -> str:
@@ -38,14 +38,15 @@ def write_rates(folder: Path) -> dict[float, Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="*", metavar="NAME=FOLDER", help="Checkpoints; the last by name is taken.")
+    parser.add_argument("runs", nargs="*", metavar="NAME=PATH", help="A checkpoint, or a folder's last by name.")
     parser.add_argument("--cases", nargs="+", default=["shots1", "shots5", "shots10"])
     arguments = parser.parse_args()
     lines: dict[str, list[str]] = {case: [] for case in arguments.cases}
     for text in arguments.runs:  # a run's cases one after another: their worker stays warm
-        name, _, folder = text.partition("=")
+        name, _, path = text.partition("=")
+        checkpoint = max(Path(path).glob("*.npz"), default=Path(path))
         for case, shown in lines.items():
-            shown.append(row(name, evaluate(SUITE, case=case, checkpoint=max(Path(folder).glob("*.npz")))))
+            shown.append(row(name, evaluate(SUITE, case=case, checkpoint=checkpoint)))
     with tempfile.TemporaryDirectory() as folder:
         rates = write_rates(Path(folder))
         for case, shown in lines.items():
