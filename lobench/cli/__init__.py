@@ -26,7 +26,9 @@ _COMMANDS = {
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
 }
 
-_EPILOG = """\b
+_EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
+
+\b
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once

@@ -17,6 +17,7 @@ _HOOKS = {
     "policies": "lobench_admission_policies",
     "strategies": "lobench_selection_strategies",
     "metrics": "lobench_metrics",
+    "commands": "lobench_cli_commands",
 }
 
 
