@@ -1,6 +1,7 @@
 """What the machinery of `lobench evolve` gives on small digits networks, AdafacMLPLOpt, 100 inner steps.
 
     python benchmarks/evolve_throughput.py
+    python benchmarks/evolve_throughput.py --threads 2     # members by program only, on the wall: wants a quiet machine
 
 Members a second by how many share a program (in processor time of one thread, so that other load matters little; the
 best of several rounds, widths taking turns), and by how many workers there are (on the wall); bytes on the wire for a
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-os.environ["NPROC"] = "1"
+THREADS = int(sys.argv[2]) if sys.argv[1:2] == ["--threads"] else 1
+os.environ["NPROC"] = str(THREADS)
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
@@ -57,7 +60,8 @@ def experiment(folder: Path, *params: str) -> Experiment:
 
 
 def members_per_second(folder: Path) -> None:
-    """Times one thread that trains 32 members, so many in a program."""
+    """Times one process that trains 32 members, so many in a program."""
+    clock = time.process_time if THREADS == 1 else time.perf_counter
     found: dict[int, list[float]] = {width: [] for width in WIDTHS}
     planned = [experiment(folder, f"Evolve.members_per_program = {width}") for width in WIDTHS]
     evaluators = {
@@ -72,10 +76,10 @@ def members_per_second(folder: Path) -> None:
         evaluator.evaluate(trials[:width])  # compiles
     for _ in range(ROUNDS):
         for width, evaluator in evaluators.items():
-            started = time.process_time()
+            started = clock()
             for first in range(0, len(trials), width):
                 evaluator.evaluate(trials[first : first + width])
-            found[width].append(len(trials) / (time.process_time() - started))
+            found[width].append(len(trials) / (clock() - started))
     for width, rates in found.items():
         print(f"{width:3} in a program: {max(rates):6.1f} a second, x {max(rates) / max(found[1]):.2f}")
 
@@ -127,6 +131,8 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         members_per_second(Path(folder))
+        if THREADS > 1:
+            return
         half = "AntitheticES.num_pairs = 32"  # as many blocks as four workers take
         for number in (1, 2, 4):
             workers(Path(folder) / f"workers{number}", number, half)
