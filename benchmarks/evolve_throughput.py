@@ -18,8 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-THREADS = int(sys.argv[2]) if sys.argv[1:2] == ["--threads"] else 1
-os.environ["NPROC"] = str(THREADS)
+os.environ["NPROC"] = sys.argv[2] if sys.argv[1:2] == ["--threads"] else "1"
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
@@ -29,6 +28,7 @@ from lobench_evolve.worker import Evaluator
 
 from lobench import encode, load_plugins
 
+THREADS = int(os.environ["NPROC"])
 CONFIG = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "digits_es.gin"
 WIDTHS = (1, 4, 16, 32)
 ROUNDS = 5
