@@ -41,7 +41,7 @@ class _Group(click.Group):
     """Knows the commands' names and summaries without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *_plugin_commands()] if "--help" not in sys.argv[1:2] else list(_COMMANDS)
+        return [*_COMMANDS, *_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:

@@ -91,7 +91,6 @@ class Program:
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
         self._compiled: dict[int, tuple[Any, Any]] = {}  # by the number of thetas: the program, shapes of its carry
-        self.compile_seconds = 0.0
 
     def run(
         self,
@@ -196,9 +195,7 @@ class Program:
         carry_shape = jax.eval_shape(initial, *arguments[:4])
         program = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1).compile()
         self._compiled[num_thetas] = program, carry_shape
-        seconds = time.perf_counter() - started
-        self.compile_seconds += seconds
-        return program, carry_shape, seconds
+        return program, carry_shape, time.perf_counter() - started
 
     # What follows is traced.
 
