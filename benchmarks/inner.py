@@ -21,6 +21,7 @@ from plain_loop import PlainLoop
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
+from lobench.inner.backend import compiler_options
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt
 from lobench.inner.task import Datasets, Task
@@ -119,7 +120,7 @@ def _floor(num_steps: int) -> Callable[[], object]:
         return values, evaluate(params)
 
     params, _ = task.init_with_state(key)
-    run = jax.jit(train)
+    run = jax.jit(train, compiler_options=compiler_options())
     return lambda: jax.block_until_ready(run(params, data.train.sample(key), batches))
 
 
@@ -157,7 +158,7 @@ def _wide_steps(optimizer: Any, count: int) -> Callable[[], object]:
 
         return jax.lax.fori_loop(0, count, step, (params, optimizer.init(params) if optimizer else ()))
 
-    run = jax.jit(train)
+    run = jax.jit(train, compiler_options=compiler_options())
     return lambda: jax.block_until_ready(run(params, x, labels))
 
 

@@ -5,4 +5,4 @@ from __future__ import annotations
 __all__ = ["PROGRAM_VERSION"]
 
 # Raise it when a change of the inner program changes its numbers.
-PROGRAM_VERSION = "2"
+PROGRAM_VERSION = "3"

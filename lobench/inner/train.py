@@ -19,6 +19,7 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.backend import compiler_options
 from lobench.inner.data import (
     INIT,
     LOSS,
@@ -193,7 +194,8 @@ class Program:
             advance = jax.vmap(advance, in_axes=(0, None, None, None, None, axes, None, None), out_axes=axes)
         arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
         carry_shape = jax.eval_shape(initial, *arguments[:4])
-        program = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1).compile()
+        lowered = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1)
+        program = lowered.compile(compiler_options())
         self._compiled[num_thetas] = program, carry_shape
         return program, carry_shape, time.perf_counter() - started
 

@@ -42,11 +42,26 @@ def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
     """Returns what `laid_out` made of a tensor of that shape in its own layout."""
     if len(shape) < 2 or _longest(shape) == len(shape) - 1:
         return tensor.reshape(shape)
-    # Turned by a product with the identity, which is exact: a transposition would join the loop that made the tensor,
-    # and have it run over the short axis.
-    identity = jnp.eye(shape[-1], dtype=tensor.dtype)
-    turned = jnp.einsum("...sl,st->...lt", tensor, identity, precision=jax.lax.Precision.HIGHEST)
-    return jnp.moveaxis(turned, -2, _longest(shape))
+    return jnp.moveaxis(_turned(tensor), -2, _longest(shape))
+
+
+@jax.custom_batching.custom_vmap
+def _turned(tensor: jax.Array) -> jax.Array:
+    """Returns [..., short, long] as [..., long, short].
+
+    By a product with the identity, which is exact: a transposition would join the loop that made the tensor, and have
+    it run over the short axis.
+    """
+    *leading, short, _ = tensor.shape
+    # As many identities as matrices: one alone, and the leading axes would be turned as a transposition after all.
+    identities = jnp.broadcast_to(jnp.eye(short, dtype=tensor.dtype), (*leading, short, short))
+    return jnp.einsum("...sl,...st->...lt", tensor, identities, precision=jax.lax.Precision.HIGHEST)
+
+
+@_turned.def_vmap
+def _(axis_size: int, in_batched: Sequence[bool], tensor: jax.Array) -> tuple[jax.Array, bool]:
+    del axis_size, in_batched
+    return _turned(tensor), True
 
 
 def _longest(shape: Sequence[int]) -> int:
