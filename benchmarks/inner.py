@@ -21,7 +21,7 @@ from plain_loop import PlainLoop
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
-from lobench.inner.backend import compiler_options
+from lobench.inner.backend import claim_backend, compiler_options
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt
 from lobench.inner.task import Datasets, Task
@@ -50,21 +50,27 @@ def _digits() -> Task:
     return task
 
 
-def _case(num_steps: int) -> Case:
-    return Case(num_inner_steps=num_steps, num_seeds=1, eval_every=_EVAL_EVERY, log_every=1, eval_batches=_EVAL_BATCHES)
+def _case(num_steps: int, num_cpus: int = 1) -> Case:
+    return Case(
+        num_inner_steps=num_steps,
+        num_seeds=1,
+        eval_every=_EVAL_EVERY,
+        log_every=1,
+        eval_batches=_EVAL_BATCHES,
+        num_cpus=num_cpus,
+    )
 
 
 def _theta(name: str, seed: int = 7) -> Any:
     return _LEARNED[name][0].init(jax.random.key(seed)) if name in _LEARNED else {}
 
 
-def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1) -> Program:
+def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus: int = 1) -> Program:
+    case = _case(num_steps, num_cpus)
     if name == "adam":
-        return Program(_case(num_steps), task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
+        return Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
     learned = _LEARNED[name][0]
-    return Program(
-        _case(num_steps), task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds
-    )
+    return Program(case, task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds)
 
 
 def _over_plain(make_task: Callable[[], Task], name: str, splits: tuple[str, ...], quick: bool) -> list[float]:
@@ -184,9 +190,15 @@ def _wide_flops(quick: bool) -> list[float]:
     return [ratio * flops_of_step * count / (2 * side**3) for ratio in ratios]
 
 
+def _claim(num_cpus: int) -> None:
+    if not claim_backend(num_cpus):
+        raise SystemExit(f"jax does not compute with {num_cpus} threads here; set none of its flags")
+
+
 def _seeds(quick: bool) -> list[float]:
+    _claim(2)
     num_steps = 100 if quick else 500
-    together, alone = (_program(_digits(), "adafac", num_steps, width) for width in (8, 1))
+    together, alone = (_program(_digits(), "adafac", num_steps, width, num_cpus=2) for width in (8, 1))
     theta = _theta("adafac")
 
     def one_by_one() -> None:
@@ -196,9 +208,11 @@ def _seeds(quick: bool) -> list[float]:
     return interleaved(one_by_one, lambda: together.run(theta, SeedBlock(start=0, size=8)), 3 if quick else 7)
 
 
-def _checkpoints(make_task: Callable[[], Task], quick: bool) -> list[float]:
+def _checkpoints(make_task: Callable[[], Task], num_cpus: int, quick: bool) -> list[float]:
+    _claim(num_cpus)
     num_steps = 100 if quick else 500
-    program, block = _program(make_task(), "adafac", num_steps), SeedBlock(start=0, size=1)
+    program = _program(make_task(), "adafac", num_steps, num_cpus=num_cpus)
+    block = SeedBlock(start=0, size=1)
     thetas = [_theta("adafac", seed) for seed in range(8)]
 
     def one_by_one() -> None:
@@ -358,15 +372,14 @@ BENCHMARKS = (
         name="checkpoints_together_digits",
         what="digits MLP, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
         target=">= 1.4",
-        measure=functools.partial(_checkpoints, _digits),
+        measure=functools.partial(_checkpoints, _digits, 2),
         threads=2,
     ),
     Benchmark(
         name="checkpoints_together_quadratic",
         what="10-d quadratic, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
         target=">= 2.5",
-        measure=functools.partial(_checkpoints, Quadratic),
-        threads=2,
+        measure=functools.partial(_checkpoints, Quadratic, 1),
     ),
     Benchmark(
         name="compilation_cache",

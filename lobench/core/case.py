@@ -27,8 +27,8 @@ class Case:
       log_every: Inner steps between records of the training batch's own loss (`batch/loss`); 0: none.
       eval_batches: Batches of each split that an evaluation averages.
       primary_metric: The metric that headlines show, `<split>/<metric>`.
-      num_cpus: Threads of the inner program; part of what fixes the bits.
-      num_gpus: Devices, or a share of one.
+      num_cpus: Cores of the inner program, over which its lanes are spread; part of what fixes the bits.
+      num_gpus: Devices, over which lanes are spread, or a share of one.
       timeout_seconds: Deadline of one seed block, compilation included.
     """
 

@@ -24,6 +24,8 @@ def claim_backend(num_cpus: int) -> bool:
         return _claimed_threads == num_cpus
     before = os.environ.get("NPROC")
     os.environ["NPROC"] = str(num_cpus)
+    if num_cpus > 1:
+        jax.config.update("jax_num_cpu_devices", num_cpus)  # type: ignore[no-untyped-call]
     try:
         jax.devices()
     finally:

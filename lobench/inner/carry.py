@@ -1,0 +1,78 @@
+"""What a program carries from step to step, and the curves in it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lobench.core.case import SeedBlock
+from lobench.core.result import Curves
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["OF_LANES", "OF_THETAS", "Carry", "curves_of"]
+
+
+class Carry(NamedTuple):
+    """State of a block between steps; several lanes are a leading axis of the first five, a single one is none."""
+
+    opt_state: PyTree
+    params: PyTree
+    model_state: PyTree
+    diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
+    step: jax.Array  # int32[]
+    num_evals: jax.Array  # int32[]
+    metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
+    log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
+
+    def of_theta(self, index: int) -> Carry:
+        """Returns the state of one of several thetas."""
+        counters = {"step": self.step, "num_evals": self.num_evals}
+        rest = self._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+        return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
+
+
+# Where the lanes' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
+# computed.
+OF_LANES = Carry(0, 0, 0, 0, None, None, 1, 1)  # type: ignore[arg-type]
+OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0)  # type: ignore[arg-type]
+
+
+def curves_of(
+    carry: Carry,
+    block: SeedBlock,
+    tasks_per_seed: int,
+    *,
+    eval_steps: Sequence[int],
+    log_steps: Sequence[int],
+    compile_seconds: float,
+    wall_seconds: float,
+) -> Curves:
+    """Returns the curves of a block at its end, metrics float32[num_seeds, num_evals]."""
+    shape = (block.size, tasks_per_seed)
+    diverged = np.asarray(carry.diverged_at).reshape(shape)
+    # A seed of a family diverges when the first of its tasks does.
+    first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
+    diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
+    metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
+    if log_steps:
+        metrics["batch/loss"] = _rows(np.asarray(carry.log)[:-1], shape)
+    return Curves(
+        seeds=tuple(block.seeds),
+        metrics=metrics,
+        eval_steps=tuple(eval_steps),
+        log_steps=tuple(log_steps),
+        diverged_at=tuple(diverged_at.tolist()),
+        compile_seconds=compile_seconds,
+        wall_seconds=wall_seconds,
+        num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
+    )
+
+
+def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
+    """[num_evals, lanes] -> float32[num_seeds, num_evals], the mean over a seed's tasks."""
+    by_seed = values.reshape(values.shape[0], *shape)
+    rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
+    return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)

@@ -1,0 +1,63 @@
+"""Spreads a program's lanes, or its thetas, over the devices of this process: one part each, none waits for another."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lobench.core.case import Case
+
+__all__ = ["num_parts", "place", "spread"]
+
+Axes = Any  # a prefix of a structure: where its leaves have their axis of lanes or thetas, None where they have none
+_PARTS = "parts"
+
+
+def num_parts(case: Case, width: int) -> int:
+    """Returns over how many of a case's devices `width` lanes or thetas go: the most that get equally many."""
+    # The case says how many, not what is visible here: the width of a part is part of what fixes the bits.
+    wanted = case.num_cpus if jax.default_backend() == "cpu" else int(case.num_gpus)
+    most = max(1, min(wanted, width, len(jax.devices())))
+    return next(count for count in range(most, 0, -1) if width % count == 0)
+
+
+def spread(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:
+    """Returns `function` computed in parts; what has no axis each part has whole.
+
+    Args:
+      function: Its parts must not need each other.
+      arguments: Of the tuple of its arguments.
+      results: Of what it returns; without an axis all parts must return the same.
+    """
+    if parts == 1:
+        return function
+    specs = functools.partial(jax.tree.map, _spec, is_leaf=_is_none)
+    return jax.shard_map(
+        function, mesh=_mesh(parts), in_specs=specs(arguments), out_specs=specs(results), check_vma=False
+    )
+
+
+def place(values: Any, parts: int, axes: Axes) -> Any:
+    """Returns the values on the devices that compute on them, so that no call has to send them again."""
+    if parts == 1:
+        return values
+    mesh = _mesh(parts)
+    shardings = jax.tree.map(lambda axis: NamedSharding(mesh, _spec(axis)), axes, is_leaf=_is_none)
+    return jax.device_put(values, shardings)
+
+
+def _mesh(parts: int) -> Mesh:
+    return Mesh(np.asarray(jax.devices()[:parts]), (_PARTS,))
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, _PARTS)  # type: ignore[no-untyped-call]
+
+
+def _is_none(axis: int | None) -> bool:
+    return axis is None

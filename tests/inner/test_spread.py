@@ -1,0 +1,82 @@
+"""Lanes and thetas over the devices of a process: the numbers of the parts alone, always the same bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import dataclasses, itertools
+import jax, numpy as np
+from lobench.core.case import Case, SeedBlock
+from lobench.inner.adapters import as_stepper
+from lobench.inner.backend import claim_backend
+from lobench.inner.optimizers import LearnableAdam
+from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
+from lobench.inner.tasks.image import DigitsMLP
+from lobench.inner.train import Program
+
+class Fed(Task):
+    def __init__(self):
+        def batches(seed):
+            return (np.float32([seed + 1, step]) for step in itertools.count())
+        self.datasets = Datasets(train=IteratorDataset(batches), test=IteratorDataset(batches))
+    def init(self, key):
+        return jax.random.normal(key, (2,))
+    def loss(self, params, key, data):
+        return ((params - data) ** 2).sum()
+
+class Shifted(TaskFamily):
+    def sample(self, key):
+        return jax.random.normal(key)
+    def task_fn(self, shift):
+        class Bowl(Task):
+            def init(self, key):
+                return jax.random.normal(key, (3,))
+            def loss(self, params, key, data):
+                return ((params - shift) ** 2).sum()
+        return Bowl()
+
+def curves(found):
+    return {**{name: np.asarray(values) for name, values in found.metrics.items()}, "at": np.asarray(found.diverged_at)}
+
+def joined(*parts):
+    return {name: np.concatenate([curves(part)[name] for part in parts]) for name in curves(parts[0])}
+
+def same(left, right, rtol=1e-5):
+    assert left.keys() == right.keys() and len(left) > 1
+    for name, values in left.items():
+        np.testing.assert_allclose(values, right[name], rtol=rtol, err_msg=name)
+
+assert claim_backend(2) and len(jax.devices()) == 2
+learned = LearnableAdam()
+thetas = [learned.init(jax.random.key(seed)) for seed in range(4)]
+case = Case(num_inner_steps=120, eval_every=40, log_every=1, num_cpus=2, num_tasks=2)
+
+def program(task, seeds, num_cpus):
+    alone = dataclasses.replace(case, num_cpus=num_cpus)
+    return Program(alone, task, lambda theta: as_stepper(learned.opt_fn(theta, 120), 120), seeds)
+
+for task in (DigitsMLP(hidden_sizes=(8,), batch_size=16), Fed(), Shifted()):
+    half = program(task, 2, 1)
+    halves = [half.run(thetas[0], SeedBlock(start=start, size=2)) for start in (0, 2)]
+    whole = program(task, 4, 2)
+    block = SeedBlock(start=0, size=4)
+    first = curves(whole.run(thetas[0], block))
+    same(first, joined(*halves))
+    again = whole.run(thetas[0], block)
+    same(curves(again), first, rtol=0)
+    assert again.compile_seconds == 0
+    odd = SeedBlock(start=0, size=3)  # two devices cannot have equally many
+    if not isinstance(task, TaskFamily):
+        same(curves(program(task, 3, 2).run(thetas[0], odd)), curves(program(task, 3, 1).run(thetas[0], odd)))
+    one, block = program(task, 1, 1), SeedBlock(start=0, size=1)
+    many = program(task, 1, 2).run_many(thetas, block)
+    for found, alone in zip(many, one.run_many(thetas[:2], block) + one.run_many(thetas[2:], block), strict=True):
+        same(curves(found), curves(alone))
+"""
+
+
+def test_what_is_spread_is_what_its_parts_are_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
