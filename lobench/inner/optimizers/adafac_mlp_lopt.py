@@ -69,7 +69,9 @@ class AdafacMLPLOpt(LearnedOptimizer):
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
         factored_decays = jnp.clip(shifted_decays(_FACTORED, theta["adafactor_decays"]), 0.0, 1.0)
         network = theta["nn"]["~"]
+        # Cut here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: _NARROW.start], network["w0"][_NARROW.stop : -_NUM_EMBEDDED]])
+        narrow, of_step = network["w0"][_NARROW], network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> dict[str, Any]:
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
@@ -83,13 +85,10 @@ class AdafacMLPLOpt(LearnedOptimizer):
         def update(
             grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
-            embedding = step_embedding(state["step"])
-            bias = embedding @ network["w0"][-embedding.shape[0] :] + network["b0"]
+            bias = step_embedding(state["step"]) @ of_step + network["b0"]
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(grads)]
             moments = FactoredMoments([leaf.shape for leaf in leaves])
-            factored_state, factored = moments.update(
-                state["factored"], leaves, factored_decays, network["w0"][_NARROW]
-            )
+            factored_state, factored = moments.update(state["factored"], leaves, factored_decays, narrow)
             updates, momenta, squares = [], [], []
             for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
                 m = decayed(state["momentum"][index], grad, momentum_decays)

@@ -140,10 +140,14 @@ class FactoredMoments:
         squares = channels * channels
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
         scaled = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
+        by_tensor: list[list[list[jax.Array]]] = [[[] for _ in range(width)] for _ in self._shapes]
+        if len(self._segments) == 1:
+            # As long as the tensor: sums join the loop over it.
+            rows = [self._cut(channels[channel][None], self._segments[0])[0] for channel in range(2 * num_decays)]
+            return [[[row * scaled[0, unit, c] for c, row in enumerate(rows)] for unit in range(width)]]
         # One matrix product with the weights of every segment, of which each takes its part: unlike a sum, a product is
         # not computed anew for each element of the tensor inside the loop over it.
         product = scaled.reshape(-1, 2 * num_decays) @ channels
-        by_tensor: list[list[list[jax.Array]]] = [[[] for _ in range(width)] for _ in self._shapes]
         for index, segment in enumerate(self._segments):
             part = self._cut(product[index * width : (index + 1) * width], segment)
             for unit in range(width):

@@ -55,18 +55,29 @@ class MLPLOpt(LearnedOptimizer):
             embedding = step_embedding(state["step"])
             first = layers[0]
             bias = embedding @ first["w"][8:] + first["b"]
-            updates, momenta = [], []
+            features, momenta = [], []
             for old, g, p in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
                 grad = jnp.ravel(g)
                 m = decayed(old, grad, jnp.asarray(_DECAYS))
-                features = jnp.concatenate([grad[None], jnp.ravel(p)[None], m])  # float32[8, size]
-                hidden = jax.nn.relu(rms_norm(features, axes=(1,)).T @ first["w"][:8] + bias)
-                hidden = jax.nn.relu(hidden @ layers[1]["w"] + layers[1]["b"])
-                output = hidden @ layers[2]["w"] + layers[2]["b"]
-                step = output[:, 0] * jnp.exp(output[:, 1] * self._exp_mult) * self._step_mult
-                updates.append(-step.reshape(jnp.shape(p)))
+                features.append(rms_norm(jnp.concatenate([grad[None], jnp.ravel(p)[None], m]), axes=(1,)))
                 momenta.append(m)
+            # All tensors in one product, the coordinates last: a small network's cost is how many products it has.
+            hidden = jax.nn.relu(first["w"][:8].T @ jnp.concatenate(features, axis=1) + bias[:, None])
+            hidden = jax.nn.relu(layers[1]["w"].T @ hidden + layers[1]["b"][:, None])
+            direction, magnitude = layers[2]["w"].T @ hidden + layers[2]["b"][:, None]
+            steps = direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+            updates = _split(-steps, grads)
             new_state = {"step": state["step"] + 1, "momentum": momenta}
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+            return updates, new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _split(values: jax.Array, like: PyTree) -> PyTree:
+    """Cuts float32[size] into the leaves of a tree, in their order and shapes."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([jnp.size(leaf) for leaf in leaves])
+    parts = jnp.split(values, ends[:-1])
+    return jax.tree.unflatten(
+        structure, [part.reshape(jnp.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+    )

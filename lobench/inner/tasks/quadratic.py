@@ -72,7 +72,7 @@ class Quadratic(Task):
         return log10_loss(loss)
 
     def _value(self, params: PyTree) -> jax.Array:
-        return 0.5 * jnp.sum((self.factor @ (params["x"] - self.optimum)) ** 2)
+        return 0.5 * jnp.sum(((params["x"] - self.optimum) @ self.factor.T) ** 2)
 
 
 @configurable
