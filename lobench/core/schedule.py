@@ -9,13 +9,12 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.schedule_backlog import Backlog
 from lobench.core.schedule_events import (
     Action,
     Admit,
@@ -104,27 +103,22 @@ class Schedule:
         together: int = 1,
     ) -> None:
         history = history or History()
-        self._policy, self._workers = policy, Workers(max_cores, max_gpus)
+        self._backlog, self._workers = Backlog(policy, history), Workers(max_cores, max_gpus)
         self._widest: float = max_cores
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
         self._deaths = dict(history.deaths)
         self._losses: dict[EvaluationId, int] = {}
         self._groups = Groups(together, self._deaths)
-        self._admissions = dict(history.admissions)
-        self._finished = set(history.finished)
         self._durations = dict(history.durations)
         self._cases: tuple[CaseInfo, ...] | None = None
-        self._checkpoints: dict[int, Checkpoint] = {}
-        self._waiting: list[int] = []
-        self._newest = -1
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
         self._queue = WorkQueue()
         self._next_lease = 0
         self._failed_starts = 0
         self._now = 0.0
-        self._ended = self._draining = self._done = False
+        self._draining = self._done = False
         self._actions: list[Action] = []
 
     def handle(self, event: Event) -> tuple[Action, ...]:
@@ -134,9 +128,10 @@ class Schedule:
             case CasesKnown(cases):
                 self._know_cases(cases)
             case CheckpointSeen(position, checkpoint):
-                self._see(position, checkpoint)
+                if self._backlog.see(position, checkpoint):
+                    self._open_position(position)
             case RunEnded():
-                self._ended = True
+                self._backlog.has_ended = True
             case WorkerReady(worker, now):
                 self._ready(worker, now)
             case WorkerDied():
@@ -166,20 +161,8 @@ class Schedule:
         for sha256 in list(self._open):
             self._expand(sha256)
 
-    def _see(self, position: int, checkpoint: Checkpoint) -> None:
-        if position in self._checkpoints:
-            return
-        self._checkpoints[position] = checkpoint
-        self._newest = max(self._newest, position)
-        if position in self._finished or self._admissions.get(position) == "skipped":
-            return
-        if self._admissions.get(position) == "admitted":
-            self._open_position(position)
-        else:
-            bisect.insort(self._waiting, position)
-
     def _open_position(self, position: int) -> None:
-        sha256 = self._checkpoints[position].sha256
+        sha256 = self._backlog.sha256(position)
         self._open.setdefault(sha256, set()).add(position)
         if self._cases is not None:
             self._expand(sha256)
@@ -216,27 +199,17 @@ class Schedule:
         if self._outstanding.get(sha256):
             return
         for position in sorted(self._open.pop(sha256, ())):
-            self._finished.add(position)
+            self._backlog.finish(position)
             self._actions.append(FinishCheckpoint(position))
         self._outstanding.pop(sha256, None)
 
     def _admit(self) -> None:
-        """Asks the policy. Whatever it says, the newest is not skipped, and is run where it is the last of all."""
-        if not self._waiting or self._draining:
+        if not self._backlog.has_waiting or self._draining:
             return
-        run, skip = self._policy.admit(tuple(self._waiting), idle=self._is_idle(), last=self._ended)
-        if self._newest in skip:
-            skip = [position for position in skip if position != self._newest]
-            run = [*run, self._newest] if self._ended else run
-        for position in skip:
-            self._waiting.remove(position)
-            self._admissions[position] = "skipped"
-            self._actions.append(Skip(position))
-        for position in run:
-            self._waiting.remove(position)
-            self._admissions[position] = "admitted"
-            self._actions.append(Admit(position))
-            self._open_position(position)
+        for action in self._backlog.decide(idle=self._is_idle()):
+            self._actions.append(action)
+            if isinstance(action, Admit):
+                self._open_position(action.position)
 
     def _is_idle(self) -> bool:
         """Whether nothing is queued and a worker is free, or could be started: after a deadline there may be none."""
@@ -364,7 +337,7 @@ class Schedule:
             else:
                 break
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
-        while self._cases is None and self._checkpoints and self._workers.has_room(Size(1)):
+        while self._cases is None and self._backlog.num_seen and self._workers.has_room(Size(1)):
             self._start(Size(1))
 
     def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
@@ -415,4 +388,4 @@ class Schedule:
             self._actions.append(Done())
 
     def _is_complete(self) -> bool:
-        return self._ended and not self._waiting and not self._open
+        return self._backlog.has_ended and not self._backlog.has_waiting and not self._open
