@@ -44,6 +44,7 @@ from lobench.core.schedule_events import (
     WorkerReady,
 )
 from lobench.core.schedule_groups import Groups
+from lobench.core.schedule_losses import Losses
 from lobench.core.schedule_queue import Entry, Rank, WorkQueue
 from lobench.core.schedule_workers import Leased, Worker, Workers
 
@@ -77,10 +78,6 @@ __all__ = [
     "WorkerReady",
 ]
 
-_MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
-_MAX_LOSSES = 10  # the same where its machine went away, which says little about the case
-_MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
-
 
 class Schedule:
     """The machine.
@@ -107,16 +104,14 @@ class Schedule:
         self._widest: float = max_cores
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
-        self._deaths = dict(history.deaths)
-        self._losses: dict[EvaluationId, int] = {}
-        self._groups = Groups(together, self._deaths)
+        self._losses = Losses(history.deaths)
+        self._groups = Groups(together, self._losses)
         self._durations = dict(history.durations)
         self._cases: tuple[CaseInfo, ...] | None = None
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
         self._queue = WorkQueue()
         self._next_lease = 0
-        self._failed_starts = 0
         self._now = 0.0
         self._draining = self._done = False
         self._actions: list[Action] = []
@@ -223,7 +218,7 @@ class Schedule:
 
     def _ready(self, worker: int, now: float) -> None:
         self._now = now
-        self._failed_starts = 0  # also for one that was ended meanwhile: workers do start
+        self._losses.started()  # also by one that was ended meanwhile
         self._workers.set_ready(worker)
 
     def _died(self, event: WorkerDied) -> None:
@@ -231,23 +226,16 @@ class Schedule:
         dead = self._remove(event.worker)
         if dead is None:
             return
-        if not dead.ready and not event.lost:
-            self._failed_starts += 1
-            if self._failed_starts >= _MAX_FAILED_STARTS:
-                self._actions.append(
-                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {event.message}")
-                )
-                self._draining = True
+        if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
+            self._actions.append(Fail(reason))
+            self._draining = True
         leased = dead.lease
         if leased is None:
             return
-        counts = self._losses if event.lost else self._deaths
-        deaths = counts[leased.evaluation] = counts.get(leased.evaluation, 0) + 1
         if not event.lost:
             self._actions.append(RecordDeath(leased.evaluation))
-        if deaths >= (_MAX_LOSSES if event.lost else _MAX_DEATHS):
-            text = f"its worker died {deaths} times; the last one: {event.message}"
-            self._record(leased, Outcome.POISONED, None, text)
+        if reason := self._losses.died(leased.evaluation, event.message, lost=event.lost):
+            self._record(leased, Outcome.POISONED, None, reason)
         else:
             self._retry(leased)
 
