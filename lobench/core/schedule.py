@@ -257,8 +257,11 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
-            if event.outcome in (Outcome.PASSED, Outcome.FAILED) and not leased.is_kept:
-                self._durations[leased.case.key] = (event.now - leased.since) / leased.together
+            # What a lease took says nothing where the worker computed others in it, or this one in another.
+            is_alone = leased.together == 1 and not leased.is_kept
+            seconds = event.now - leased.since if is_alone else event.seconds
+            if event.outcome in (Outcome.PASSED, Outcome.FAILED) and seconds is not None:
+                self._durations[leased.case.key] = seconds
             self._record(leased, event.outcome, event.lease, event.message)
 
     def _may_split(self, leased: Leased) -> bool:

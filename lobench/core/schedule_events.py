@@ -129,12 +129,15 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known."""
+
     worker: int
     lease: int
     outcome: Outcome
     now: float
     message: str = ""
     replace_worker: bool = False
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

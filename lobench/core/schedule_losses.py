@@ -25,7 +25,7 @@ class Losses:
         self._machines: dict[EvaluationId, int] = {}
         self._failed_starts = 0
 
-    def __contains__(self, evaluation: EvaluationId) -> bool:
+    def __contains__(self, evaluation: object) -> bool:
         """Says whether a worker died with it."""
         return evaluation in self._deaths
 

@@ -16,7 +16,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.cost import Usage
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
-from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.result import Curves, Outcome
 from lobench.engine.delivery import Deliverer, notify
 from lobench.engine.intake import Intake
 from lobench.engine.job import case_from_record
@@ -24,6 +24,7 @@ from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
 from lobench.engine.watch_contract import Ending, Progress, WatchOptions
+from lobench.engine.watch_journal import Journal
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
 
@@ -32,7 +33,9 @@ __all__ = ["Watch"]
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
 _SLOW_START_SECONDS = 60.0
-_GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
+
+# What the scheduler is told, and the curves that came with it, where it is a result's.
+_Told = tuple[schedule.Event, Curves | None]
 
 
 class Watch:
@@ -68,8 +71,7 @@ class Watch:
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
-        self._unwritten: list[tuple[schedule.Action, bytes]] = []  # decided, not in the ledger yet
-        self._commit_at, self._commit_seconds = math.inf, 0.0
+        self._journal = Journal(ledger, options, self._cases)
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
         self._starting: dict[int, float] = {}
@@ -209,25 +211,23 @@ class Watch:
     # Workers.
 
     def _wait(self, timeout: float) -> None:
-        timeout = max(min(timeout, self._commit_at - time.monotonic()), 0.0)
+        timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
         if self._executor is None:
             self._wakeup.poll(timeout)
             messages: Sequence[Message] = ()
         else:
             messages = self._executor.wait(timeout)
         now = time.monotonic()
-        events: list[tuple[schedule.Event, bytes]] = [(event, b"") for event in self._own_events]
+        events: list[_Told] = [(event, None) for event in self._own_events]
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
-        events.append((schedule.Tick(now), b""))
+        events.append((schedule.Tick(now), None))
         self._handle_all(events)
-        # Results that come together share a commit: while one is gathered for, others arrive; the slower the disk is,
-        # the longer that is worth it.
-        if time.monotonic() >= self._commit_at:
+        if time.monotonic() >= self._journal.commit_at:
             self._commit()
 
-    def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
+    def _events_of(self, message: Message, now: float) -> list[_Told]:
         values = message.values
         if message.kind in ("ready", "died"):
             self._starting.pop(message.worker, None)
@@ -235,9 +235,9 @@ class Watch:
             case "ready":
                 cases = tuple(case_from_record(record) for record in values["cases"])
                 if not self._cases:
-                    self._cases = {case.key: case for case in cases}
+                    self._cases.update({case.key: case for case in cases})
                     self._progress.cases(cases)
-                return [(schedule.CasesKnown(cases), b""), (schedule.WorkerReady(message.worker, now), b"")]
+                return [(schedule.CasesKnown(cases), None), (schedule.WorkerReady(message.worker, now), None)]
             case "failed":
                 raise SuiteError("; ".join(values["messages"]))
             case "progress":
@@ -245,13 +245,14 @@ class Watch:
             case "died":
                 self._usage.end(message.worker, now)
                 lost = bool(values.get("lost", False))
-                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
+                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), None)]
             case "capacity":
-                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), b"")]
+                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), None)]
             case "notice":
                 self._progress.say(values["message"])
             case "result":
                 self._usage.end(message.worker, now)
+                curves = Curves.from_payload(message.payload) if message.payload else None
                 event = schedule.Finished(
                     message.worker,
                     values["lease"],
@@ -259,8 +260,9 @@ class Watch:
                     now,
                     values["message"],
                     values["replace"],
+                    curves.compile_seconds + curves.wall_seconds if curves is not None else None,
                 )
-                return [(event, message.payload)]
+                return [(event, curves)]
         return []
 
     def _mention_slow_starts(self) -> None:
@@ -277,64 +279,26 @@ class Watch:
     # Decisions and what follows from them.
 
     def _handle(self, event: schedule.Event) -> None:
-        self._handle_all([(event, b"")])
+        self._handle_all([(event, None)])
 
-    def _handle_all(self, events: Sequence[tuple[schedule.Event, bytes]]) -> None:
+    def _handle_all(self, events: Sequence[_Told]) -> None:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
-        for event, payload in events:
+        for event, curves in events:
             for action in self._schedule.handle(event):
                 if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease):
-                    self._act(action, payload)  # a worker must not wait for the disk
+                    self._act(action, None)  # a worker must not wait for the disk
                 else:
-                    self._unwritten.append((action, payload))
-        if self._unwritten and self._commit_at == math.inf:
-            self._commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
+                    # What ends without a lease of its own (a deadline, a death) has no curves.
+                    is_result = isinstance(action, schedule.Record) and action.lease is not None
+                    self._journal.gather((action, curves if is_result else None))
 
     def _commit(self) -> None:
-        """Writes what was decided since the last time in one transaction, then acts on it."""
-        actions, self._unwritten, self._commit_at = self._unwritten, [], math.inf
-        if not actions:
-            return
-        started = time.monotonic()
-        with self._ledger.transaction():
-            for action, payload in actions:
-                self._write(action, payload)
-        self._commit_seconds = time.monotonic() - started
-        for action, payload in actions:
-            self._act(action, payload)
-        self._deliverer.wake()
+        for action, curves in (decisions := self._journal.commit()):
+            self._act(action, curves)
+        if decisions:
+            self._deliverer.wake()
 
-    def _write(self, action: schedule.Action, payload: bytes) -> None:
-        match action:
-            case schedule.Record(evaluation, case, outcome, lease, message):
-                self._ledger.record_evaluation(
-                    EvaluationKey(
-                        checkpoint_sha256=evaluation.sha256,
-                        optimizer_hash=case.optimizer_hash,
-                        case_identity=case.identity,
-                        seed_block=evaluation.block,
-                        program_version=PROGRAM_VERSION,
-                    ),
-                    case,
-                    outcome,
-                    curves=Curves.from_payload(payload) if lease is not None and payload else None,
-                    message=message,
-                    experiment=self._options.experiment,
-                    trial=self._options.trial,
-                    session=self._options.session,
-                )
-            case schedule.RecordSplit(evaluation):
-                self._ledger.record_incident("split", evaluation)
-            case schedule.RecordDeath(evaluation):
-                self._ledger.record_incident("death", evaluation)
-            case schedule.Admit(position):
-                self._ledger.set_admission(position, "admitted")
-            case schedule.Skip(position):
-                self._ledger.set_admission(position, "skipped")
-            case schedule.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=self._cases.keys())
-
-    def _act(self, action: schedule.Action, payload: bytes) -> None:
+    def _act(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
             case schedule.StartWorker(worker, size):
                 if self._executor is None:
@@ -349,7 +313,7 @@ class Watch:
             case schedule.Lease():
                 self._lease(action)
             case schedule.Record():
-                self._recorded(action, payload)
+                self._recorded(action, curves)
             case schedule.RecordDeath(evaluation):
                 case = self._cases[evaluation.case_key]
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
@@ -392,7 +356,7 @@ class Watch:
             ],
         )
 
-    def _recorded(self, action: schedule.Record, payload: bytes) -> None:
+    def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
         positions = self._needed.get(action.evaluation.sha256, set())
         for position in sorted(positions):
@@ -401,7 +365,7 @@ class Watch:
                 case=action.case,
                 seed_block=action.evaluation.block,
                 outcome=action.outcome,
-                curves=Curves.from_payload(payload) if action.lease is not None and payload else None,
+                curves=curves,
                 message=action.message,
             )
             self._progress.finished(event, action.lease)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makespan_world import MakespanWorld
 from schedule_world import CASES, EVENTS, POLICIES, World, case, checkpoint, play
 
 from lobench.core.admission import every_checkpoint
@@ -21,8 +21,6 @@ from lobench.core.schedule import (
     Drain,
     Event,
     Fail,
-    Finished,
-    History,
     KillWorker,
     Lease,
     RunEnded,
@@ -301,39 +299,6 @@ def test_a_half_that_runs_out_of_memory_is_not_halved_again() -> None:
     }
 
 
-def makespan(durations: list[float], compile_seconds: float, num_checkpoints: int) -> tuple[float, float]:
-    """Simulates a watch on two workers with recorded durations; returns its time and the lower bound."""
-    cases = tuple(case(f"c{index}") for index in range(len(durations)))
-    seconds = {known.key: duration for known, duration in zip(cases, durations, strict=True)}
-    schedule = Schedule(2, every_checkpoint(""), History(durations=seconds))
-    queue: list[tuple[float, int, Event]] = []
-    compiled: set[tuple[int, str]] = set()
-    now, count = 0.0, 0
-
-    def react(event: Event) -> None:
-        nonlocal count
-        for action in schedule.handle(event):
-            count += 1
-            if isinstance(action, StartWorker):
-                heapq.heappush(queue, (now, count, WorkerReady(action.worker, now)))
-            elif isinstance(action, Lease):
-                key = (action.worker, action.case.key)
-                took = seconds[action.case.key] + (compile_seconds if key not in compiled else 0)
-                compiled.add(key)
-                heapq.heappush(
-                    queue, (now + took, count, Finished(action.worker, action.lease, Outcome.PASSED, now + took))
-                )
-
-    react(CasesKnown(cases))
-    for position in range(num_checkpoints):
-        react(CheckpointSeen(position, checkpoint(position)))
-    while queue:
-        now, _, event = heapq.heappop(queue)
-        react(event)
-    total = num_checkpoints * sum(durations) + compile_seconds * len(durations)
-    return now, max(max(durations) + compile_seconds, total / 2)
-
-
 MIXES = {
     "equal": [3.0] * 8,
     "mixed": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
@@ -346,8 +311,10 @@ MIXES = {
 @pytest.mark.parametrize("num_checkpoints", [1, 5])
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_makespan_is_within_a_tenth_of_the_bound(mix: str, num_checkpoints: int, compile_seconds: float) -> None:
-    took, bound = makespan(MIXES[mix], compile_seconds, num_checkpoints)
-    assert took <= 1.1 * bound
+    seconds = MIXES[mix]
+    took = MakespanWorld(seconds, compile_seconds=compile_seconds, is_known=True).run(range(num_checkpoints))
+    total = num_checkpoints * sum(seconds) + compile_seconds * len(seconds)
+    assert took <= 1.1 * max(max(seconds) + compile_seconds, total / 2)
 
 
 def test_the_second_death_of_its_worker_poisons_a_case() -> None:
