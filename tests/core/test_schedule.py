@@ -21,6 +21,7 @@ from lobench.core.schedule import (
     Drain,
     Event,
     Fail,
+    Finished,
     KillWorker,
     Lease,
     RunEnded,
@@ -180,10 +181,13 @@ def waiting(num_checkpoints: int, together: int, *, max_cores: int = 1) -> World
     return world
 
 
+def leases(world: World) -> list[Lease]:
+    return [action for _, actions in world.log for action in actions if isinstance(action, Lease)]
+
+
 def leased(world: World) -> list[tuple[str, tuple[str, ...]]]:
     """Which thetas were leased, each with its companions, in order."""
-    leases = [action for _, actions in world.log for action in actions if isinstance(action, Lease)]
-    return [(each.evaluation.sha256, tuple(other.sha256 for other in each.companions)) for each in leases]
+    return [(each.evaluation.sha256, tuple(other.sha256 for other in each.companions)) for each in leases(world)]
 
 
 def test_what_waits_for_one_case_is_promised_to_the_worker_in_full_groups() -> None:
@@ -240,6 +244,32 @@ def test_a_group_at_its_deadline_says_nothing_of_any_one_of_it() -> None:
     assert all(not companions for _, companions in leased(world)[1:])
 
 
+def test_a_group_that_failed_does_not_make_its_case_look_short() -> None:
+    world = World(max_cores=1, together=2)
+    cases = (case("a"), case("b"))
+
+    def end(worker: int, lease: Lease) -> None:
+        """The group of `a` fails after a second, then each theta takes its 4 s alone; `b` takes 3 s, also in groups."""
+        own = 4.0 if lease.case.name == "a" else 3.0
+        if lease.companions:
+            world.now += 1.0 if lease.case.name == "a" else own
+        world.now += own
+        world.send(Finished(worker, lease.lease, Outcome.PASSED, world.now, seconds=own))
+
+    world.see()
+    world.see()
+    world.ready(cases)
+    while world.leases:
+        end(*world.leases.popitem())
+    world.see()
+    while world.leases:
+        end(*world.leases.popitem())
+    assert [(each.evaluation.sha256, each.case.name) for each in leases(world)][-2:] == [
+        ("theta2", "a"),
+        ("theta2", "b"),
+    ]
+
+
 class SkipsAll:
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         return (), waiting
@@ -265,8 +295,7 @@ def test_what_ran_longest_goes_first_at_the_next_checkpoint() -> None:
         world.ready(cases)
     world.see()
     world.run_out(cases)
-    order = [action.case.name for _, actions in world.log for action in actions if isinstance(action, Lease)]
-    assert order[-3:] == ["endless", "slow", "fast"]
+    assert [each.case.name for each in leases(world)][-3:] == ["endless", "slow", "fast"]
 
 
 def test_workers_that_never_start_end_the_watch() -> None:
