@@ -70,6 +70,7 @@ class Curves:
       eval_steps: Inner steps of the evaluations; those of `batch/loss` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
+      ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
       problems: A line for each plugin's metric that failed.
@@ -82,6 +83,7 @@ class Curves:
     diverged_at: tuple[int, ...]
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
+    ahead_seconds: float = 0.0
     num_params: int = 0
     num_compilations: int = 0
     provenance: Provenance = field(default_factory=Provenance)
@@ -120,6 +122,7 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
+            "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
             "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
@@ -155,6 +158,7 @@ class Curves:
             diverged_at=tuple(header["diverged_at"]),
             compile_seconds=header["compile_seconds"],
             wall_seconds=header["wall_seconds"],
+            ahead_seconds=header.get("ahead_seconds", 0.0),
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],
             provenance=Provenance(**header["provenance"]),

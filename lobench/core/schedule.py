@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
+from lobench.core.schedule_ahead import Ahead
 from lobench.core.schedule_backlog import Backlog
+from lobench.core.schedule_durations import Durations
 from lobench.core.schedule_events import (
     Action,
     Admit,
@@ -32,6 +34,8 @@ from lobench.core.schedule_events import (
     KillWorker,
     Lease,
     Policy,
+    Prepare,
+    Prepared,
     Record,
     RecordDeath,
     RecordSplit,
@@ -65,6 +69,8 @@ __all__ = [
     "KillWorker",
     "Lease",
     "Policy",
+    "Prepare",
+    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -88,6 +94,7 @@ class Schedule:
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
       together: Checkpoints that a worker may compute together.
+      spare_cores: Cores of the machine beyond `max_cores`, for compiling ahead.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class Schedule:
         *,
         max_gpus: float = math.inf,
         together: int = 1,
+        spare_cores: int = 0,
     ) -> None:
         history = history or History()
         self._backlog, self._workers = Backlog(policy, history), Workers(max_cores, max_gpus)
@@ -106,7 +114,8 @@ class Schedule:
         self._splits = set(history.splits)
         self._losses = Losses(history.deaths)
         self._groups = Groups(together, self._losses)
-        self._durations = dict(history.durations)
+        self._ahead = Ahead(spare_cores, self._losses)
+        self._durations = Durations(history.durations)
         self._cases: tuple[CaseInfo, ...] | None = None
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
@@ -138,12 +147,15 @@ class Schedule:
                     self._kill(worker, "there are fewer cores than before")
             case Finished():
                 self._finish(event)
+            case Prepared(worker, is_done):
+                self._prepared(worker, is_done)
             case Tick(now):
                 self._tick(now)
             case Drain():
                 self._draining = True
         self._admit()
         self._place()
+        self._prepare()
         self._check_done()
         return tuple(self._actions)
 
@@ -182,13 +194,8 @@ class Schedule:
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
             size = self._size_of(case)
-            rank = Rank(1, position, -size.num_cpus, -self._estimate(evaluation, case))
+            rank = Rank(1, position, -size.num_cpus, -self._durations.estimate(evaluation, case))
             self._queue.push(size, Entry(rank, evaluation, case))
-
-    def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
-        """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
-        guess = 1e-3 * case.num_inner_steps * evaluation.block.size
-        return self._durations.get(case.key, guess)
 
     def _finish_if_complete(self, sha256: str) -> None:
         if self._outstanding.get(sha256):
@@ -223,6 +230,7 @@ class Schedule:
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
+        self._ahead.end(event.worker, is_done=False)
         dead = self._remove(event.worker)
         if dead is None:
             return
@@ -257,11 +265,7 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
-            # What a lease took says nothing where the worker computed others in it, or this one in another.
-            is_alone = leased.together == 1 and not leased.is_kept
-            seconds = event.now - leased.since if is_alone else event.seconds
-            if event.outcome in (Outcome.PASSED, Outcome.FAILED) and seconds is not None:
-                self._durations[leased.case.key] = seconds
+            self._durations.learn(leased, event)
             self._record(leased, event.outcome, event.lease, event.message)
 
     def _may_split(self, leased: Leased) -> bool:
@@ -280,11 +284,12 @@ class Schedule:
         self._now = now
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
+                beside = self._ahead.end(number, is_done=False)
                 self._kill(number, "deadline")
-                if leased.together > 1:
+                if leased.together > 1 or beside not in (None, leased.case.key):
                     self._retry(leased)  # alone: which of them hangs is not known
                     continue
-                self._durations[leased.case.key] = leased.case.timeout_seconds
+                self._durations.timed_out(leased.case)
                 text = f"ran longer than {leased.case.timeout_seconds:g} s"
                 self._record(leased, Outcome.TIMEOUT, None, text)
 
@@ -301,6 +306,7 @@ class Schedule:
     def _remove(self, number: int) -> Worker | None:
         """Forgets a worker; what it was promised waits again."""
         worker = self._workers.remove(number)
+        self._ahead.end(number, is_done=True)
         for entry in self._groups.dissolve(worker) if worker is not None else ():
             self._queue.push(self._size_of(entry.case), entry)
         return worker
@@ -367,6 +373,17 @@ class Schedule:
                 break
             self._start(size)
         return self._workers.count(size) > 0
+
+    def _prepare(self) -> None:
+        if not self._draining:
+            for number, entry in self._ahead.pick(self._workers, self._queue, len(self._cases or ())):
+                self._actions.append(Prepare(number, entry.evaluation))
+
+    def _prepared(self, number: int, is_done: bool) -> None:
+        case_key = self._ahead.end(number, is_done=is_done)
+        worker = self._workers.get(number)
+        if worker is not None and case_key is not None and is_done:
+            worker.compiled.add(case_key)
 
     def _start(self, size: Size) -> None:
         self._actions.append(StartWorker(self._workers.start(size), size))

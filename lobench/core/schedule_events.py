@@ -28,6 +28,8 @@ __all__ = [
     "KillWorker",
     "Lease",
     "Policy",
+    "Prepare",
+    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -141,6 +143,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A worker is through with what it was to prepare; `is_done` says whether it has compiled it."""
+
+    worker: int
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     now: float
 
@@ -151,7 +161,7 @@ class Drain:
 
 
 Event: TypeAlias = (
-    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
 )
 
 
@@ -181,6 +191,14 @@ class Lease:
     case: CaseInfo
     deadline: float
     companions: tuple[EvaluationId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
+
+    worker: int
+    evaluation: EvaluationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +253,7 @@ Action: TypeAlias = (
     StartWorker
     | KillWorker
     | Lease
+    | Prepare
     | Record
     | RecordSplit
     | RecordDeath

@@ -13,7 +13,6 @@ from typing import Any
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.cost import Usage
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, Outcome
@@ -23,8 +22,10 @@ from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
+from lobench.engine.suite_files import SuiteFiles
 from lobench.engine.watch_contract import Ending, Progress, WatchOptions
 from lobench.engine.watch_journal import Journal
+from lobench.engine.watch_workers import WatchWorkers
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
 
@@ -32,7 +33,6 @@ __all__ = ["Watch"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
-_SLOW_START_SECONDS = 60.0
 
 # What the scheduler is told, and the curves that came with it, where it is a result's.
 _Told = tuple[schedule.Event, Curves | None]
@@ -59,26 +59,39 @@ class Watch:
         deliverer: Deliverer,
         manager: PluginManager,
         progress: Progress,
+        suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
         self._ledger, self._spool, self._source = ledger, spool, source
-        self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
-        self._progress, self._options = progress, options
+        self._deliverer, self._manager = deliverer, manager
+        self._progress, self._suite, self._options = progress, suite, options
         self._schedule = schedule.Schedule(
-            max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus, together=options.together
+            max_cores,
+            policy,
+            ledger.history(PROGRAM_VERSION),
+            max_gpus=max_gpus,
+            together=options.together,
+            spare_cores=options.spare_cores,
         )
-        self._executor: Executor | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
+        ours, self._waking = socket.socketpair()
+        for end in (ours, self._waking):
+            end.setblocking(False)
+        hours = options.max_core_hours
+        self._workers = WatchWorkers(
+            make_executor=make_executor,
+            wakeup=Connection(ours.detach()),
+            logs=ledger.store / "logs",
+            max_core_seconds=math.inf if hours is None else hours * 3600,
+            say=progress.say,
+        )
         self._journal = Journal(ledger, options, self._cases)
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
-        self._starting: dict[int, float] = {}
         self._outcomes: dict[Outcome, int] = {}
-        hours = options.max_core_hours
-        self._usage = Usage(math.inf if hours is None else hours * 3600)
-        self._over_budget = False
+        self._over_budget = self._suite_changed = False
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
@@ -90,12 +103,8 @@ class Watch:
         Raises:
           SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
         """
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        wakeup_before = signal.set_wakeup_fd(theirs.fileno())
-        self._wakeup = Connection(ours.detach())
+        wakeup_before = signal.set_wakeup_fd(self._waking.fileno())
         try:
             try:
                 self._recover()
@@ -109,14 +118,14 @@ class Watch:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            if self._executor is not None:
-                self._executor.close()
-            self._wakeup.close()
-            theirs.close()
+            self._workers.close()
+            self._waking.close()
         return Ending(
             outcomes=self._outcomes,
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
+            suite_changed=self._suite_changed,
+            core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._checkpoints),
             behind=behind,
         )
@@ -155,10 +164,10 @@ class Watch:
                 self._handle(schedule.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
-            if not self._over_budget and self._usage.is_over(now):
+            if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
                 self._handle(schedule.Drain())
-            if not self._ended and not drain_deadline and now >= next_poll:
+            if not self._ended and not self._suite_changed and not drain_deadline and now >= next_poll:
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
@@ -167,7 +176,7 @@ class Watch:
                     announced = True
                 self._maybe_end(quiet_polls)
             self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
-            self._mention_slow_starts()
+            self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._needed)
 
@@ -192,11 +201,21 @@ class Watch:
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
+        if self._sighted and self._is_suite_edited():
+            return num_found  # the ledger has them: they are the next watch's
         if not self._intake.backlog:  # before, the newest that is known of would not be among them
             for position, checkpoint in self._sighted:
                 self._see(position, checkpoint)
             self._sighted.clear()
         return num_found
+
+    def _is_suite_edited(self) -> bool:
+        """Where the suite was edited, ends this watch once what runs has ended: workers have the cases as they were."""
+        if not self._suite_changed and (file := self._suite.changed()):
+            self._suite_changed = True
+            self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
+            self._own_events.append(schedule.Drain())
+        return self._suite_changed
 
     def _see(self, position: int, checkpoint: Checkpoint) -> None:
         if position in self._checkpoints:
@@ -212,11 +231,7 @@ class Watch:
 
     def _wait(self, timeout: float) -> None:
         timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
-        if self._executor is None:
-            self._wakeup.poll(timeout)
-            messages: Sequence[Message] = ()
-        else:
-            messages = self._executor.wait(timeout)
+        messages = self._workers.wait(timeout)
         now = time.monotonic()
         events: list[_Told] = [(event, None) for event in self._own_events]
         self._own_events.clear()
@@ -229,8 +244,6 @@ class Watch:
 
     def _events_of(self, message: Message, now: float) -> list[_Told]:
         values = message.values
-        if message.kind in ("ready", "died"):
-            self._starting.pop(message.worker, None)
         match message.kind:
             case "ready":
                 cases = tuple(case_from_record(record) for record in values["cases"])
@@ -243,15 +256,15 @@ class Watch:
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
-                self._usage.end(message.worker, now)
                 lost = bool(values.get("lost", False))
                 return [(schedule.WorkerDied(message.worker, now, values["message"], lost), None)]
+            case "prepared":
+                return [(schedule.Prepared(message.worker, values["is_done"]), None)]
             case "capacity":
                 return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), None)]
             case "notice":
                 self._progress.say(values["message"])
             case "result":
-                self._usage.end(message.worker, now)
                 curves = Curves.from_payload(message.payload) if message.payload else None
                 event = schedule.Finished(
                     message.worker,
@@ -265,17 +278,6 @@ class Watch:
                 return [(event, curves)]
         return []
 
-    def _mention_slow_starts(self) -> None:
-        """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
-        now = time.monotonic()
-        for worker, since in list(self._starting.items()):
-            if now - since > _SLOW_START_SECONDS:
-                del self._starting[worker]
-                log = self._ledger.store / "logs" / f"worker-{worker}.log"
-                self._progress.say(
-                    f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting, see {log}"
-                )
-
     # Decisions and what follows from them.
 
     def _handle(self, event: schedule.Event) -> None:
@@ -285,7 +287,7 @@ class Watch:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._schedule.handle(event):
-                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease):
+                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease | schedule.Prepare):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -301,17 +303,15 @@ class Watch:
     def _act(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
             case schedule.StartWorker(worker, size):
-                if self._executor is None:
-                    self._executor = self._make_executor(self._wakeup)
-                self._starting[worker] = time.monotonic()
-                self._executor.start(worker, size.num_cpus, size.num_gpus)
+                if not self._is_suite_edited():  # a new worker would have other cases
+                    self._suite.remember()
+                    self._workers.start(worker, size)
             case schedule.KillWorker(worker, _):
-                self._starting.pop(worker, None)
-                assert self._executor is not None
-                self._executor.kill(worker)
-                self._usage.end(worker, time.monotonic())
+                self._workers.kill(worker)
             case schedule.Lease():
                 self._lease(action)
+            case schedule.Prepare():
+                self._prepare(action)
             case schedule.Record():
                 self._recorded(action, curves)
             case schedule.RecordDeath(evaluation):
@@ -331,7 +331,6 @@ class Watch:
                 self._done = True
 
     def _lease(self, action: schedule.Lease) -> None:
-        assert self._executor is not None
         evaluation = action.evaluation
         position = min(self._needed[evaluation.sha256])
         checkpoint = self._checkpoints[position]
@@ -340,11 +339,10 @@ class Watch:
             now = time.monotonic()
             self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
-        self._usage.begin(action.worker, action.case.num_cpus, time.monotonic())
         self._progress.leased(action.lease, checkpoint, action.case)
-        self._executor.send(
+        self._workers.run(
             action.worker,
-            "job",
+            action.case.num_cpus,
             lease=action.lease,
             case_key=evaluation.case_key,
             seeds=[evaluation.block.start, evaluation.block.size],
@@ -354,6 +352,16 @@ class Watch:
                 (self._checkpoints[min(self._needed[other.sha256])].uri, str(self._spool.path(other.sha256)))
                 for other in action.companions
             ],
+        )
+
+    def _prepare(self, action: schedule.Prepare) -> None:
+        evaluation = action.evaluation
+        self._workers.prepare(
+            action.worker,
+            case_key=evaluation.case_key,
+            seeds=[evaluation.block.start, evaluation.block.size],
+            checkpoint_uri=self._checkpoints[min(self._needed[evaluation.sha256])].uri,
+            theta_path=str(self._spool.path(evaluation.sha256)),
         )
 
     def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:

@@ -7,10 +7,11 @@ deadline can end it, and the calls' lengths change no bit: the loop body is comp
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.block import Carry, Trained, curves_of, of_theta
 from lobench.inner.data import (
     INIT,
     LOSS,
@@ -36,37 +38,17 @@ from lobench.inner.data import (
 )
 from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.optimizer import PyTree, Theta
-from lobench.inner.task import ArrayDataset, Task, TaskFamily
+from lobench.inner.task import ArrayDataset, IteratorDataset, Task, TaskFamily
 
 __all__ = ["Program", "eval_steps"]
 
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
+_NOTHING = contextlib.nullcontext()
 
 
 def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
     """Returns 0, every `eval_every`, and the last step always."""
     return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
-
-
-class _Carry(NamedTuple):
-    """State of a block between steps; several lanes are a leading axis of the first five, a single one is none."""
-
-    opt_state: PyTree
-    params: PyTree
-    model_state: PyTree
-    diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
-    step: jax.Array  # int32[]
-    num_evals: jax.Array  # int32[]
-    metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
-
-
-class _Trained(NamedTuple):
-    """A block at its end; the seconds are each theta's share."""
-
-    carry: _Carry
-    compile_seconds: float
-    wall_seconds: float
 
 
 class Program:
@@ -77,11 +59,19 @@ class Program:
       task: `case.task` as a Task or TaskFamily.
       make_stepper: theta -> Stepper; theta may be traced.
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
+      tracing: Held while the program is traced: task and optimizer run then, and may look at what is global.
     """
 
     def __init__(
-        self, case: Case, task: Task | TaskFamily, make_stepper: Callable[[Theta], Stepper], num_seeds: int
+        self,
+        case: Case,
+        task: Task | TaskFamily,
+        make_stepper: Callable[[Theta], Stepper],
+        num_seeds: int,
+        *,
+        tracing: contextlib.AbstractContextManager[Any] = _NOTHING,
     ) -> None:
+        self._tracing = tracing
         self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
@@ -91,6 +81,16 @@ class Program:
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
         self._compiled: dict[int, tuple[Any, Any]] = {}  # by the number of thetas: the program, shapes of its carry
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether Python iterators feed it."""
+        return any(isinstance(dataset, IteratorDataset) for dataset in self._datasets.values())
+
+    def compile(self, theta: Theta, block: SeedBlock) -> None:
+        """Compiles what `run` needs of it for such a theta and block, where it is not there yet."""
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        self._compile(jax.tree.map(jnp.asarray, theta), 0, self._lanes(block), feed)
 
     def run(
         self,
@@ -111,7 +111,7 @@ class Program:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
         trained = self._train(theta, 0, block, on_progress, should_stop)
-        return self._curves(trained.carry, block, trained) if trained is not None else None
+        return self._curves(trained.carry, trained, block) if trained is not None else None
 
     def run_many(
         self,
@@ -137,7 +137,7 @@ class Program:
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
-        return [self._curves(_of_theta(carry, index), block, trained) for index in range(len(thetas))]
+        return [self._curves(of_theta(carry, index), trained, block) for index in range(len(thetas))]
 
     def _train(
         self,
@@ -146,7 +146,7 @@ class Program:
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
-    ) -> _Trained | None:
+    ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
@@ -167,7 +167,17 @@ class Program:
             if should_stop is not None and step < self._case.num_inner_steps and should_stop():
                 return None
         share = max(num_thetas, 1)
-        return _Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
+        return Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
+
+    def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
+        return curves_of(
+            carry,
+            trained,
+            block,
+            tasks_per_seed=self._tasks_per_seed,
+            eval_steps=self._eval_steps,
+            log_steps=self._log_steps,
+        )
 
     def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
@@ -183,6 +193,14 @@ class Program:
         if num_thetas in self._compiled:
             return *self._compiled[num_thetas], 0.0
         started = time.perf_counter()
+        with self._tracing:
+            lowered, carry_shape = self._lower(theta, num_thetas, lanes, feed)
+        program = lowered.compile()
+        self._compiled[num_thetas] = program, carry_shape
+        return program, carry_shape, time.perf_counter() - started
+
+    def _lower(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, Any]:
+        """Returns the program as XLA takes it, and the shapes of its carry."""
         initial, advance = self._initial, self._advance
         if num_thetas:
             # Counters have no axis of thetas: with one, both branches of every condition would be computed.
@@ -193,9 +211,7 @@ class Program:
             advance = jax.vmap(advance, in_axes=(0, None, None, None, None, axes, None, None), out_axes=axes)
         arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
         carry_shape = jax.eval_shape(initial, *arguments[:4])
-        program = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1).compile()
-        self._compiled[num_thetas] = program, carry_shape
-        return program, carry_shape, time.perf_counter() - started
+        return jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1), carry_shape
 
     # What follows is traced.
 
@@ -205,7 +221,7 @@ class Program:
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
-    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> _Carry:
+    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> Carry:
         stepper = self._make_stepper(theta)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
@@ -219,7 +235,7 @@ class Program:
                 stepper, lanes, self._evaluation(lanes, arrays, eval_batches), opt_state, params, model_state
             )
         )
-        return _Carry(
+        return Carry(
             opt_state=opt_state,
             params=params,
             model_state=model_state,
@@ -273,17 +289,17 @@ class Program:
         arrays: PyTree,
         eval_batches: PyTree,
         chunk: PyTree,
-        carry: _Carry,
+        carry: Carry,
         start: jax.Array,
         stop: jax.Array,
-    ) -> _Carry:
+    ) -> Carry:
         """Runs inner steps `start` .. `stop-1` and the evaluations that are due, the one at the very end included."""
         case, stepper, dataset = self._case, self._make_stepper(theta), self._datasets["train"]
         carry = jax.lax.cond(start == 0, lambda: self._initial(theta, lanes, arrays, eval_batches), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
         kept = draw() if fits_ahead(jax.eval_shape(draw)) else None
 
-        def evaluate(carry: _Carry) -> _Carry:
+        def evaluate(carry: Carry) -> Carry:
             evaluation = draw() if kept is None else kept
             values = self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
             diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
@@ -294,7 +310,7 @@ class Program:
             }
             return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
 
-        def step(index: jax.Array, carry: _Carry, drawn: PyTree) -> _Carry:
+        def step(index: jax.Array, carry: Carry, drawn: PyTree) -> Carry:
             opt_state, params, model_state, loss = self._step(stepper, lanes, arrays, drawn, index, carry)
             newly = (carry.diverged_at < 0) & ~jnp.isfinite(loss)
             diverged_at = jnp.where(newly, index, carry.diverged_at)
@@ -308,21 +324,21 @@ class Program:
                 opt_state=opt_state, params=params, model_state=model_state, diverged_at=diverged_at, log=log
             )
 
-        def segment(carry: _Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> _Carry:
+        def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
             carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
 
-            def body(index: jax.Array, carry: _Carry) -> _Carry:
+            def body(index: jax.Array, carry: Carry) -> Carry:
                 return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn))
 
             return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
 
-        def more(carry: _Carry, until: jax.Array) -> jax.Array:
+        def more(carry: Carry, until: jax.Array) -> jax.Array:
             last_eval_due = (carry.step == case.num_inner_steps) & (carry.num_evals < len(self._eval_steps))
             return (carry.step < until) | last_eval_due
 
-        def segments(carry: _Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> _Carry:
+        def segments(carry: Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> Carry:
             return jax.lax.while_loop(
                 lambda carry: more(carry, until), lambda carry: segment(carry, drawn, drawn_at, until), carry
             )
@@ -331,14 +347,14 @@ class Program:
             return segments(carry, chunk, start, stop)
         ahead = steps_ahead(dataset, lanes.seed.size)
 
-        def stretch(carry: _Carry) -> _Carry:
+        def stretch(carry: Carry) -> Carry:
             drawn = draw_ahead(dataset, lanes, carry.step, ahead)
             return segments(carry, drawn, carry.step, jnp.minimum(stop, carry.step + ahead))
 
         return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
 
     def _step(
-        self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: _Carry
+        self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
     ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
         """One inner step of every lane; the loss is the batch's before the update, float32[(num_lanes)]."""
         dataset = self._datasets["train"]
@@ -361,39 +377,6 @@ class Program:
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
-    def _curves(self, carry: _Carry, block: SeedBlock, trained: _Trained) -> Curves:
-        shape = (self._num_seeds, self._tasks_per_seed)
-        diverged = np.asarray(carry.diverged_at).reshape(shape)
-        # A seed of a family diverges when the first of its tasks does.
-        first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
-        diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
-        metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
-        if self._log_steps:
-            metrics["batch/loss"] = _rows(np.asarray(carry.log)[:-1], shape)
-        return Curves(
-            seeds=tuple(block.seeds),
-            metrics=metrics,
-            eval_steps=tuple(self._eval_steps),
-            log_steps=tuple(self._log_steps),
-            diverged_at=tuple(diverged_at.tolist()),
-            compile_seconds=trained.compile_seconds,
-            wall_seconds=trained.wall_seconds,
-            num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
-        )
-
-
-def _of_theta(carry: _Carry, index: int) -> _Carry:
-    counters = {"step": carry.step, "num_evals": carry.num_evals}
-    rest = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
-    return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
-
 
 def _put(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)
-
-
-def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
-    """[num_evals, lanes] -> float32[num_seeds, num_evals], the mean over a seed's tasks."""
-    by_seed = values.reshape(values.shape[0], *shape)
-    rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
-    return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)

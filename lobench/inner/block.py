@@ -1,0 +1,79 @@
+"""The state of a seed block between inner steps, and the curves that it gives at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lobench.core.case import SeedBlock
+from lobench.core.result import Curves
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["Carry", "Trained", "curves_of", "of_theta"]
+
+
+class Carry(NamedTuple):
+    """State of a block between steps; several lanes are a leading axis of the first five, a single one is none."""
+
+    opt_state: PyTree
+    params: PyTree
+    model_state: PyTree
+    diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
+    step: jax.Array  # int32[]
+    num_evals: jax.Array  # int32[]
+    metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
+    log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
+
+
+class Trained(NamedTuple):
+    """A block at its end; the seconds are each theta's share."""
+
+    carry: Carry
+    compile_seconds: float
+    wall_seconds: float
+
+
+def of_theta(carry: Carry, index: int) -> Carry:
+    counters = {"step": carry.step, "num_evals": carry.num_evals}
+    rest = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+    return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
+
+
+def curves_of(
+    carry: Carry,
+    trained: Trained,
+    block: SeedBlock,
+    *,
+    tasks_per_seed: int,
+    eval_steps: Sequence[int],
+    log_steps: Sequence[int],
+) -> Curves:
+    """Returns what one theta's block gave; a seed of a family is the mean over its tasks."""
+    shape = (block.size, tasks_per_seed)
+    diverged = np.asarray(carry.diverged_at).reshape(shape)
+    # A seed of a family diverges when the first of its tasks does.
+    first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
+    diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
+    metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
+    if log_steps:
+        metrics["batch/loss"] = _rows(np.asarray(carry.log)[:-1], shape)
+    return Curves(
+        seeds=tuple(block.seeds),
+        metrics=metrics,
+        eval_steps=tuple(eval_steps),
+        log_steps=tuple(log_steps),
+        diverged_at=tuple(diverged_at.tolist()),
+        compile_seconds=trained.compile_seconds,
+        wall_seconds=trained.wall_seconds,
+        num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
+    )
+
+
+def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
+    """[num_evals, lanes] -> float32[num_seeds, num_evals], the mean over a seed's tasks."""
+    by_seed = values.reshape(values.shape[0], *shape)
+    rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
+    return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)
