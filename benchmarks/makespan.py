@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from makespan_world import MakespanWorld, lower_bound
 
-__all__ = ["BENCHMARKS"]
+__all__ = ["BENCHMARKS", "recorded"]
 
 _WORKERS = 2
 _SUITE = Path(__file__).parent.parent / "suites" / "digits"
@@ -43,7 +43,7 @@ def _simulated(quick: bool) -> list[float]:
     return [max(worst)]
 
 
-def _recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
+def recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
     """Returns (seconds, end) of each evaluation by checkpoint."""
     found: dict[str, list[tuple[float, float]]] = {}
     with sqlite3.connect(store / "ledger.sqlite") as ledger:
@@ -72,13 +72,13 @@ def _real(quick: bool) -> list[float]:
             code = subprocess.run(command, env=dict(os.environ), stdout=subprocess.DEVNULL, check=False).returncode
             if code not in (0, 1):
                 raise SystemExit(f"lobench watch ended with code {code}")
-            recorded = _recorded(store)
-            (new,) = set(recorded) - known
+            found = recorded(store)
+            (new,) = set(found) - known
             known.add(new)
             if step:
-                seconds = [value for value, _ in recorded[new]]
-                begin = min(end - value for value, end in recorded[new])
-                ratios.append((max(end for _, end in recorded[new]) - begin) / lower_bound(seconds, _WORKERS))
+                seconds = [value for value, _ in found[new]]
+                begin = min(end - value for value, end in found[new])
+                ratios.append((max(end for _, end in found[new]) - begin) / lower_bound(seconds, _WORKERS))
     return ratios
 
 

@@ -114,8 +114,6 @@ def test_it_changes_no_bit_and_does_not_happen_where_no_core_is_free(ahead: Path
     assert content(tmp_path) == content(ahead / "store")
     found = by_case(tmp_path)
     assert {name: record["ahead_seconds"] for name, record in found.items()} == {"first": 0.0, "second": 0.0}
-    counts = {name: record["num_compilations"] for name, record in found.items()}
-    assert counts == {name: record["num_compilations"] for name, record in by_case(ahead / "store").items()}
 
 
 @pytest.mark.parametrize(("how", "expected"), [("raise", "error"), ("die", "passed")])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from etils import epath
 
@@ -300,6 +302,23 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
     return sinks
 
 
+@contextlib.contextmanager
+def _exits_raise() -> Iterator[None]:
+    """Makes `os._exit`, which would end the watch without a word, raise SystemExit in this process."""
+    ours, leave = os.getpid(), os._exit
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != ours:  # a process that was forked meanwhile
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
 def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
     """Imports the suites' conftest files: a chief collects nothing, and their sinks and observers count here too."""
     for suite in suites:
@@ -311,7 +330,8 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            with _exits_raise():
+                spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
             continue
