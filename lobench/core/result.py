@@ -8,10 +8,11 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lobench.core.case import SeedBlock
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "read_header"]
 
 _MAGIC = b"LOB1"
 
@@ -140,11 +141,14 @@ class Curves:
         Raises:
           ValueError: not such a payload, or a truncated one.
         """
-        if payload[:4] != _MAGIC:
-            raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
-        (length,) = struct.unpack_from("<I", payload, 4)
-        header = json.loads(payload[8 : 8 + length])
-        body = memoryview(payload)[8 + length :]
+        header, start = read_header(payload)
+        try:
+            return cls._read(header, memoryview(payload)[start:])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
         metrics, offset = {}, 0
         for name, shape in header["metrics"]:
             size = 4 * math.prod(shape)
@@ -164,3 +168,19 @@ class Curves:
             provenance=Provenance(**header["provenance"]),
             problems=tuple(header.get("problems", ())),
         )
+
+
+def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
+    """Returns the JSON header of what `Curves.to_payload` wrote, and where the values begin.
+
+    Raises:
+      ValueError: not such a payload, or a damaged one.
+    """
+    if payload[:4] != _MAGIC:
+        raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
+    try:
+        (length,) = struct.unpack_from("<I", payload, 4)
+        header: dict[str, Any] = json.loads(payload[8 : 8 + length])
+    except (ValueError, TypeError, KeyError, struct.error) as error:
+        raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+    return header, 8 + length

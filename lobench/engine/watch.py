@@ -25,7 +25,7 @@ from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles
 from lobench.engine.watch_contract import Ending, Progress, WatchOptions
 from lobench.engine.watch_journal import Journal
-from lobench.engine.watch_workers import WatchWorkers
+from lobench.engine.watch_workers import WatchWorkers, finished_of
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
 
@@ -265,17 +265,7 @@ class Watch:
             case "notice":
                 self._progress.say(values["message"])
             case "result":
-                curves = Curves.from_payload(message.payload) if message.payload else None
-                event = schedule.Finished(
-                    message.worker,
-                    values["lease"],
-                    Outcome(values["outcome"]),
-                    now,
-                    values["message"],
-                    values["replace"],
-                    curves.compile_seconds + curves.wall_seconds if curves is not None else None,
-                )
-                return [(event, curves)]
+                return [finished_of(message, now)]
         return []
 
     # Decisions and what follows from them.

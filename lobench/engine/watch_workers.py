@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.cost import Usage
-from lobench.core.schedule import Size
+from lobench.core.result import Curves, Outcome
+from lobench.core.schedule import Finished, Size
 from lobench.engine.pool import Executor, Message
 
-__all__ = ["WatchWorkers"]
+__all__ = ["WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
@@ -110,6 +111,25 @@ class WatchWorkers:
         self._starting.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._usage.end(_beside(worker), time.monotonic())
+
+
+def finished_of(message: Message, now: float) -> tuple[Finished, Curves | None]:
+    """Returns a worker's result; one that cannot be read is the evaluation's error, and the worker is replaced."""
+    values, curves, problem = message.values, None, ""
+    try:
+        curves = Curves.from_payload(message.payload) if message.payload else None
+    except ValueError as error:
+        problem = f"its worker's result cannot be read: {error}"
+    event = Finished(
+        message.worker,
+        values["lease"],
+        Outcome.ERROR if problem else Outcome(values["outcome"]),
+        now,
+        problem or values["message"],
+        values["replace"] or bool(problem),
+        curves.compile_seconds + curves.wall_seconds if curves is not None else None,
+    )
+    return event, curves
 
 
 def _beside(worker: int) -> int:
