@@ -249,7 +249,7 @@ def _bind(binding: Binding) -> None:
         return
     selector = _complete_selector(binding.selector, binding.where)
     if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapper).parameters)
+        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
         close = difflib.get_close_matches(binding.parameter, names, n=1)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",

@@ -71,7 +71,8 @@ class Loop:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            text = report.longreprtext.strip().splitlines()
+            # After an endless recursion pytest says last that it was one, and before that what and where.
+            text = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
             self._errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
 
     @pytest.hookimpl(tryfirst=True)
