@@ -58,8 +58,10 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
             values, _ = decode(connection.recv_bytes())
         except EOFError:
             return
-        if values["kind"] != "job":
+        if values["kind"] == "exit":
             return
+        if values["kind"] != "job":
+            continue  # there is nothing to prepare
         answer: dict[str, Any] = {"lease": values["lease"], "outcome": str(Outcome.PASSED)}
         connection.send_bytes(encode("result", payload, message="", replace=False, **answer))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import random
 import sqlite3
@@ -16,59 +14,22 @@ from pathlib import Path
 import numpy as np
 from harness import Benchmark
 
-from lobench.core.admission import every_checkpoint
-from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import CasesKnown, CheckpointSeen, Event, Finished, Lease, Schedule, StartWorker, WorkerReady
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-__all__ = ["BENCHMARKS"]
+from makespan_world import MakespanWorld, lower_bound
+
+__all__ = ["BENCHMARKS", "recorded"]
 
 _WORKERS = 2
 _SUITE = Path(__file__).parent.parent / "suites" / "digits"
 _STEPS = 300
 
 
-def _bound(seconds: Sequence[float]) -> float:
-    return max(max(seconds), sum(seconds) / _WORKERS)
-
-
-def _case(index: int) -> CaseInfo:
-    return CaseInfo(
-        identity=f"{index:064x}",
-        optimizer_hash="0" * 64,
-        suite="simulated",
-        name=f"case{index}",
-        node_id=f"case{index}",
-        num_inner_steps=1000,
-        num_seeds=1,
-        seed_block=None,
-    )
-
-
 def simulated_makespan(seconds: Sequence[float]) -> float:
     """Returns the makespan of a second checkpoint, whose cases' durations the first one has shown."""
-    cases = tuple(_case(index) for index in range(len(seconds)))
-    took = {case.key: value for case, value in zip(cases, seconds, strict=True)}
-    schedule, queue, tickets = Schedule(_WORKERS, every_checkpoint("")), [], itertools.count()
-    now, began = 0.0, 0.0
-    for position in range(2):
-        events: list[Event] = [
-            CheckpointSeen(position, Checkpoint(uri=f"{position}", sha256=f"{position:064x}", outer_step=position))
-        ]
-        began = now
-        while events or queue:
-            if not events:
-                now, _, event = heapq.heappop(queue)
-                events = [event]
-            for action in schedule.handle(events.pop(0)):
-                if isinstance(action, StartWorker):
-                    events += [CasesKnown(cases), WorkerReady(action.worker, now)]
-                elif isinstance(action, Lease):
-                    end = now + took[action.evaluation.case_key]
-                    event = Finished(action.worker, action.lease, Outcome.PASSED, end)
-                    heapq.heappush(queue, (end, next(tickets), event))
-    return now - began
+    world = MakespanWorld(seconds, num_workers=_WORKERS)
+    world.run([0])
+    return world.run([1])
 
 
 def _simulated(quick: bool) -> list[float]:
@@ -78,11 +39,11 @@ def _simulated(quick: bool) -> list[float]:
     for spread in (0.3, 0.7, 1.2):
         for _ in range(20 if quick else 200):
             seconds = [rng.lognormvariate(0.0, spread) for _ in range(rng.randint(8, 40))]
-            worst.append(simulated_makespan(seconds) / _bound(seconds))
+            worst.append(simulated_makespan(seconds) / lower_bound(seconds, _WORKERS))
     return [max(worst)]
 
 
-def _recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
+def recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
     """Returns (seconds, end) of each evaluation by checkpoint."""
     found: dict[str, list[tuple[float, float]]] = {}
     with sqlite3.connect(store / "ledger.sqlite") as ledger:
@@ -111,13 +72,13 @@ def _real(quick: bool) -> list[float]:
             code = subprocess.run(command, env=dict(os.environ), stdout=subprocess.DEVNULL, check=False).returncode
             if code not in (0, 1):
                 raise SystemExit(f"lobench watch ended with code {code}")
-            recorded = _recorded(store)
-            (new,) = set(recorded) - known
+            found = recorded(store)
+            (new,) = set(found) - known
             known.add(new)
             if step:
-                seconds = [value for value, _ in recorded[new]]
-                begin = min(end - value for value, end in recorded[new])
-                ratios.append((max(end for _, end in recorded[new]) - begin) / _bound(seconds))
+                seconds = [value for value, _ in found[new]]
+                begin = min(end - value for value, end in found[new])
+                ratios.append((max(end for _, end in found[new]) - begin) / lower_bound(seconds, _WORKERS))
     return ratios
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, machine, table, to_json
 
-_MODULES = ("inner", "chief", "makespan")
+_MODULES = ("inner", "chief", "makespan", "ahead")
 
 
 def _benchmarks() -> list[Benchmark]:

@@ -27,6 +27,8 @@ from lobench.core.schedule import (
     History,
     KillWorker,
     Lease,
+    Prepare,
+    Prepared,
     Record,
     RecordDeath,
     RecordSplit,
@@ -68,6 +70,7 @@ class World:
     policy: str = "all"
     max_cores: int = 2
     together: int = 1
+    spare_cores: int = 0
     oom: frozenset[str] = frozenset()
     poison: frozenset[str] = frozenset()
     hang: frozenset[str] = frozenset()
@@ -77,6 +80,7 @@ class World:
     starting: set[int] = field(default_factory=set)
     leases: dict[int, Lease] = field(default_factory=dict)
     promised: dict[int, list[EvaluationId]] = field(default_factory=dict)
+    preparing: dict[int, str] = field(default_factory=dict)
     stale: list[tuple[int, int]] = field(default_factory=list)
     recorded: dict[EvaluationId, Outcome] = field(default_factory=dict)
     splits: set[EvaluationId] = field(default_factory=set)
@@ -90,7 +94,11 @@ class World:
     failed_starts: int = 0
 
     def __post_init__(self) -> None:
-        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), together=self.together)
+        self.schedule = self.make_schedule(History())
+
+    def make_schedule(self, history: History) -> Schedule:
+        policy = POLICIES[self.policy]()
+        return Schedule(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
 
     def send(self, event: Event) -> None:
         actions = self.schedule.handle(event)
@@ -109,6 +117,15 @@ class World:
                 self.starting.discard(worker)
                 self.leases.pop(worker, None)
                 self.promised.pop(worker, None)
+                self.preparing.pop(worker, None)
+            case Prepare(worker, evaluation):
+                assert worker not in self.preparing and evaluation not in self.recorded and not self.draining
+                lease = self.leases[worker]
+                assert evaluation.case_key != lease.evaluation.case_key
+                assert not self.deaths[lease.evaluation], "what lost a worker shares its worker"
+                self.preparing[worker] = evaluation.case_key
+                busy = sum(self.alive[each] for each in {*self.leases, *self.starting})
+                assert busy + len(self.preparing) <= self.max_cores + self.spare_cores
             case Lease(worker=worker, evaluation=evaluation, companions=companions):
                 if expected := self.promised.get(worker):
                     assert evaluation == expected.pop(0) and not companions, "a promise was broken"
@@ -181,6 +198,12 @@ class World:
                 Finished(worker, lease.lease, Outcome.OOM if name in self.oom else Outcome.PASSED, self.now, "", False)
             )
 
+    def prepared(self, index: int) -> None:
+        if self.preparing:
+            worker = sorted(self.preparing)[index % len(self.preparing)]
+            del self.preparing[worker]
+            self.send(Prepared(worker, is_done=index % 2 == 0))
+
     def die(self, index: int) -> None:
         """Any worker dies: a busy, an idle, or a starting one (not three of these in a row: that ends the watch)."""
         mortal = [worker for worker in sorted(self.alive) if worker not in self.starting or self.failed_starts < 2]
@@ -190,6 +213,7 @@ class World:
     def lose(self, worker: int) -> None:
         del self.alive[worker]
         self.promised.pop(worker, None)
+        self.preparing.pop(worker, None)
         self.failed_starts += worker in self.starting
         self.starting.discard(worker)
         if worker in self.leases:
@@ -207,7 +231,7 @@ class World:
     def restart(self) -> None:
         """The chief is killed and started again with what its ledger knows."""
         self.alive, self.starting, self.leases, self.stale, self.log = {}, set(), {}, [], []
-        self.promised = {}
+        self.promised, self.preparing = {}, {}
         self.draining = self.done = False
         self.failed_starts = 0
         history = History(
@@ -217,7 +241,7 @@ class World:
             admissions=dict(self.admissions),
             finished=set(self.finished),
         )
-        self.schedule = Schedule(self.max_cores, POLICIES[self.policy](), history, together=self.together)
+        self.schedule = self.make_schedule(history)
         for position, found in self.seen.items():
             self.send(CheckpointSeen(position, found))
         if self.ended:
@@ -241,7 +265,7 @@ class World:
 
 EVENTS = st.one_of(
     st.tuples(st.just("see"), st.sampled_from([None, "same"])),
-    st.tuples(st.sampled_from(["finish", "die", "late"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["finish", "die", "late", "prepared"]), st.integers(0, 3)),
     st.tuples(st.sampled_from(["ready", "timeout", "restart", "tick", "drain"]), st.none()),
 )
 

@@ -221,13 +221,14 @@ def lobench_checkpoint_finished(event):
 """
 
 
-def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("leave", "said"), [("sys.exit(7)", "7"), ("os._exit(7)", "os._exit(7)")])
+def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: str, said: str, tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    (suite / "conftest.py").write_text("import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    sys.exit(7)\n")
+    (suite / "conftest.py").write_text(f"import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
     done = watch(run, suite, *ONCE)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "conftest.py does not import: SystemExit: 7; its hooks do not take part" in done.stdout
+    assert f"conftest.py does not import: SystemExit: {said}; its hooks do not take part" in done.stdout
     assert "left out: " in done.stdout and "half\\n2.npz: half-written" in done.stdout
 
 

@@ -160,9 +160,38 @@ def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line
     assert "INTERNAL_ERROR" not in output + errors
 
 
+def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_next_checkpoint_on(
+    tmp_path: Path,
+) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--until-step", "3")
+    command += ["--store", str(tmp_path / "store")]
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "tiny/b  passed" in line and "outer step 1" in line:
+            os.utime(suite / "tiny_tasks.py")  # the same content: no edit
+            write_checkpoint(run / "theta_2.npz", -2.0)
+        if "tiny/b  passed" in line and "outer step 2" in line:
+            text = (suite / "tiny.gin").read_text()
+            (suite / "tiny.gin").write_text(text.replace("b/Bowl.dim = 5", "b/Bowl.dim = 6\nc/Case.task = @Bowl()"))
+            write_checkpoint(run / "theta_3.npz", -1.0)
+    output = "".join(said)
+    assert chief.wait(120) == 0, output
+    assert output.count(f"{suite / 'tiny.gin'} has changed: beginning anew, with the suite as it is now") == 1, output
+    assert "7 passed" in output, output
+    records = results(tmp_path / "store")
+    found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["case"]["identity"] for r in records}
+    assert set(found) == {(1, "a"), (1, "b"), (2, "a"), (2, "b"), (3, "a"), (3, "b"), (3, "c")}
+    assert found[1, "a"] == found[3, "a"] and found[1, "b"] == found[2, "b"] != found[3, "b"]
+
+
 def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    program = "from lobench.engine import watch\nwatch._SLOW_START_SECONDS = 0.0\nfrom lobench.cli import main\nmain()"
+    program = "from lobench.engine import watch_workers\nwatch_workers._SLOW_START_SECONDS = 0.0\n"
+    program += "from lobench.cli import main\nmain()"
     command = [sys.executable, "-c", program, "watch", str(run), "--suite", str(suite), *ALL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Iterable, Sequence
@@ -67,7 +66,7 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
             revision = ""
             for row in ledger.evaluations():
                 # What gave no curves does not say where it was made: where the one before it was.
-                revision = _revision(row.payload) if row.payload is not None else revision
+                revision = _revision(row) if row.payload is not None else revision
                 groups.setdefault((store, revision), []).append(row)
         finally:
             ledger.close()
@@ -77,9 +76,8 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
     return sorted(found, key=lambda run: (run.last, str(run.store)))
 
 
-def _revision(payload: bytes) -> str:
-    _, length = _PREFIX.unpack_from(payload)
-    origin = json.loads(payload[_PREFIX.size : _PREFIX.size + length])["provenance"]
+def _revision(row: EvaluationRow) -> str:
+    origin = row.header()[0]["provenance"]
     return str(origin["git_revision"][:12]) + ("+" if origin["git_dirty"] else "")
 
 

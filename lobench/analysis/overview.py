@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Sequence
@@ -51,9 +50,7 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     groups: dict[tuple[str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
     for place, row in enumerate(rows):
         if row.payload is not None:
-            _, length = _PREFIX.unpack_from(row.payload)
-            start = _PREFIX.size + length
-            header = json.loads(row.payload[_PREFIX.size : start])
+            header, start = row.header()
             shape = (str(header["metrics"]), row.case.primary_metric)
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
     for (_, primary), members in groups.items():

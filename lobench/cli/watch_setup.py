@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from etils import epath
 
@@ -26,6 +29,7 @@ from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers
 from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
+from lobench.engine.suite_files import SuiteFiles
 from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
 from lobench.hookspecs import CheckpointSource, ResultSink, SinkContext, SourceContext
@@ -69,6 +73,15 @@ class WatchCommand:
     session: str = ""
 
 
+@dataclass(slots=True)
+class _Before:
+    """What earlier rounds of a watch did: a round ends where its suite was edited."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    core_seconds: float = 0.0
+    num_rounds: int = 0
+
+
 def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     """Runs a watch and returns its exit code.
 
@@ -77,6 +90,14 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
+    before = _Before()
+    while (code := _run_round(command, checkpoints, before)) is None:
+        before.num_rounds += 1
+    return code
+
+
+def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Before) -> int | None:
+    """Runs a watch with the suite as it is now; returns its exit code, or None where the suite was edited."""
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
@@ -105,7 +126,7 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     ledger = Ledger.open(store, name=name, on_problem=progress.say)
     deliverer = None
     try:
-        if command.retry_errors:
+        if command.retry_errors and not before.num_rounds:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
         sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
         if command.report:
@@ -129,22 +150,34 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
                 deliverer=deliverer,
                 manager=manager,
                 progress=progress,
-                options=WatchOptions(
-                    once=command.once,
-                    until_step=command.until_step,
-                    idle_timeout=command.idle_timeout,
-                    together=command.together,
-                    max_core_hours=command.max_core_hours,
-                    experiment=command.experiment,
-                    trial=command.trial,
-                    session=command.session,
-                ),
+                suite=SuiteFiles(command.suites, command.gin_files, command.location),
+                options=_options(command, max_cores, before),
             ).run()
+        before.outcomes.update(ending.outcomes)
+        before.core_seconds += ending.core_seconds
+        if ending.suite_changed and not ending.interrupted and not ending.over_budget:
+            return None
+        ending = replace(ending, outcomes=before.outcomes)
         return _exit_code(command, ending, source, progress, store)
     finally:
         if deliverer is not None:
             deliverer.close()
         ledger.close()
+
+
+def _options(command: WatchCommand, max_cores: int, before: _Before) -> WatchOptions:
+    hours = command.max_core_hours
+    return WatchOptions(
+        once=command.once,
+        until_step=command.until_step,
+        idle_timeout=command.idle_timeout,
+        together=command.together,
+        spare_cores=max(_num_cores() - max_cores, 0) if command.executor == "local" else 0,
+        max_core_hours=None if hours is None else hours - before.core_seconds / 3600,
+        experiment=command.experiment,
+        trial=command.trial,
+        session=command.session,
+    )
 
 
 def _make_executor(
@@ -216,10 +249,14 @@ def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
 
 def _workers(text: str) -> int:
     if text == "auto":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return _num_cores()
     if not text.isdecimal() or int(text) < 1:
         raise UsageError("--workers", got=repr(text), expected="a number >= 1, or auto")
     return int(text)
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_store(location: str, name: str) -> Path:
@@ -265,6 +302,23 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
     return sinks
 
 
+@contextlib.contextmanager
+def _exits_raise() -> Iterator[None]:
+    """Makes `os._exit`, which would end the watch without a word, raise SystemExit in this process."""
+    ours, leave = os.getpid(), os._exit
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != ours:  # a process that was forked meanwhile
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
 def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
     """Imports the suites' conftest files: a chief collects nothing, and their sinks and observers count here too."""
     for suite in suites:
@@ -276,7 +330,8 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            with _exits_raise():
+                spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
             continue

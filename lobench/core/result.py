@@ -8,10 +8,11 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lobench.core.case import SeedBlock
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "read_header"]
 
 _MAGIC = b"LOB1"
 
@@ -70,6 +71,7 @@ class Curves:
       eval_steps: Inner steps of the evaluations; those of `batch/loss` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
+      ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
       problems: A line for each plugin's metric that failed.
@@ -82,6 +84,7 @@ class Curves:
     diverged_at: tuple[int, ...]
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
+    ahead_seconds: float = 0.0
     num_params: int = 0
     num_compilations: int = 0
     provenance: Provenance = field(default_factory=Provenance)
@@ -120,6 +123,7 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
+            "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
             "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
@@ -137,11 +141,14 @@ class Curves:
         Raises:
           ValueError: not such a payload, or a truncated one.
         """
-        if payload[:4] != _MAGIC:
-            raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
-        (length,) = struct.unpack_from("<I", payload, 4)
-        header = json.loads(payload[8 : 8 + length])
-        body = memoryview(payload)[8 + length :]
+        header, start = read_header(payload)
+        try:
+            return cls._read(header, memoryview(payload)[start:])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
         metrics, offset = {}, 0
         for name, shape in header["metrics"]:
             size = 4 * math.prod(shape)
@@ -155,8 +162,25 @@ class Curves:
             diverged_at=tuple(header["diverged_at"]),
             compile_seconds=header["compile_seconds"],
             wall_seconds=header["wall_seconds"],
+            ahead_seconds=header.get("ahead_seconds", 0.0),
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],
             provenance=Provenance(**header["provenance"]),
             problems=tuple(header.get("problems", ())),
         )
+
+
+def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
+    """Returns the JSON header of what `Curves.to_payload` wrote, and where the values begin.
+
+    Raises:
+      ValueError: not such a payload, or a damaged one.
+    """
+    if payload[:4] != _MAGIC:
+        raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
+    try:
+        (length,) = struct.unpack_from("<I", payload, 4)
+        header: dict[str, Any] = json.loads(payload[8 : 8 + length])
+    except (ValueError, TypeError, KeyError, struct.error) as error:
+        raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+    return header, 8 + length

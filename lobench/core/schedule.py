@@ -9,13 +9,14 @@ An evaluation is (theta's sha256, case, seed block). Only a `Record` action make
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.schedule_ahead import Ahead
+from lobench.core.schedule_backlog import Backlog
+from lobench.core.schedule_durations import Durations
 from lobench.core.schedule_events import (
     Action,
     Admit,
@@ -33,6 +34,8 @@ from lobench.core.schedule_events import (
     KillWorker,
     Lease,
     Policy,
+    Prepare,
+    Prepared,
     Record,
     RecordDeath,
     RecordSplit,
@@ -45,6 +48,7 @@ from lobench.core.schedule_events import (
     WorkerReady,
 )
 from lobench.core.schedule_groups import Groups
+from lobench.core.schedule_losses import Losses
 from lobench.core.schedule_queue import Entry, Rank, WorkQueue
 from lobench.core.schedule_workers import Leased, Worker, Workers
 
@@ -65,6 +69,8 @@ __all__ = [
     "KillWorker",
     "Lease",
     "Policy",
+    "Prepare",
+    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -78,10 +84,6 @@ __all__ = [
     "WorkerReady",
 ]
 
-_MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
-_MAX_LOSSES = 10  # the same where its machine went away, which says little about the case
-_MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
-
 
 class Schedule:
     """The machine.
@@ -92,6 +94,7 @@ class Schedule:
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
       together: Checkpoints that a worker may compute together.
+      spare_cores: Cores of the machine beyond `max_cores`, for compiling ahead.
     """
 
     def __init__(
@@ -102,29 +105,24 @@ class Schedule:
         *,
         max_gpus: float = math.inf,
         together: int = 1,
+        spare_cores: int = 0,
     ) -> None:
         history = history or History()
-        self._policy, self._workers = policy, Workers(max_cores, max_gpus)
+        self._backlog, self._workers = Backlog(policy, history), Workers(max_cores, max_gpus)
         self._widest: float = max_cores
         self._recorded = set(history.recorded)
         self._splits = set(history.splits)
-        self._deaths = dict(history.deaths)
-        self._losses: dict[EvaluationId, int] = {}
-        self._groups = Groups(together, self._deaths)
-        self._admissions = dict(history.admissions)
-        self._finished = set(history.finished)
-        self._durations = dict(history.durations)
+        self._losses = Losses(history.deaths)
+        self._groups = Groups(together, self._losses)
+        self._ahead = Ahead(spare_cores, self._losses)
+        self._durations = Durations(history.durations)
         self._cases: tuple[CaseInfo, ...] | None = None
-        self._checkpoints: dict[int, Checkpoint] = {}
-        self._waiting: list[int] = []
-        self._newest = -1
         self._open: dict[str, set[int]] = {}  # admitted, unfinished positions by sha256
         self._outstanding: dict[str, set[EvaluationId]] = {}
         self._queue = WorkQueue()
         self._next_lease = 0
-        self._failed_starts = 0
         self._now = 0.0
-        self._ended = self._draining = self._done = False
+        self._draining = self._done = False
         self._actions: list[Action] = []
 
     def handle(self, event: Event) -> tuple[Action, ...]:
@@ -134,9 +132,10 @@ class Schedule:
             case CasesKnown(cases):
                 self._know_cases(cases)
             case CheckpointSeen(position, checkpoint):
-                self._see(position, checkpoint)
+                if self._backlog.see(position, checkpoint):
+                    self._open_position(position)
             case RunEnded():
-                self._ended = True
+                self._backlog.has_ended = True
             case WorkerReady(worker, now):
                 self._ready(worker, now)
             case WorkerDied():
@@ -148,12 +147,15 @@ class Schedule:
                     self._kill(worker, "there are fewer cores than before")
             case Finished():
                 self._finish(event)
+            case Prepared(worker, is_done):
+                self._prepared(worker, is_done)
             case Tick(now):
                 self._tick(now)
             case Drain():
                 self._draining = True
         self._admit()
         self._place()
+        self._prepare()
         self._check_done()
         return tuple(self._actions)
 
@@ -166,20 +168,8 @@ class Schedule:
         for sha256 in list(self._open):
             self._expand(sha256)
 
-    def _see(self, position: int, checkpoint: Checkpoint) -> None:
-        if position in self._checkpoints:
-            return
-        self._checkpoints[position] = checkpoint
-        self._newest = max(self._newest, position)
-        if position in self._finished or self._admissions.get(position) == "skipped":
-            return
-        if self._admissions.get(position) == "admitted":
-            self._open_position(position)
-        else:
-            bisect.insort(self._waiting, position)
-
     def _open_position(self, position: int) -> None:
-        sha256 = self._checkpoints[position].sha256
+        sha256 = self._backlog.sha256(position)
         self._open.setdefault(sha256, set()).add(position)
         if self._cases is not None:
             self._expand(sha256)
@@ -204,39 +194,24 @@ class Schedule:
         elif evaluation not in self._recorded:
             outstanding.add(evaluation)
             size = self._size_of(case)
-            rank = Rank(1, position, -size.num_cpus, -self._estimate(evaluation, case))
+            rank = Rank(1, position, -size.num_cpus, -self._durations.estimate(evaluation, case))
             self._queue.push(size, Entry(rank, evaluation, case))
-
-    def _estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
-        """Seconds that the case last took; for one that never ran, a guess in which only the order matters."""
-        guess = 1e-3 * case.num_inner_steps * evaluation.block.size
-        return self._durations.get(case.key, guess)
 
     def _finish_if_complete(self, sha256: str) -> None:
         if self._outstanding.get(sha256):
             return
         for position in sorted(self._open.pop(sha256, ())):
-            self._finished.add(position)
+            self._backlog.finish(position)
             self._actions.append(FinishCheckpoint(position))
         self._outstanding.pop(sha256, None)
 
     def _admit(self) -> None:
-        """Asks the policy. Whatever it says, the newest is not skipped, and is run where it is the last of all."""
-        if not self._waiting or self._draining:
+        if not self._backlog.has_waiting or self._draining:
             return
-        run, skip = self._policy.admit(tuple(self._waiting), idle=self._is_idle(), last=self._ended)
-        if self._newest in skip:
-            skip = [position for position in skip if position != self._newest]
-            run = [*run, self._newest] if self._ended else run
-        for position in skip:
-            self._waiting.remove(position)
-            self._admissions[position] = "skipped"
-            self._actions.append(Skip(position))
-        for position in run:
-            self._waiting.remove(position)
-            self._admissions[position] = "admitted"
-            self._actions.append(Admit(position))
-            self._open_position(position)
+        for action in self._backlog.decide(idle=self._is_idle()):
+            self._actions.append(action)
+            if isinstance(action, Admit):
+                self._open_position(action.position)
 
     def _is_idle(self) -> bool:
         """Whether nothing is queued and a worker is free, or could be started: after a deadline there may be none."""
@@ -250,31 +225,25 @@ class Schedule:
 
     def _ready(self, worker: int, now: float) -> None:
         self._now = now
-        self._failed_starts = 0  # also for one that was ended meanwhile: workers do start
+        self._losses.started()  # also by one that was ended meanwhile
         self._workers.set_ready(worker)
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
+        self._ahead.end(event.worker, is_done=False)
         dead = self._remove(event.worker)
         if dead is None:
             return
-        if not dead.ready and not event.lost:
-            self._failed_starts += 1
-            if self._failed_starts >= _MAX_FAILED_STARTS:
-                self._actions.append(
-                    Fail(f"{self._failed_starts} workers in a row died before they were ready: {event.message}")
-                )
-                self._draining = True
+        if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
+            self._actions.append(Fail(reason))
+            self._draining = True
         leased = dead.lease
         if leased is None:
             return
-        counts = self._losses if event.lost else self._deaths
-        deaths = counts[leased.evaluation] = counts.get(leased.evaluation, 0) + 1
         if not event.lost:
             self._actions.append(RecordDeath(leased.evaluation))
-        if deaths >= (_MAX_LOSSES if event.lost else _MAX_DEATHS):
-            text = f"its worker died {deaths} times; the last one: {event.message}"
-            self._record(leased, Outcome.POISONED, None, text)
+        if reason := self._losses.died(leased.evaluation, event.message, lost=event.lost):
+            self._record(leased, Outcome.POISONED, None, reason)
         else:
             self._retry(leased)
 
@@ -296,8 +265,7 @@ class Schedule:
         if event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
-            if event.outcome in (Outcome.PASSED, Outcome.FAILED) and not leased.is_kept:
-                self._durations[leased.case.key] = (event.now - leased.since) / leased.together
+            self._durations.learn(leased, event)
             self._record(leased, event.outcome, event.lease, event.message)
 
     def _may_split(self, leased: Leased) -> bool:
@@ -316,11 +284,12 @@ class Schedule:
         self._now = now
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
+                beside = self._ahead.end(number, is_done=False)
                 self._kill(number, "deadline")
-                if leased.together > 1:
+                if leased.together > 1 or beside not in (None, leased.case.key):
                     self._retry(leased)  # alone: which of them hangs is not known
                     continue
-                self._durations[leased.case.key] = leased.case.timeout_seconds
+                self._durations.timed_out(leased.case)
                 text = f"ran longer than {leased.case.timeout_seconds:g} s"
                 self._record(leased, Outcome.TIMEOUT, None, text)
 
@@ -337,6 +306,7 @@ class Schedule:
     def _remove(self, number: int) -> Worker | None:
         """Forgets a worker; what it was promised waits again."""
         worker = self._workers.remove(number)
+        self._ahead.end(number, is_done=True)
         for entry in self._groups.dissolve(worker) if worker is not None else ():
             self._queue.push(self._size_of(entry.case), entry)
         return worker
@@ -364,7 +334,7 @@ class Schedule:
             else:
                 break
         # At the first checkpoint workers of one core warm up; it is they who report the cases.
-        while self._cases is None and self._checkpoints and self._workers.has_room(Size(1)):
+        while self._cases is None and self._backlog.num_seen and self._workers.has_room(Size(1)):
             self._start(Size(1))
 
     def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
@@ -404,6 +374,17 @@ class Schedule:
             self._start(size)
         return self._workers.count(size) > 0
 
+    def _prepare(self) -> None:
+        if not self._draining:
+            for number, entry in self._ahead.pick(self._workers, self._queue, len(self._cases or ())):
+                self._actions.append(Prepare(number, entry.evaluation))
+
+    def _prepared(self, number: int, is_done: bool) -> None:
+        case_key = self._ahead.end(number, is_done=is_done)
+        worker = self._workers.get(number)
+        if worker is not None and case_key is not None and is_done:
+            worker.compiled.add(case_key)
+
     def _start(self, size: Size) -> None:
         self._actions.append(StartWorker(self._workers.start(size), size))
 
@@ -415,4 +396,4 @@ class Schedule:
             self._actions.append(Done())
 
     def _is_complete(self) -> bool:
-        return self._ended and not self._waiting and not self._open
+        return self._backlog.has_ended and not self._backlog.has_waiting and not self._open

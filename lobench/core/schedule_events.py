@@ -28,6 +28,8 @@ __all__ = [
     "KillWorker",
     "Lease",
     "Policy",
+    "Prepare",
+    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -129,12 +131,23 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known."""
+
     worker: int
     lease: int
     outcome: Outcome
     now: float
     message: str = ""
     replace_worker: bool = False
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A worker is through with what it was to prepare; `is_done` says whether it has compiled it."""
+
+    worker: int
+    is_done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +161,7 @@ class Drain:
 
 
 Event: TypeAlias = (
-    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
 )
 
 
@@ -178,6 +191,14 @@ class Lease:
     case: CaseInfo
     deadline: float
     companions: tuple[EvaluationId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
+
+    worker: int
+    evaluation: EvaluationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +253,7 @@ Action: TypeAlias = (
     StartWorker
     | KillWorker
     | Lease
+    | Prepare
     | Record
     | RecordSplit
     | RecordDeath

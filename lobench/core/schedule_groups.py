@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 
 from lobench.core.schedule_events import EvaluationId, Size
 from lobench.core.schedule_queue import Entry, WorkQueue
@@ -16,11 +16,11 @@ class Groups:
 
     Args:
       size: Evaluations of a group; 1: each alone.
-      deaths: Workers lost by evaluation, kept by the schedule.
+      troubled: Evaluations that lost a worker, kept by the schedule.
     """
 
-    def __init__(self, size: int, deaths: Mapping[EvaluationId, int]) -> None:
-        self._size, self._deaths = size, deaths
+    def __init__(self, size: int, troubled: Container[EvaluationId]) -> None:
+        self._size, self._troubled = size, troubled
         self._apart: set[EvaluationId] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: Entry) -> list[Entry]:
@@ -42,5 +42,5 @@ class Groups:
     def _may_share(self, entry: Entry) -> bool:
         """What has gone wrong once, or half of a block, runs alone: no other theta may be to blame for its outcome."""
         evaluation = entry.evaluation
-        troubled = not entry.rank.fresh or evaluation in self._apart or evaluation in self._deaths
+        troubled = not entry.rank.fresh or evaluation in self._apart or evaluation in self._troubled
         return not troubled and evaluation.block in entry.case.blocks()

@@ -117,6 +117,11 @@ class Workers:
     def busy(self) -> list[tuple[int, Worker, Leased]]:
         return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
 
+    def num_free_cores(self) -> int:
+        """Returns cores that no worker computes with, those of idle workers among them."""
+        taken = sum(count * size.num_cpus for size, count in self._sizes.items())
+        return self.max_cores - taken + sum(worker.size.num_cpus for worker in self._idle.values())
+
     def has_room(self, size: Size) -> bool:
         """Says whether one more of that size may be started.
 

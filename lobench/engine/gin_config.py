@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import difflib
 import hashlib
 import importlib
 import inspect
 import json
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,11 @@ import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
 
-__all__ = ["BoundCase", "Layers", "bind_case", "isolated_gin"]
+__all__ = ["BoundCase", "Layers", "bind_case"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
@@ -127,29 +126,6 @@ class BoundCase:
             first_seed=case.first_seed,
             problem=self.problem,
         )
-
-
-@contextlib.contextmanager
-def isolated_gin(*paths: str) -> Iterator[None]:
-    """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
-    saved = {name: copy.copy(getattr(gin_state, name)) for name in _GIN_GLOBALS}
-    saved_path = list(sys.path)
-    for name in _GIN_GLOBALS:
-        getattr(gin_state, name).clear()
-    was_locked, gin_state._CONFIG_IS_LOCKED = gin_state._CONFIG_IS_LOCKED, False
-    sys.path[:0] = [path for path in paths if path not in sys.path]
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            live = getattr(gin_state, name)
-            live.clear()
-            live.update(value)
-        gin_state._CONFIG_IS_LOCKED = was_locked
-        sys.path[:] = saved_path
-
-
-_GIN_GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
 
 
 def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:
@@ -273,7 +249,7 @@ def _bind(binding: Binding) -> None:
         return
     selector = _complete_selector(binding.selector, binding.where)
     if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapper).parameters)
+        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
         close = difflib.get_close_matches(binding.parameter, names, n=1)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",

@@ -12,9 +12,9 @@ from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.schedule import EvaluationId, History
-from lobench.engine.ledger_schema import store_errors
+from lobench.engine.ledger_schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
@@ -47,8 +47,22 @@ class EvaluationRow:
     recorded_at: float
 
     @property
+    def where(self) -> str:
+        """How errors name it."""
+        return f"{self.case.suite}/{self.case.name} of checkpoint {self.key.checkpoint_sha256[:12]}"
+
+    def header(self) -> tuple[dict[str, Any], int]:
+        """Returns the head of the payload, which must be there, and where its values begin."""
+        assert self.payload is not None
+        with intact_rows(self.where):
+            return read_header(self.payload)
+
+    @property
     def curves(self) -> Curves | None:
-        return Curves.from_payload(self.payload) if self.payload is not None else None
+        if self.payload is None:
+            return None
+        with intact_rows(self.where):
+            return Curves.from_payload(self.payload)
 
 
 class LedgerReader:
@@ -107,7 +121,7 @@ class LedgerReader:
 
     def deliveries_after(self, sequence: int, limit: int = 256) -> list[Delivery]:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
-        with store_errors(self.store):
+        with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
                 "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
@@ -127,7 +141,7 @@ class LedgerReader:
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as the sinks get it."""
-        with store_errors(self.store):
+        with store_errors(self.store), intact_rows(self.store):
             return self._completion(position, self.sightings()[position])
 
     def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
@@ -166,7 +180,7 @@ class LedgerReader:
         for checkpoint in self.sightings().values():
             sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
         cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
-        with store_errors(self.store):
+        with store_errors(self.store), intact_rows(self.store):
             for row in self._db.execute(f"SELECT {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))
@@ -190,9 +204,9 @@ class LedgerReader:
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
-        with store_errors(self.store):
+        with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
-        return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
+            return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:

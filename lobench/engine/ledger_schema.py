@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import struct
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -69,6 +70,20 @@ def store_errors(store: Path) -> Iterator[None]:
             where=str(store),
             got=error.strerror or str(error),
             next_step="choose another folder with --store",
+        ) from error
+
+
+@contextlib.contextmanager
+def intact_rows(where: Path | str) -> Iterator[None]:
+    """Turns what goes wrong when a row's content is read into one clear line."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, struct.error) as error:
+        raise StoreError(
+            "a row of the ledger is damaged",
+            where=str(where),
+            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            next_step="move the store away, or restore a copy",
         ) from error
 
 

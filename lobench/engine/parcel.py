@@ -21,7 +21,7 @@ from pathlib import Path
 from lobench.core.errors import LobenchError
 from lobench.engine.provenance import ORIGIN, git_state
 
-__all__ = ["Parcel"]
+__all__ = ["Parcel", "files_of_suite"]
 
 _MAX_BYTES = 256 * 2**20
 _INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -59,7 +59,7 @@ class Parcel:
         for suite in map(Path, suites):
             folder = suite if suite.is_dir() else suite.parent
             roots.append(folder.parent)
-            files.update(dict.fromkeys(_below(suite) if suite.is_dir() else _beside(suite)))
+            files.update(dict.fromkeys(files_of_suite(suite)))
             files.update(dict.fromkeys(_above(folder)))
         for file in map(Path, gin_files):
             files.update(dict.fromkeys(_included(file.absolute(), set())))
@@ -109,6 +109,11 @@ def _below(folder: Path) -> Iterator[Path]:
             and not any((here / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
         ]
         yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
+
+
+def files_of_suite(suite: Path) -> Iterator[Path]:
+    """Yields the files of a suite's folder, or a bare gin file and what it can import or include."""
+    return _below(suite) if suite.is_dir() else _beside(suite)
 
 
 def _beside(gin_file: Path) -> Iterator[Path]:

@@ -77,7 +77,11 @@ class Executor(Protocol):
         """Starts a worker; it will say ready, failed or died."""
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
-        """Sends a message to a worker; to one that died, nothing happens (its death is told by `wait`)."""
+        """Sends a message to a worker; to one that died, nothing happens (its death is told by `wait`).
+
+        Kinds are `configure`, `job`, `exit`, and `prepare` (compile what may come next, answered by `prepared`), which
+        is sent where cores of this machine are free.
+        """
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once; it is not heard of again."""

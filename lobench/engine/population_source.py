@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,9 +119,17 @@ class PopulationSource:
     def _inside(self, path: epath.Path) -> list[epath.Path]:
         """Returns the folders to descend into."""
         try:
-            return sorted((child for child in path.iterdir() if self._is_folder(child)), key=_number)
+            inside = (child for child in path.iterdir() if self._is_folder(child) and not self._leads_up(child))
+            return sorted(inside, key=_number)
         except OSError:
             return []  # not there, not yet, or no folder
+
+    def _leads_up(self, child: epath.Path) -> bool:
+        """Says whether it is a link to a folder that it lies in, whose checkpoints would be found again below it."""
+        if not self._is_local or not os.path.islink(child):
+            return False
+        real: str = os.path.realpath(child)
+        return str(os.path.commonpath([real, os.path.realpath(child.parent)])) == real
 
 
 class RunsSource(PopulationSource):

@@ -13,17 +13,19 @@ from typing import Any
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.cost import Usage
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.program import PROGRAM_VERSION
-from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.result import Curves, Outcome
 from lobench.engine.delivery import Deliverer, notify
 from lobench.engine.intake import Intake
 from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
+from lobench.engine.suite_files import SuiteFiles
 from lobench.engine.watch_contract import Ending, Progress, WatchOptions
+from lobench.engine.watch_journal import Journal
+from lobench.engine.watch_workers import WatchWorkers, finished_of
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
 
@@ -31,8 +33,9 @@ __all__ = ["Watch"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
-_SLOW_START_SECONDS = 60.0
-_GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
+
+# What the scheduler is told, and the curves that came with it, where it is a result's.
+_Told = tuple[schedule.Event, Curves | None]
 
 
 class Watch:
@@ -56,27 +59,39 @@ class Watch:
         deliverer: Deliverer,
         manager: PluginManager,
         progress: Progress,
+        suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
         self._ledger, self._spool, self._source = ledger, spool, source
-        self._make_executor, self._deliverer, self._manager = make_executor, deliverer, manager
-        self._progress, self._options = progress, options
+        self._deliverer, self._manager = deliverer, manager
+        self._progress, self._suite, self._options = progress, suite, options
         self._schedule = schedule.Schedule(
-            max_cores, policy, ledger.history(PROGRAM_VERSION), max_gpus=max_gpus, together=options.together
+            max_cores,
+            policy,
+            ledger.history(PROGRAM_VERSION),
+            max_gpus=max_gpus,
+            together=options.together,
+            spare_cores=options.spare_cores,
         )
-        self._executor: Executor | None = None
         self._checkpoints: dict[int, Checkpoint] = {}
         self._cases: dict[str, CaseInfo] = {}
         self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
-        self._unwritten: list[tuple[schedule.Action, bytes]] = []  # decided, not in the ledger yet
-        self._commit_at, self._commit_seconds = math.inf, 0.0
+        ours, self._waking = socket.socketpair()
+        for end in (ours, self._waking):
+            end.setblocking(False)
+        hours = options.max_core_hours
+        self._workers = WatchWorkers(
+            make_executor=make_executor,
+            wakeup=Connection(ours.detach()),
+            logs=ledger.store / "logs",
+            max_core_seconds=math.inf if hours is None else hours * 3600,
+            say=progress.say,
+        )
+        self._journal = Journal(ledger, options, self._cases)
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
-        self._starting: dict[int, float] = {}
         self._outcomes: dict[Outcome, int] = {}
-        hours = options.max_core_hours
-        self._usage = Usage(math.inf if hours is None else hours * 3600)
-        self._over_budget = False
+        self._over_budget = self._suite_changed = False
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
@@ -88,12 +103,8 @@ class Watch:
         Raises:
           SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
         """
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        wakeup_before = signal.set_wakeup_fd(theirs.fileno())
-        self._wakeup = Connection(ours.detach())
+        wakeup_before = signal.set_wakeup_fd(self._waking.fileno())
         try:
             try:
                 self._recover()
@@ -107,14 +118,14 @@ class Watch:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            if self._executor is not None:
-                self._executor.close()
-            self._wakeup.close()
-            theirs.close()
+            self._workers.close()
+            self._waking.close()
         return Ending(
             outcomes=self._outcomes,
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
+            suite_changed=self._suite_changed,
+            core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._checkpoints),
             behind=behind,
         )
@@ -153,10 +164,10 @@ class Watch:
                 self._handle(schedule.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
-            if not self._over_budget and self._usage.is_over(now):
+            if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
                 self._handle(schedule.Drain())
-            if not self._ended and not drain_deadline and now >= next_poll:
+            if not self._ended and not self._suite_changed and not drain_deadline and now >= next_poll:
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
@@ -165,7 +176,7 @@ class Watch:
                     announced = True
                 self._maybe_end(quiet_polls)
             self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
-            self._mention_slow_starts()
+            self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._needed)
 
@@ -190,11 +201,21 @@ class Watch:
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
+        if self._sighted and self._is_suite_edited():
+            return num_found  # the ledger has them: they are the next watch's
         if not self._intake.backlog:  # before, the newest that is known of would not be among them
             for position, checkpoint in self._sighted:
                 self._see(position, checkpoint)
             self._sighted.clear()
         return num_found
+
+    def _is_suite_edited(self) -> bool:
+        """Where the suite was edited, ends this watch once what runs has ended: workers have the cases as they were."""
+        if not self._suite_changed and (file := self._suite.changed()):
+            self._suite_changed = True
+            self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
+            self._own_events.append(schedule.Drain())
+        return self._suite_changed
 
     def _see(self, position: int, checkpoint: Checkpoint) -> None:
         if position in self._checkpoints:
@@ -209,147 +230,80 @@ class Watch:
     # Workers.
 
     def _wait(self, timeout: float) -> None:
-        timeout = max(min(timeout, self._commit_at - time.monotonic()), 0.0)
-        if self._executor is None:
-            self._wakeup.poll(timeout)
-            messages: Sequence[Message] = ()
-        else:
-            messages = self._executor.wait(timeout)
+        timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
+        messages = self._workers.wait(timeout)
         now = time.monotonic()
-        events: list[tuple[schedule.Event, bytes]] = [(event, b"") for event in self._own_events]
+        events: list[_Told] = [(event, None) for event in self._own_events]
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
-        events.append((schedule.Tick(now), b""))
+        events.append((schedule.Tick(now), None))
         self._handle_all(events)
-        # Results that come together share a commit: while one is gathered for, others arrive; the slower the disk is,
-        # the longer that is worth it.
-        if time.monotonic() >= self._commit_at:
+        if time.monotonic() >= self._journal.commit_at:
             self._commit()
 
-    def _events_of(self, message: Message, now: float) -> list[tuple[schedule.Event, bytes]]:
+    def _events_of(self, message: Message, now: float) -> list[_Told]:
         values = message.values
-        if message.kind in ("ready", "died"):
-            self._starting.pop(message.worker, None)
         match message.kind:
             case "ready":
                 cases = tuple(case_from_record(record) for record in values["cases"])
                 if not self._cases:
-                    self._cases = {case.key: case for case in cases}
+                    self._cases.update({case.key: case for case in cases})
                     self._progress.cases(cases)
-                return [(schedule.CasesKnown(cases), b""), (schedule.WorkerReady(message.worker, now), b"")]
+                return [(schedule.CasesKnown(cases), None), (schedule.WorkerReady(message.worker, now), None)]
             case "failed":
                 raise SuiteError("; ".join(values["messages"]))
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
-                self._usage.end(message.worker, now)
                 lost = bool(values.get("lost", False))
-                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), b"")]
+                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), None)]
+            case "prepared":
+                return [(schedule.Prepared(message.worker, values["is_done"]), None)]
             case "capacity":
-                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), b"")]
+                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), None)]
             case "notice":
                 self._progress.say(values["message"])
             case "result":
-                self._usage.end(message.worker, now)
-                event = schedule.Finished(
-                    message.worker,
-                    values["lease"],
-                    Outcome(values["outcome"]),
-                    now,
-                    values["message"],
-                    values["replace"],
-                )
-                return [(event, message.payload)]
+                return [finished_of(message, now)]
         return []
-
-    def _mention_slow_starts(self) -> None:
-        """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
-        now = time.monotonic()
-        for worker, since in list(self._starting.items()):
-            if now - since > _SLOW_START_SECONDS:
-                del self._starting[worker]
-                log = self._ledger.store / "logs" / f"worker-{worker}.log"
-                self._progress.say(
-                    f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting, see {log}"
-                )
 
     # Decisions and what follows from them.
 
     def _handle(self, event: schedule.Event) -> None:
-        self._handle_all([(event, b"")])
+        self._handle_all([(event, None)])
 
-    def _handle_all(self, events: Sequence[tuple[schedule.Event, bytes]]) -> None:
+    def _handle_all(self, events: Sequence[_Told]) -> None:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
-        for event, payload in events:
+        for event, curves in events:
             for action in self._schedule.handle(event):
-                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease):
-                    self._act(action, payload)  # a worker must not wait for the disk
+                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease | schedule.Prepare):
+                    self._act(action, None)  # a worker must not wait for the disk
                 else:
-                    self._unwritten.append((action, payload))
-        if self._unwritten and self._commit_at == math.inf:
-            self._commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
+                    # What ends without a lease of its own (a deadline, a death) has no curves.
+                    is_result = isinstance(action, schedule.Record) and action.lease is not None
+                    self._journal.gather((action, curves if is_result else None))
 
     def _commit(self) -> None:
-        """Writes what was decided since the last time in one transaction, then acts on it."""
-        actions, self._unwritten, self._commit_at = self._unwritten, [], math.inf
-        if not actions:
-            return
-        started = time.monotonic()
-        with self._ledger.transaction():
-            for action, payload in actions:
-                self._write(action, payload)
-        self._commit_seconds = time.monotonic() - started
-        for action, payload in actions:
-            self._act(action, payload)
-        self._deliverer.wake()
+        for action, curves in (decisions := self._journal.commit()):
+            self._act(action, curves)
+        if decisions:
+            self._deliverer.wake()
 
-    def _write(self, action: schedule.Action, payload: bytes) -> None:
-        match action:
-            case schedule.Record(evaluation, case, outcome, lease, message):
-                self._ledger.record_evaluation(
-                    EvaluationKey(
-                        checkpoint_sha256=evaluation.sha256,
-                        optimizer_hash=case.optimizer_hash,
-                        case_identity=case.identity,
-                        seed_block=evaluation.block,
-                        program_version=PROGRAM_VERSION,
-                    ),
-                    case,
-                    outcome,
-                    curves=Curves.from_payload(payload) if lease is not None and payload else None,
-                    message=message,
-                    experiment=self._options.experiment,
-                    trial=self._options.trial,
-                    session=self._options.session,
-                )
-            case schedule.RecordSplit(evaluation):
-                self._ledger.record_incident("split", evaluation)
-            case schedule.RecordDeath(evaluation):
-                self._ledger.record_incident("death", evaluation)
-            case schedule.Admit(position):
-                self._ledger.set_admission(position, "admitted")
-            case schedule.Skip(position):
-                self._ledger.set_admission(position, "skipped")
-            case schedule.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=self._cases.keys())
-
-    def _act(self, action: schedule.Action, payload: bytes) -> None:
+    def _act(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
             case schedule.StartWorker(worker, size):
-                if self._executor is None:
-                    self._executor = self._make_executor(self._wakeup)
-                self._starting[worker] = time.monotonic()
-                self._executor.start(worker, size.num_cpus, size.num_gpus)
+                if not self._is_suite_edited():  # a new worker would have other cases
+                    self._suite.remember()
+                    self._workers.start(worker, size)
             case schedule.KillWorker(worker, _):
-                self._starting.pop(worker, None)
-                assert self._executor is not None
-                self._executor.kill(worker)
-                self._usage.end(worker, time.monotonic())
+                self._workers.kill(worker)
             case schedule.Lease():
                 self._lease(action)
+            case schedule.Prepare():
+                self._prepare(action)
             case schedule.Record():
-                self._recorded(action, payload)
+                self._recorded(action, curves)
             case schedule.RecordDeath(evaluation):
                 case = self._cases[evaluation.case_key]
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
@@ -367,7 +321,6 @@ class Watch:
                 self._done = True
 
     def _lease(self, action: schedule.Lease) -> None:
-        assert self._executor is not None
         evaluation = action.evaluation
         position = min(self._needed[evaluation.sha256])
         checkpoint = self._checkpoints[position]
@@ -376,11 +329,10 @@ class Watch:
             now = time.monotonic()
             self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
-        self._usage.begin(action.worker, action.case.num_cpus, time.monotonic())
         self._progress.leased(action.lease, checkpoint, action.case)
-        self._executor.send(
+        self._workers.run(
             action.worker,
-            "job",
+            action.case.num_cpus,
             lease=action.lease,
             case_key=evaluation.case_key,
             seeds=[evaluation.block.start, evaluation.block.size],
@@ -392,7 +344,17 @@ class Watch:
             ],
         )
 
-    def _recorded(self, action: schedule.Record, payload: bytes) -> None:
+    def _prepare(self, action: schedule.Prepare) -> None:
+        evaluation = action.evaluation
+        self._workers.prepare(
+            action.worker,
+            case_key=evaluation.case_key,
+            seeds=[evaluation.block.start, evaluation.block.size],
+            checkpoint_uri=self._checkpoints[min(self._needed[evaluation.sha256])].uri,
+            theta_path=str(self._spool.path(evaluation.sha256)),
+        )
+
+    def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
         positions = self._needed.get(action.evaluation.sha256, set())
         for position in sorted(positions):
@@ -401,7 +363,7 @@ class Watch:
                 case=action.case,
                 seed_block=action.evaluation.block,
                 outcome=action.outcome,
-                curves=Curves.from_payload(payload) if action.lease is not None and payload else None,
+                curves=curves,
                 message=action.message,
             )
             self._progress.finished(event, action.lease)

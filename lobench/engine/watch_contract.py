@@ -39,6 +39,7 @@ class WatchOptions:
       until_step: End once a checkpoint of this outer step or a later one was evaluated.
       idle_timeout: End after so many seconds without a new checkpoint.
       together: Checkpoints that a worker may compute together.
+      spare_cores: Cores of this machine that workers do not take, where those are processes of this machine.
       max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
       experiment, trial, session: Columns of the ledger.
     """
@@ -47,6 +48,7 @@ class WatchOptions:
     until_step: int | None = None
     idle_timeout: float | None = None
     together: int = 1
+    spare_cores: int = 0
     max_core_hours: float | None = None
     experiment: str = ""
     trial: str = ""
@@ -55,10 +57,17 @@ class WatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there."""
+    """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there.
+
+    Attributes:
+      suite_changed: Ended so that another watch begins with the suite as it is now.
+      core_seconds: What its workers used.
+    """
 
     outcomes: Mapping[Outcome, int]
     interrupted: bool
     over_budget: bool
+    suite_changed: bool
+    core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]

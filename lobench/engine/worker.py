@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,9 @@ class Loop:
         self._errors: list[str] = []
         self._reports: list[pytest.TestReport] = []
         self._lease = 0
+        self._items: dict[str, pytest.Item] = {}
+        self._prepare_item: Callable[..., bool] = lambda *_: False
+        self._sending = threading.Lock()
         self.is_ready = False
 
     @pytest.hookimpl(tryfirst=True)
@@ -67,15 +71,15 @@ class Loop:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            text = report.longreprtext.strip().splitlines()
+            # After an endless recursion pytest says last that it was one, and before that what and where.
+            text = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
             self._errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         # CaseInfo comes from the pytest plugin, which knows how items and cases belong together.
         recorder: Any = session.config.pluginmanager.get_plugin("lobench-recorder")
-        case_info = recorder.case_info
-        items: dict[str, pytest.Item] = {}
+        case_info, self._prepare_item = recorder.case_info, recorder.prepare
         infos: list[CaseInfo] = []
         for item in session.items:
             try:
@@ -83,8 +87,8 @@ class Loop:
             except LobenchError as error:
                 self._errors.append(str(error))
                 continue
-            if info is not None and info.key not in items:
-                items[info.key] = item
+            if info is not None and info.key not in self._items:
+                self._items[info.key] = item
                 infos.append(info)
         if self._errors or not infos:
             self._send(
@@ -98,13 +102,13 @@ class Loop:
         threading.Thread(target=self._read, daemon=True).start()
         idle = _Idle.from_parent(session, name="idle")
         while (request := self._jobs.get()) is not None:
-            self._run(items, request, idle)
+            self._run(request, idle)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
 
-    def _run(self, items: dict[str, pytest.Item], request: dict[str, Any], idle: pytest.Item) -> None:
+    def _run(self, request: dict[str, Any], idle: pytest.Item) -> None:
         start, size = request["seeds"]
         job = Job(
             lease=request["lease"],
@@ -114,7 +118,7 @@ class Loop:
             theta_path=request["theta_path"],
             companions=tuple((uri, path) for uri, path in request.get("companions", ())),
         )
-        item = items[job.case_key]
+        item = self._items[job.case_key]
         item.user_properties.clear()
         item._report_sections.clear()
         item.config.stash[CURRENT_JOB] = job
@@ -142,6 +146,16 @@ class Loop:
             replace=False,
         )
 
+    def _prepare(self, request: dict[str, Any]) -> None:
+        """Runs beside a job. Whatever goes wrong here goes wrong again when the case runs, and is told then."""
+        start, size = request["seeds"]
+        item, block = self._items[request["case_key"]], SeedBlock(start=start, size=size)
+        try:
+            is_done = self._prepare_item(item, block, request["checkpoint_uri"], request["theta_path"])
+        except BaseException:  # noqa: BLE001  (a plugin boundary: the tasks' and optimizers' own code)
+            is_done = False
+        self._send("prepared", is_done=is_done)
+
     def _finished(self) -> Finished | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
         found = [Finished.from_record(record) for report in self._reports for record in getattr(report, "lobench", [])]
@@ -165,7 +179,8 @@ class Loop:
 
     def _send(self, kind: str, payload: bytes = b"", **values: Any) -> None:
         try:
-            self._connection.send_bytes(encode(kind, payload, **values))
+            with self._sending:
+                self._connection.send_bytes(encode(kind, payload, **values))
         except OSError:
             self._gone()
 
@@ -173,9 +188,14 @@ class Loop:
         try:
             while True:
                 values, _ = decode(self._connection.recv_bytes())
-                self._jobs.put(values if values["kind"] == "job" else None)
-                if values["kind"] == "exit":
-                    return
+                match values["kind"]:
+                    case "job":
+                        self._jobs.put(values)
+                    case "prepare":
+                        threading.Thread(target=self._prepare, args=(values,), daemon=True).start()
+                    case "exit":
+                        self._jobs.put(None)
+                        return
         except (EOFError, OSError):
             self._gone()
 

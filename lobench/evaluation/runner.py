@@ -13,7 +13,9 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.gin_isolation import GIN_LOCK
 from lobench.engine.provenance import provenance
+from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description
 from lobench.inner.theta import match_theta
@@ -52,6 +54,7 @@ class BlockRunner:
         self._layers = layers
         self._bound: dict[tuple[CaseSpec, str], BoundCase] = {}
         self._programs: dict[tuple[str, str, int], Program] = {}
+        self._preparations: dict[tuple[str, str, int], Preparation] = {}
         self._compilations = CompilationCounter()
 
     def bind(self, spec: CaseSpec, test: str) -> BoundCase:
@@ -60,11 +63,16 @@ class BlockRunner:
         Raises:
           ConfigError: see `bind_case`; or no optimizer is bound.
         """
-        if (spec, test) not in self._bound:
-            bound = bind_case(spec, self._layers, test=test)
-            bound.require_optimizer()
-            self._bound[spec, test] = bound
-        return self._bound[spec, test]
+        with GIN_LOCK:
+            if (spec, test) not in self._bound:
+                bound = bind_case(spec, self._layers, test=test)
+                bound.require_optimizer()
+                self._bound[spec, test] = bound
+            return self._bound[spec, test]
+
+    def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
+        """Returns a case that was bound before, as it was then."""
+        return self._bound.get((spec, test))
 
     def run(
         self,
@@ -110,18 +118,48 @@ class BlockRunner:
             for place, curves in enumerate(found, 1)
         ]
 
+    def prepare(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> bool:
+        """Compiles, in a thread beside the one that runs, what a later `run` of the case needs.
+
+        Whatever goes wrong here goes wrong again there, and is told there.
+
+        Returns:
+          Whether that is done; False where iterators feed the case: they are read for its own run alone.
+        Raises:
+          WrongThreads, ThetaMismatch, ConfigError: as for `run`.
+        """
+        with GIN_LOCK:
+            bound = self.bind(spec, test)
+            self._claim(bound)
+            key = (bound.identity, bound.optimizer_hash, block.size)
+            if key in self._programs:
+                return True  # it has run, or is just about to
+            program, matched = self._program(bound, block.size), self._theta(bound, theta)
+            if program.is_fed:
+                return False
+            preparation = self._preparations[key] = Preparation()
+            self._programs[key] = program
+        num_compilations, compiled_before = None, self._compilations.count
+        try:
+            program.compile(matched, block)
+            num_compilations = self._compilations.count - compiled_before
+        finally:
+            preparation.end(num_compilations)
+        return True
+
     def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
         """Says whether the case's optimizer takes the theta, and takes one at all.
 
         Raises:
           WrongThreads: as for `run`. ConfigError: see `bind`.
         """
-        bound = self.bind(spec, test)
-        self._claim(bound)  # what looks at the optimizer makes jax's backend
-        try:
-            self._theta(bound, theta)
-        except LobenchError:
-            return False
+        with GIN_LOCK:
+            bound = self.bind(spec, test)
+            self._claim(bound)  # what looks at the optimizer makes jax's backend
+            try:
+                self._theta(bound, theta)
+            except LobenchError:
+                return False
         return bound.case.optimizer is None
 
     def _run(
@@ -133,14 +171,17 @@ class BlockRunner:
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
     ) -> list[Curves]:
-        bound = self.bind(spec, test)
-        self._claim(bound)
-        deadline = time.monotonic() + timeout_seconds
         compiled_before = self._compilations.count
-        key = (bound.identity, bound.optimizer_hash, block.size)
-        if key not in self._programs:
-            self._programs[key] = self._program(bound, block.size)
-        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
+        with GIN_LOCK:
+            bound = self.bind(spec, test)
+            self._claim(bound)
+            key = (bound.identity, bound.optimizer_hash, block.size)
+            if key not in self._programs:
+                self._programs[key] = self._program(bound, block.size)
+            program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
+            preparation = self._preparations.pop(key, None)
+        deadline = time.monotonic() + timeout_seconds
+        prepared = preparation.wait() if preparation is not None else Prepared()
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
             curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
@@ -151,8 +192,16 @@ class BlockRunner:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
-        num_compilations = self._compilations.count - compiled_before
-        return [dataclasses.replace(curves, num_compilations=num_compilations, provenance=made) for curves in found]
+        return [
+            dataclasses.replace(
+                curves,
+                num_compilations=self._compilations.count - compiled_before + prepared.num_compilations,
+                compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
+                ahead_seconds=prepared.ahead_seconds / len(found),
+                provenance=made,
+            )
+            for curves in found
+        ]
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
@@ -165,13 +214,14 @@ class BlockRunner:
         case = bound.case
         if case.optimizer is not None:
             stepper = as_stepper(case.optimizer, case.num_inner_steps)
-            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
+            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds, tracing=GIN_LOCK)
         optimizer = as_learned_optimizer(case.learned_optimizer)
         return Program(
             case,
             as_task(case.task),
             lambda theta: as_stepper(optimizer.opt_fn(theta, case.num_inner_steps), case.num_inner_steps),
             num_seeds,
+            tracing=GIN_LOCK,
         )
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:

@@ -7,6 +7,7 @@ exists fixes it. A process whose backend exists otherwise must evaluate in anoth
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import jax
@@ -54,20 +55,21 @@ def device_description() -> str:
 
 
 class CompilationCounter:
-    """Counts programs that XLA really compiled in this process: compilations minus hits of the persistent cache."""
+    """Counts programs that XLA really compiled for this thread: compilations minus hits of the persistent cache."""
 
     def __init__(self) -> None:
-        self._compiled = 0
-        self._cache_hits = 0
+        self._here = threading.local()  # jax tells in the thread that asked for a program
         monitoring.register_event_duration_secs_listener(self._on_duration)
         monitoring.register_event_listener(self._on_event)
 
     @property
     def count(self) -> int:
-        return self._compiled - self._cache_hits
+        return getattr(self._here, "count", 0)
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
-        self._compiled += event == "/jax/core/compile/backend_compile_duration"
+        if event == "/jax/core/compile/backend_compile_duration":
+            self._here.count = self.count + 1
 
     def _on_event(self, event: str, **_: Any) -> None:
-        self._cache_hits += event == "/jax/compilation_cache/cache_hits"
+        if event == "/jax/compilation_cache/cache_hits":
+            self._here.count = self.count - 1

@@ -7,6 +7,7 @@ deadline can end it, and the calls' lengths change no bit: the loop body is comp
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.backend import compiler_options
-from lobench.inner.carry import OF_LANES, OF_THETAS, Carry, curves_of
+from lobench.inner.block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta
 from lobench.inner.data import (
     INIT,
     LOSS,
@@ -39,11 +40,12 @@ from lobench.inner.data import (
 from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.spread import num_parts, place, spread
-from lobench.inner.task import ArrayDataset, Task, TaskFamily
+from lobench.inner.task import ArrayDataset, IteratorDataset, Task, TaskFamily
 
 __all__ = ["Program", "eval_steps"]
 
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
+_NOTHING = contextlib.nullcontext()
 
 
 def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
@@ -51,21 +53,12 @@ def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
     return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
 
 
-class _Compiled(NamedTuple):
-    """A program; what it starts from; over how many devices, and by which axes of its first arguments, it is spread."""
+class _Layout(NamedTuple):
+    """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread."""
 
-    program: Any
     carry_shape: PyTree
     parts: int
     axes: tuple[int | None, ...]
-
-
-class _Trained(NamedTuple):
-    """A block at its end; the seconds are each theta's share."""
-
-    carry: Carry
-    compile_seconds: float
-    wall_seconds: float
 
 
 class Program:
@@ -76,11 +69,19 @@ class Program:
       task: `case.task` as a Task or TaskFamily.
       make_stepper: theta -> Stepper; theta may be traced.
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
+      tracing: Held while the program is traced: task and optimizer run then, and may look at what is global.
     """
 
     def __init__(
-        self, case: Case, task: Task | TaskFamily, make_stepper: Callable[[Theta], Stepper], num_seeds: int
+        self,
+        case: Case,
+        task: Task | TaskFamily,
+        make_stepper: Callable[[Theta], Stepper],
+        num_seeds: int,
+        *,
+        tracing: contextlib.AbstractContextManager[Any] = _NOTHING,
     ) -> None:
+        self._tracing = tracing
         self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
@@ -89,7 +90,17 @@ class Program:
         self._arrays = {
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
-        self._compiled: dict[int, _Compiled] = {}  # by the number of thetas
+        self._compiled: dict[int, tuple[Any, _Layout]] = {}  # by the number of thetas
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether Python iterators feed it."""
+        return any(isinstance(dataset, IteratorDataset) for dataset in self._datasets.values())
+
+    def compile(self, theta: Theta, block: SeedBlock) -> None:
+        """Compiles what `run` needs of it for such a theta and block, where it is not there yet."""
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        self._compile(jax.tree.map(jnp.asarray, theta), 0, self._lanes(block), feed)
 
     def run(
         self,
@@ -110,7 +121,7 @@ class Program:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
         trained = self._train(theta, 0, block, on_progress, should_stop)
-        return self._curves(trained, trained.carry, block) if trained is not None else None
+        return self._curves(trained.carry, trained, block) if trained is not None else None
 
     def run_many(
         self,
@@ -136,18 +147,7 @@ class Program:
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
-        return [self._curves(trained, carry.of_theta(index), block) for index in range(len(thetas))]
-
-    def _curves(self, trained: _Trained, carry: Carry, block: SeedBlock) -> Curves:
-        return curves_of(
-            carry,
-            block,
-            self._tasks_per_seed,
-            eval_steps=self._eval_steps,
-            log_steps=self._log_steps,
-            compile_seconds=trained.compile_seconds,
-            wall_seconds=trained.wall_seconds,
-        )
+        return [self._curves(of_theta(carry, index), trained, block) for index in range(len(thetas))]
 
     def _train(
         self,
@@ -156,20 +156,20 @@ class Program:
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
-    ) -> _Trained | None:
+    ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
-        compiled, compile_seconds = self._compile(theta, num_thetas, lanes, feed)
-        fixed = place((theta, lanes, self._arrays, feed.eval_batches), compiled.parts, compiled.axes)
-        carry = jax.tree.map(empty, compiled.carry_shape)
+        program, layout, compile_seconds = self._compile(theta, num_thetas, lanes, feed)
+        fixed = place((theta, lanes, self._arrays, feed.eval_batches), layout.parts, layout.axes)
+        carry = jax.tree.map(empty, layout.carry_shape)
         started = time.perf_counter()
         step, chunk = 0, FIRST_CHUNK
         while step < self._case.num_inner_steps:
             chunk_started = time.perf_counter()
             stop = min(step + (ITERATOR_CHUNK if feed.feeds_training else chunk), self._case.num_inner_steps)
-            carry = compiled.program(*fixed, feed.next_chunk(), carry, step, stop)
+            carry = program(*fixed, feed.next_chunk(), carry, step, stop)
             carry.step.block_until_ready()
             step = stop
             chunk = next_chunk(chunk, time.perf_counter() - chunk_started)
@@ -178,22 +178,40 @@ class Program:
             if should_stop is not None and step < self._case.num_inner_steps and should_stop():
                 return None
         share = max(num_thetas, 1)
-        return _Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
+        return Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
+
+    def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
+        return curves_of(
+            carry,
+            trained,
+            block,
+            tasks_per_seed=self._tasks_per_seed,
+            eval_steps=self._eval_steps,
+            log_steps=self._log_steps,
+        )
 
     def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 
-    def _compile(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[_Compiled, float]:
+    def _compile(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, _Layout, float]:
         """Compiles at the first call for so many thetas (0: one, without an axis).
 
         Returns:
-          The program, and the seconds that compiling took (0 where it was there).
+          The program, its layout, and the seconds that compiling took (0 where it was there).
         """
         if num_thetas in self._compiled:
-            return self._compiled[num_thetas], 0.0
+            return *self._compiled[num_thetas], 0.0
         started = time.perf_counter()
+        with self._tracing:
+            lowered, layout = self._lower(theta, num_thetas, lanes, feed)
+        program = lowered.compile(compiler_options())
+        self._compiled[num_thetas] = program, layout
+        return program, layout, time.perf_counter() - started
+
+    def _lower(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, _Layout]:
+        """Returns the program as XLA takes it."""
         initial, advance = self._initial, self._advance
         width = lanes.seed.size
         axes: tuple[Any, ...] = (None, 0, None, 0, 1, OF_LANES, None, None)
@@ -206,9 +224,7 @@ class Program:
         parts = num_parts(self._case, width)
         advance = spread(advance, parts, axes, axes[5])
         lowered = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1)
-        compiled = _Compiled(lowered.compile(compiler_options()), carry_shape, parts, axes[:4])
-        self._compiled[num_thetas] = compiled
-        return compiled, time.perf_counter() - started
+        return lowered, _Layout(carry_shape, parts, axes[:4])
 
     # What follows is traced.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
 from lobench.engine.gin_config import bind_case
@@ -25,12 +26,14 @@ from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
 
-__all__ = ["attach_evaluations", "case_info", "evaluator"]
+__all__ = ["attach_evaluations", "case_info", "evaluator", "expectations_of", "prepare"]
 
 _RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
 _JOBS: pytest.StashKey[JobRunner] = pytest.StashKey()
 _ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+_OUR_FIXTURES = ("evaluate", "request")
+_MAKING = threading.Lock()
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
@@ -97,10 +100,27 @@ def _further(
         yield done[-1]
 
 
+def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta_path: str) -> bool:
+    """Compiles what `evaluate` will need of the item, in a thread beside the one that runs items.
+
+    Returns:
+      Whether that is done; False where the item uses fixtures of its suite, which may set up what its task needs.
+    Raises:
+      Anything that its evaluation would raise too.
+    """
+    spec = case_of(item)
+    own = {*_OUR_FIXTURES, *getattr(getattr(item, "callspec", None), "params", ())}
+    if spec is None or not own.issuperset(getattr(item, "fixturenames", ())):
+        return False
+    theta = ThetaLeaves(leaves=load_theta(theta_path), where=checkpoint_uri)
+    return _runner(item.config).prepare(spec, _test_name(item), theta, seed_block)
+
+
 def _runner(config: pytest.Config) -> BlockRunner:
-    if _RUNNER not in config.stash:
-        config.stash[_RUNNER] = BlockRunner(layers_of(config))
-    return config.stash[_RUNNER]
+    with _MAKING:
+        if _RUNNER not in config.stash:
+            config.stash[_RUNNER] = BlockRunner(layers_of(config))
+        return config.stash[_RUNNER]
 
 
 def _jobs(config: pytest.Config) -> JobRunner:
@@ -121,12 +141,22 @@ def _test_name(item: pytest.Item) -> str:
     return item.function.__name__ if isinstance(item, pytest.Function) else ""
 
 
-def case_info(item: pytest.Item) -> CaseInfo:
-    """Returns what a chief must know of the item's case."""
+def expectations_of(item: pytest.Item) -> Expectations:
+    """Returns what the gin file of an evaluated item expects."""
     spec = case_of(item)
     assert spec is not None
-    bound = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
-    bound.require_optimizer()
+    return _runner(item.config).bind(spec, _test_name(item)).expectations
+
+
+def case_info(item: pytest.Item) -> CaseInfo:
+    """Returns what a chief must know of the item's case; of one that was evaluated, as it was then."""
+    spec = case_of(item)
+    assert spec is not None
+    runner = item.config.stash.get(_RUNNER, None)
+    bound = runner.bound(spec, _test_name(item)) if runner is not None else None
+    if bound is None:
+        bound = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
+        bound.require_optimizer()
     return bound.info(node_id=item.nodeid)
 
 

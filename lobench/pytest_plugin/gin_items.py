@@ -10,11 +10,9 @@ import pytest
 
 from lobench.core.case import CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.engine.gin_config import bind_case
 from lobench.engine.result import Result
 from lobench.engine.suite import claimed_gin_files, specs_in
-from lobench.pytest_plugin.evaluate import evaluator
-from lobench.pytest_plugin.options import layers_of
+from lobench.pytest_plugin.evaluate import evaluator, expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]
 
@@ -62,8 +60,7 @@ class GinItem(pytest.Item):
 
     def runtest(self) -> None:
         result = evaluator(self)(self.case_spec)
-        expectations = bind_case(self.case_spec, layers_of(self.config), build=False).expectations
-        problems = unmet(expectations, result)
+        problems = unmet(expectations_of(self), result)
         if problems:
             raise AssertionError("; ".join(problems))
 

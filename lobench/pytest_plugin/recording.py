@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.job import CURRENT_JOB, Finished
@@ -37,6 +37,13 @@ class Recorder:
         from lobench.pytest_plugin.evaluate import case_info
 
         return case_info(item) if case_of(item) is not None else None
+
+    @staticmethod
+    def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta_path: str) -> bool:
+        """Compiles what an item will need; see `lobench.pytest_plugin.evaluate.prepare`."""
+        from lobench.pytest_plugin.evaluate import prepare
+
+        return prepare(item, seed_block, checkpoint_uri, theta_path)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -15,7 +15,16 @@ __all__ = ["records", "unread_records"]
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
     *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "compile_seconds", "wall_seconds"),
-    *("num_params", "num_compilations", "program_version", "experiment", "trial", "session", "recorded_at"),
+    *(
+        "ahead_seconds",
+        "num_params",
+        "num_compilations",
+        "program_version",
+        "experiment",
+        "trial",
+        "session",
+        "recorded_at",
+    ),
     "provenance",
 )
 
@@ -72,6 +81,7 @@ def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool
         "eval_steps": list(found.eval_steps) if found else [],
         "compile_seconds": found.compile_seconds if found else None,
         "wall_seconds": found.wall_seconds if found else None,
+        "ahead_seconds": found.ahead_seconds if found else None,
         "num_params": found.num_params if found else None,
         "num_compilations": found.num_compilations if found else None,
         "program_version": row.key.program_version,

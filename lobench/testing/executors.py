@@ -119,11 +119,14 @@ class ExecutorContract:
         return {record["name"]: _key(record) for record in message.values["cases"]}
 
     def send(self, executor: Executor, worker: int, lease: int, case_key: str, folder: Path) -> None:
+        self._send(executor, worker, "job", case_key, folder, lease=lease)
+
+    def _send(self, executor: Executor, worker: int, kind: str, case_key: str, folder: Path, **more: int) -> None:
         leaves = {"log_lr": np.asarray(-3.0, np.float32)}
         theta = folder / f"{theta_sha256(leaves)}.npz"
         theta.write_bytes(dump_theta(leaves))
-        values: dict[str, Any] = {"lease": lease, "case_key": case_key, "seeds": [0, 2], "theta_path": str(theta)}
-        executor.send(worker, "job", checkpoint_uri="theta_1.npz", **values)
+        values: dict[str, Any] = {"case_key": case_key, "seeds": [0, 2], "theta_path": str(theta), **more}
+        executor.send(worker, kind, checkpoint_uri="theta_1.npz", **values)
 
     def pid(self, folder: Path) -> int:
         """Waits until a misbehaving case has begun; returns its process."""
@@ -149,6 +152,17 @@ class ExecutorContract:
                 assert curves.seeds == (0, 1)
                 found.append({name: values.tobytes() for name, values in curves.metrics.items()})
             assert found[0] == found[1]
+
+    def test_what_a_worker_is_told_to_prepare_it_runs_as_ever(self, tmp_path: Path) -> None:
+        with self.running(tmp_path) as executor:
+            cases = self.ready(executor, 0)
+            self._send(executor, 0, "prepare", cases["good"], tmp_path)
+            message = self.heard(executor, lambda m: m.kind == "prepared")
+            assert message.worker == 0 and message.values["is_done"] is True
+            self.send(executor, 0, 3, cases["good"], tmp_path)
+            message = self.heard(executor, lambda m: m.kind == "result")
+            assert message.values["outcome"] == "passed", message.values
+            assert Curves.from_payload(message.payload).ahead_seconds > 0
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sqlite3
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,22 @@ from lobench.report.table import sparkline
 
 def run(*arguments: str | Path) -> Done:
     return lobench("results", *arguments)
+
+
+@pytest.mark.parametrize("options", [(), ("--history",), ("--format", "json")])
+@pytest.mark.parametrize("damage", ["payload", "case"])
+def test_a_damaged_row_is_one_clear_line(damage: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}})
+    ledger = sqlite3.connect(tmp_path / "ledger.sqlite")
+    if damage == "payload":
+        ledger.execute("UPDATE evaluations SET payload = substr(payload, 1, 40)")
+    else:
+        ledger.execute("UPDATE evaluations SET case_json = replace(case_json, '{', '[')")
+    ledger.commit()
+    ledger.close()
+    done = run("--store", tmp_path, *options)
+    assert done.returncode == 2 and "a row of the ledger is damaged; got" in done.stderr
+    assert done.stderr.count("\n") <= 1
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from makespan_world import MakespanWorld
 from schedule_world import CASES, EVENTS, POLICIES, World, case, checkpoint, play
 
 from lobench.core.admission import every_checkpoint
@@ -22,7 +22,6 @@ from lobench.core.schedule import (
     Event,
     Fail,
     Finished,
-    History,
     KillWorker,
     Lease,
     RunEnded,
@@ -40,12 +39,15 @@ from lobench.core.schedule import (
     policy=st.sampled_from(sorted(POLICIES)),
     max_cores=st.integers(1, 3),
     together=st.integers(1, 3),
+    spare_cores=st.integers(0, 2),
     events=st.lists(EVENTS, min_size=1, max_size=40),
 )
 def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_evaluated(
-    policy: str, max_cores: int, together: int, events: list[tuple[str, Any]]
+    policy: str, max_cores: int, together: int, spare_cores: int, events: list[tuple[str, Any]]
 ) -> None:
-    world = World(policy=policy, max_cores=max_cores, together=together, oom=frozenset({"hungry"}))
+    world = World(
+        policy=policy, max_cores=max_cores, together=together, spare_cores=spare_cores, oom=frozenset({"hungry"})
+    )
     play(world, events, CASES)
     last = max(world.seen)
     assert world.admissions[last] == "admitted"
@@ -62,11 +64,11 @@ def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_e
 
 
 @settings(max_examples=50, deadline=None)
-@given(events=st.lists(EVENTS, min_size=1, max_size=40), together=st.integers(1, 3))
-def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int) -> None:
-    world = World(together=together)
+@given(events=st.lists(EVENTS, min_size=1, max_size=40), together=st.integers(1, 3), spare_cores=st.integers(0, 2))
+def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int, spare_cores: int) -> None:
+    world = World(together=together, spare_cores=spare_cores)
     play(world, [event for event in events if event[0] not in ("restart", "drain")], CASES)
-    again = Schedule(2, every_checkpoint(""), together=together)
+    again = Schedule(2, every_checkpoint(""), together=together, spare_cores=spare_cores)
     assert [again.handle(event) for event, _ in world.log] == [actions for _, actions in world.log]
 
 
@@ -84,21 +86,23 @@ DETERMINISTIC = (
 @given(
     seen=st.integers(1, 4),
     together=st.integers(1, 3),
+    spare_cores=st.integers(0, 2),
     steps=st.lists(
         st.one_of(
-            st.tuples(st.sampled_from(["finish", "late"]), st.integers(0, 3)),
+            st.tuples(st.sampled_from(["finish", "late", "prepared"]), st.integers(0, 3)),
             st.tuples(st.sampled_from(["ready", "restart", "drain"]), st.none()),
         ),
         max_size=60,
     ),
 )
 def test_killed_anywhere_and_started_again_it_records_the_same(
-    seen: int, together: int, steps: list[tuple[str, Any]]
+    seen: int, together: int, spare_cores: int, steps: list[tuple[str, Any]]
 ) -> None:
     recorded = []
-    for events, number in ((steps, together), ([], 1)):
+    for events, number, spare in ((steps, together, spare_cores), ([], 1, 0)):
         world = World(
             together=number,
+            spare_cores=spare,
             oom=frozenset({"hungry"}),
             poison=frozenset({"killer"}),
             hang=frozenset({"endless"}),
@@ -182,10 +186,13 @@ def waiting(num_checkpoints: int, together: int, *, max_cores: int = 1) -> World
     return world
 
 
+def leases(world: World) -> list[Lease]:
+    return [action for _, actions in world.log for action in actions if isinstance(action, Lease)]
+
+
 def leased(world: World) -> list[tuple[str, tuple[str, ...]]]:
     """Which thetas were leased, each with its companions, in order."""
-    leases = [action for _, actions in world.log for action in actions if isinstance(action, Lease)]
-    return [(each.evaluation.sha256, tuple(other.sha256 for other in each.companions)) for each in leases]
+    return [(each.evaluation.sha256, tuple(other.sha256 for other in each.companions)) for each in leases(world)]
 
 
 def test_what_waits_for_one_case_is_promised_to_the_worker_in_full_groups() -> None:
@@ -242,6 +249,32 @@ def test_a_group_at_its_deadline_says_nothing_of_any_one_of_it() -> None:
     assert all(not companions for _, companions in leased(world)[1:])
 
 
+def test_a_group_that_failed_does_not_make_its_case_look_short() -> None:
+    world = World(max_cores=1, together=2)
+    cases = (case("a"), case("b"))
+
+    def end(worker: int, lease: Lease) -> None:
+        """The group of `a` fails after a second, then each theta takes its 4 s alone; `b` takes 3 s, also in groups."""
+        own = 4.0 if lease.case.name == "a" else 3.0
+        if lease.companions:
+            world.now += 1.0 if lease.case.name == "a" else own
+        world.now += own
+        world.send(Finished(worker, lease.lease, Outcome.PASSED, world.now, seconds=own))
+
+    world.see()
+    world.see()
+    world.ready(cases)
+    while world.leases:
+        end(*world.leases.popitem())
+    world.see()
+    while world.leases:
+        end(*world.leases.popitem())
+    assert [(each.evaluation.sha256, each.case.name) for each in leases(world)][-2:] == [
+        ("theta2", "a"),
+        ("theta2", "b"),
+    ]
+
+
 class SkipsAll:
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         return (), waiting
@@ -267,8 +300,7 @@ def test_what_ran_longest_goes_first_at_the_next_checkpoint() -> None:
         world.ready(cases)
     world.see()
     world.run_out(cases)
-    order = [action.case.name for _, actions in world.log for action in actions if isinstance(action, Lease)]
-    assert order[-3:] == ["endless", "slow", "fast"]
+    assert [each.case.name for each in leases(world)][-3:] == ["endless", "slow", "fast"]
 
 
 def test_workers_that_never_start_end_the_watch() -> None:
@@ -301,39 +333,6 @@ def test_a_half_that_runs_out_of_memory_is_not_halved_again() -> None:
     }
 
 
-def makespan(durations: list[float], compile_seconds: float, num_checkpoints: int) -> tuple[float, float]:
-    """Simulates a watch on two workers with recorded durations; returns its time and the lower bound."""
-    cases = tuple(case(f"c{index}") for index in range(len(durations)))
-    seconds = {known.key: duration for known, duration in zip(cases, durations, strict=True)}
-    schedule = Schedule(2, every_checkpoint(""), History(durations=seconds))
-    queue: list[tuple[float, int, Event]] = []
-    compiled: set[tuple[int, str]] = set()
-    now, count = 0.0, 0
-
-    def react(event: Event) -> None:
-        nonlocal count
-        for action in schedule.handle(event):
-            count += 1
-            if isinstance(action, StartWorker):
-                heapq.heappush(queue, (now, count, WorkerReady(action.worker, now)))
-            elif isinstance(action, Lease):
-                key = (action.worker, action.case.key)
-                took = seconds[action.case.key] + (compile_seconds if key not in compiled else 0)
-                compiled.add(key)
-                heapq.heappush(
-                    queue, (now + took, count, Finished(action.worker, action.lease, Outcome.PASSED, now + took))
-                )
-
-    react(CasesKnown(cases))
-    for position in range(num_checkpoints):
-        react(CheckpointSeen(position, checkpoint(position)))
-    while queue:
-        now, _, event = heapq.heappop(queue)
-        react(event)
-    total = num_checkpoints * sum(durations) + compile_seconds * len(durations)
-    return now, max(max(durations) + compile_seconds, total / 2)
-
-
 MIXES = {
     "equal": [3.0] * 8,
     "mixed": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
@@ -346,8 +345,10 @@ MIXES = {
 @pytest.mark.parametrize("num_checkpoints", [1, 5])
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_makespan_is_within_a_tenth_of_the_bound(mix: str, num_checkpoints: int, compile_seconds: float) -> None:
-    took, bound = makespan(MIXES[mix], compile_seconds, num_checkpoints)
-    assert took <= 1.1 * bound
+    seconds = MIXES[mix]
+    took = MakespanWorld(seconds, compile_seconds=compile_seconds, is_known=True).run(range(num_checkpoints))
+    total = num_checkpoints * sum(seconds) + compile_seconds * len(seconds)
+    assert took <= 1.1 * max(max(seconds) + compile_seconds, total / 2)
 
 
 def test_the_second_death_of_its_worker_poisons_a_case() -> None:

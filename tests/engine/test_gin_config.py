@@ -116,6 +116,16 @@ def test_wrong_bindings_are_one_clear_line(suite: Path, text: str, message: str)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_what_a_suites_own_class_takes_is_named(suite: Path) -> None:
+    (suite.parent / "own_task_for_names.py").write_text(
+        "from lobench import Task, configurable\n\n@configurable\nclass Hill(Task):\n"
+        "    def __init__(self, *, height=3):\n        self.height = height\n"
+    )
+    suite.write_text("import own_task_for_names\nsmall/Case.task = @Hill()\nsmall/Hill.high = 3\n")
+    with pytest.raises(ConfigError, match=r"'Hill' has no parameter 'high'; expected height; did you mean 'height'\?"):
+        bind(suite, "small")
+
+
 def test_a_syntax_error_names_file_and_line(suite: Path) -> None:
     suite.write_text(SUITE + "Case.num_seeds = = 3\n")
     with pytest.raises(ConfigError, match=r"x\.gin:10: gin syntax error"):

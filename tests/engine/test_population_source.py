@@ -34,6 +34,16 @@ def places(found: object, root: Path) -> list[tuple[str, int | None, str]]:
     return [(seen.run, seen.generation, os.path.relpath(seen.uri, root)) for seen in found]
 
 
+def test_a_link_to_a_folder_that_it_lies_in_is_no_folder_of_its_own(tmp_path: Path) -> None:
+    publish(tmp_path / "run/theta_1.npz")
+    publish(tmp_path / "other/theta_2.npz")
+    (tmp_path / "run/generation_1").symlink_to(tmp_path / "run")
+    (tmp_path / "run/generation_2").symlink_to(tmp_path)
+    (tmp_path / "run/generation_3").symlink_to(tmp_path / "other")
+    found = places(source_of(tmp_path / "run").poll(), tmp_path / "run")
+    assert found == [("", None, "theta_1.npz"), ("", 3, "generation_3/theta_2.npz")]
+
+
 def test_the_declared_source_finds_trials_in_order_and_each_checkpoint_once(tmp_path: Path) -> None:
     for trial, generation in ((1, 0), (2, 0), (10, 1), (9, 1)):
         publish(tmp_path / f"generation_{generation}/trial_{trial}/attempt_0/theta_5.npz")

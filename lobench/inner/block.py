@@ -1,4 +1,4 @@
-"""What a program carries from step to step, and the curves in it at the end."""
+"""The state of a seed block between inner steps, and the curves that it gives at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["OF_LANES", "OF_THETAS", "Carry", "curves_of"]
+__all__ = ["OF_LANES", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta"]
 
 
 class Carry(NamedTuple):
@@ -27,12 +27,6 @@ class Carry(NamedTuple):
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
     log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
 
-    def of_theta(self, index: int) -> Carry:
-        """Returns the state of one of several thetas."""
-        counters = {"step": self.step, "num_evals": self.num_evals}
-        rest = self._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
-        return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
-
 
 # Where the lanes' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
 # computed.
@@ -40,17 +34,31 @@ OF_LANES = Carry(0, 0, 0, 0, None, None, 1, 1)  # type: ignore[arg-type]
 OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0)  # type: ignore[arg-type]
 
 
+class Trained(NamedTuple):
+    """A block at its end; the seconds are each theta's share."""
+
+    carry: Carry
+    compile_seconds: float
+    wall_seconds: float
+
+
+def of_theta(carry: Carry, index: int) -> Carry:
+    """Returns the state of one of several thetas."""
+    counters = {"step": carry.step, "num_evals": carry.num_evals}
+    rest = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+    return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
+
+
 def curves_of(
     carry: Carry,
+    trained: Trained,
     block: SeedBlock,
-    tasks_per_seed: int,
     *,
+    tasks_per_seed: int,
     eval_steps: Sequence[int],
     log_steps: Sequence[int],
-    compile_seconds: float,
-    wall_seconds: float,
 ) -> Curves:
-    """Returns the curves of a block at its end, metrics float32[num_seeds, num_evals]."""
+    """Returns what one theta's block gave; a seed of a family is the mean over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
     # A seed of a family diverges when the first of its tasks does.
@@ -65,8 +73,8 @@ def curves_of(
         eval_steps=tuple(eval_steps),
         log_steps=tuple(log_steps),
         diverged_at=tuple(diverged_at.tolist()),
-        compile_seconds=compile_seconds,
-        wall_seconds=wall_seconds,
+        compile_seconds=trained.compile_seconds,
+        wall_seconds=trained.wall_seconds,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 
