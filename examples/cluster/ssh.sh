@@ -12,14 +12,15 @@ export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
 case $action in
   up)
-    "$venv/bin/ray" get-auth-token --generate >/dev/null
-    "$venv/bin/ray" start --head --port="$port" --include-dashboard=false
+    token=$("$venv/bin/ray" get-auth-token --generate)
+    "$venv/bin/ray" status >/dev/null 2>&1 || "$venv/bin/ray" start --head --port="$port" --include-dashboard=false
     address="$(hostname -I | awk '{print $1}'):$port"
     for host in "$@"; do
-      # The token goes through ssh's pipe: a command line is everybody's to read.
-      "$venv/bin/ray" get-auth-token | ssh "$host" 'umask 077 && mkdir -p ~/.ray && cat > ~/.ray/auth_token'
+      # The token goes through ssh's pipe: a command line is everybody's to read. Homes may be one and the same.
+      echo "$token" | ssh "$host" 'umask 077 && mkdir -p ~/.ray && cat > ~/.ray/auth_token'
       # shellcheck disable=SC2029  # expanded here is what is meant
-      ssh "$host" "RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 '$venv/bin/ray' start --address='$address'"
+      ssh "$host" "RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 '$venv/bin/ray' start --address='$address'" ||
+        echo "$host has not joined; the same command with it alone joins it later" >&2
     done
     ;;
   down)
