@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import secrets
 import signal
 import socket
 import sys
@@ -257,9 +256,6 @@ def _connect(address: str, *, insecure: bool) -> str:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
     if address == "local":
-        # Only the user's own word opens what is started here: Ray listens on every interface.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         options["include_dashboard"] = False
     ray.init(**options)
     found: str = ray.get_runtime_context().gcs_address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing.connection
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -96,6 +97,7 @@ class RayExecutor:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # the terminal's Ctrl-C is the chief's alone
+                env=_environment(self._config.address),
             )
         self._connection = Connection(ours.detach())
         self._heard, self._address = self._clock.now(), ""
@@ -205,6 +207,15 @@ class RayExecutor:
         if self._connection is not None:
             self._connection.close()
         self._bridge = self._connection = None
+
+
+def _environment(address: str) -> dict[str, str]:
+    """Returns the bridge's environment: Ray reads it once, when it is imported.
+
+    Only the user's own word opens what is started for a watch, since Ray listens on every interface.
+    """
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == "local" else {}
+    return {**token, **os.environ}
 
 
 def _notice(text: str) -> Message:
