@@ -101,14 +101,16 @@ def test_two_nodes_give_the_bits_of_the_local_pool_and_get_each_file_once(cluste
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
     local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
     assert local.returncode == 0, local.stdout + local.stderr
+    nodes = [cluster.nodes["head"], cluster.second]
+    before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
     done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 cores on 2 nodes" in done.stdout
     assert content(tmp_path / "ray") == content(tmp_path / "local")
     thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
-    for node in cluster.nodes.values():
-        assert set(node.sent("theta")) <= thetas
-        assert len(node.sent("suites")) == 1
+    for node, known in zip(nodes, before, strict=True):
+        assert set(node.sent("theta")) - known <= thetas
+        assert len(set(node.sent("suites")) - known) == 1
         assert node.sent("xla_cache")
 
 
@@ -125,6 +127,7 @@ def test_waiting_checkpoints_are_computed_together_with_the_bits_of_the_local_po
     group = ("--together", "4")
     local = watch(run, suite, *LOCAL, *group, "--store", str(tmp_path / "local"))
     assert local.returncode == 0, local.stdout + local.stderr
+    assert cluster.second
     done = cluster.watch(run, suite, *group, "--store", str(tmp_path / "ray"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert content(tmp_path / "ray") == content(tmp_path / "local")

@@ -76,7 +76,7 @@ class Node:
             self.process.wait()
 
     def sent(self, kind: str) -> list[str]:
-        return sorted(path.name for path in (self.folder / "tmp" / f"lobench-{os.getuid()}" / kind).iterdir())
+        return sorted(path.name for path in (self.folder / "tmp" / f"lobench-{os.getuid()}").glob(f"{kind}/*"))
 
 
 class Cluster:
