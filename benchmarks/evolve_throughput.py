@@ -22,7 +22,7 @@ os.environ["NPROC"] = sys.argv[2] if sys.argv[1:2] == ["--threads"] else "1"
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
-from lobench_evolve.run import Experiment, plan, worker_config
+from lobench_evolve.run import Experiment, Machines, plan, worker_config
 from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
@@ -86,7 +86,7 @@ def members_per_second(folder: Path) -> None:
 
 def crew_of(planned: Experiment, num_workers: int) -> tuple[Crew, Counted]:
     local = load_plugins().find("lobench_executors", "local", kind="executor").load()
-    counted = Counted(local(worker_config(planned)))
+    counted = Counted(local(worker_config(planned, Machines(executor="local"))))
     crew = Crew(counted, num_workers=num_workers, num_cpus=1, timeout_seconds=600, say=print)
     crew.start()
     return crew, counted

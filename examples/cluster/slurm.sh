@@ -7,22 +7,31 @@
 #SBATCH --cpus-per-task=16
 #SBATCH --time=24:00:00
 #SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --exclusive
+#SBATCH --no-kill
 set -euo pipefail
+# --exclusive: symmetric-run refuses a node where a Ray runs, and in the end stops every Ray of yours there.
+# --no-kill: a node that fails takes its slots with it, and nothing else.
 checkpoints=${1:?CKPT_DIR is missing} suite=${2:?SUITE is missing}
 shift 2
 
 # shellcheck disable=SC1091  # made by ci/demo or pip
 source "${LOBENCH_VENV:-$SLURM_SUBMIT_DIR/.venv}/bin/activate"
 
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname -I | awk '{print $1}')
-port=$((20000 + SLURM_JOB_ID % 20000)) # two jobs may share a node
+address="$(hostname -I | awk '{print $1}'):6379" # this script runs on the first node, the head to be
 
 # Whoever reaches a Ray without a token runs code on it; srun hands the environment on to every node.
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600 # seconds for Ray to start, from a cold shared disk too
 
-srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" \
-  ray symmetric-run --address "$head_ip:$port" --min-nodes "$SLURM_NNODES" \
-  --num-cpus="${SLURM_CPUS_PER_TASK:-1}" --include-dashboard=false -- \
-  lobench watch "$checkpoints" --suite "$suite" --executor ray --ray-address "$head_ip:$port" "$@"
+# srun does not take over sbatch's --cpus-per-task.
+each=(srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --no-kill)
+
+# A try that was pre-empted may have left its Ray behind where SLURM does not track processes by cgroup.
+"${each[@]}" ray stop --force >/dev/null 2>&1 || true
+
+# The watch begins when the head is up; slots follow the nodes.
+"${each[@]}" ray symmetric-run --address "$address" --num-cpus="${SLURM_CPUS_PER_TASK:-1}" -- \
+  lobench watch "$checkpoints" --suite "$suite" --executor ray --ray-address "$address" "$@"

@@ -12,20 +12,21 @@ export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
 case $action in
   up)
-    "$venv/bin/ray" get-auth-token --generate >/dev/null
+    token=$("$venv/bin/ray" get-auth-token --generate)
     "$venv/bin/ray" start --head --port="$port" --include-dashboard=false
     address="$(hostname -I | awk '{print $1}'):$port"
     for host in "$@"; do
-      # The token goes through ssh's pipe: a command line is everybody's to read.
-      "$venv/bin/ray" get-auth-token | ssh "$host" 'umask 077 && mkdir -p ~/.ray && cat > ~/.ray/auth_token'
+      # The token goes through ssh's pipe: a command line is everybody's to read. Homes may be one and the same.
+      echo "$token" | ssh "$host" 'umask 077 && mkdir -p ~/.ray && cat > ~/.ray/auth_token'
+      join="RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 '$venv/bin/ray' start --address='$address'"
       # shellcheck disable=SC2029  # expanded here is what is meant
-      ssh "$host" "RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 '$venv/bin/ray' start --address='$address'"
+      ssh "$host" "$join" || echo "$host has not joined; at any time: ssh $host \"$join\"" >&2
     done
     ;;
   down)
     for host in "$@"; do
       # shellcheck disable=SC2029
-      ssh "$host" "'$venv/bin/ray' stop"
+      ssh "$host" "'$venv/bin/ray' stop" || echo "$host: not all of its Ray has ended" >&2
     done
     "$venv/bin/ray" stop
     ;;

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 
-__all__ = ["DeviceLeases", "devices_here", "share_devices_of_xdist"]
+__all__ = ["DeviceLeases", "devices_here", "equal_shares"]
 
 _USABLE = 0.9  # of a device's memory: the driver and each process's context need the rest
 
@@ -72,12 +71,12 @@ class DeviceLeases:
             self._free[device] = min(self._free[device] + share, 1.0)
 
 
-def _environment_of_one(devices: Sequence[str], index: int, count: int) -> dict[str, str]:
-    """Returns what one of several equal processes sets, so that each has a device, or a fair share of one."""
+def equal_shares(devices: Sequence[str], count: int) -> list[dict[str, str]]:
+    """Returns what each of several equal processes sets, so that it has a device, or a fair share of one."""
     if not devices or count < 2:
-        return {}
-    sharing = len(range(index % len(devices), count, len(devices)))
-    return _environment([devices[index % len(devices)]], 1 / sharing)
+        return [{}] * count
+    sharing = [len(range(index % len(devices), count, len(devices))) for index in range(count)]
+    return [_environment([devices[index % len(devices)]], 1 / number) for index, number in enumerate(sharing)]
 
 
 def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
@@ -85,10 +84,3 @@ def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
     if share < 1:
         environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE * share:.3f}"
     return environment
-
-
-def share_devices_of_xdist() -> None:
-    """Gives a process of `pytest -n` its device; the others' are hidden from it."""
-    name, count = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-    if name.startswith("gw") and name[2:].isdecimal() and count.isdecimal():
-        os.environ.update(_environment_of_one(devices_here(os.environ), int(name[2:]), int(count)))

@@ -21,11 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from lobench.engine.devices import share_devices_of_xdist
     from lobench.pytest_plugin.recording import Recorder
 
-    if hasattr(config, "workerinput"):  # of pytest-xdist; the environment alone may be an outer session's
-        share_devices_of_xdist()
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

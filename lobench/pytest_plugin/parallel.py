@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lobench.core.errors import LobenchError
-from lobench.engine.devices import devices_here
+from lobench.engine.devices import devices_here, equal_shares
 from lobench.engine.ledger_schema import connect
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import option
@@ -51,6 +51,10 @@ class Parallel:
     def pytest_xdist_setupnodes(self, config: pytest.Config, specs: Sequence[Any]) -> None:
         if not _is_ours(config):
             return
+        # In execnet's spec, since what is started in a crashed worker's place gets the same.
+        local = [spec for spec in specs if spec.popen]
+        for spec, environment in zip(local, equal_shares(devices_here(os.environ), len(local)), strict=True):
+            spec.env.update(environment)
         self._durations = _recorded_durations(config)
         if self._durations and config.option.dist == "load" and config.option.maxschedchunk is None:
             config.option.maxschedchunk = 1  # a long list handed out ahead would undo the order

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from multiprocessing.connection import Connection
@@ -35,11 +35,11 @@ from lobench import Task, configurable
 
 @configurable
 class ContractBowl(Task):
-    def __init__(self, *, act=""):
-        self.act = act
+    def __init__(self, *, act="", pid_file=""):
+        self.act, self.pid_file = act, pid_file
     def init(self, key):
         if self.act:
-            with open(os.path.join(os.path.dirname(__file__), "pid"), "w") as file:
+            with open(self.pid_file, "w") as file:
                 file.write(str(os.getpid()))
         if self.act == "die":
             os._exit(7)
@@ -58,8 +58,10 @@ Case.num_seeds = 2
 good/Case.task = @ContractBowl()
 die/Case.task = @ContractBowl()
 die/ContractBowl.act = "die"
+die/ContractBowl.pid_file = "PID_FILE"
 hang/Case.task = @ContractBowl()
 hang/ContractBowl.act = "hang"
+hang/ContractBowl.pid_file = "PID_FILE"
 """
 _TEST = "from lobench import cases\n\n@cases('contract.gin')\ndef test(case, evaluate):\n    evaluate(case)\n"
 
@@ -87,7 +89,7 @@ class ExecutorContract:
         suite = folder / "contract_suite"
         suite.mkdir(exist_ok=True)
         (suite / "contract_tasks.py").write_text(_TASKS)
-        (suite / "contract.gin").write_text(gin)
+        (suite / "contract.gin").write_text(gin.replace("PID_FILE", str(_pid_file(folder))))
         # A worker in this process meets the suites of all tests; pytest wants modules of different names.
         (suite / f"test_contract_{sha256(bytes(folder)).hexdigest()[:8]}.py").write_text(_TEST)
         config = WorkerConfig(
@@ -106,7 +108,7 @@ class ExecutorContract:
         """Returns the first message that is waited for; any other end of a worker is a failure."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
-            for message in executor.wait(0.2):
+            for message in _of_workers(executor.wait(0.2)):
                 if until(message):
                     return message
                 assert message.kind in ("ready", "progress", "result"), message
@@ -130,7 +132,7 @@ class ExecutorContract:
 
     def pid(self, folder: Path) -> int:
         """Waits until a misbehaving case has begun; returns its process."""
-        file = folder / "contract_suite" / "pid"
+        file = _pid_file(folder)
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
             if file.is_file() and (text := file.read_text()):
@@ -168,10 +170,10 @@ class ExecutorContract:
         ours, theirs = socket.socketpair()
         wakeup = Connection(ours.detach())
         with theirs, wakeup, self.running(tmp_path, wakeup=wakeup) as executor:
-            assert list(executor.wait(0.05)) == []
+            assert _of_workers(executor.wait(0.05)) == []
             theirs.send(b"\0")
             started = time.monotonic()
-            assert list(executor.wait(self.patience_seconds)) == []
+            assert _of_workers(executor.wait(self.patience_seconds)) == []
             assert time.monotonic() - started < self.patience_seconds / 2
             assert not wakeup.poll(), "what woke it was left in the pipe, and wakes it for ever"
 
@@ -206,7 +208,7 @@ class ExecutorContract:
             pid = self.pid(tmp_path)
             executor.kill(5)
             self._ends(pid)
-            assert [message for message in executor.wait(0.5) if message.worker == 5] == []
+            assert _of_workers(executor.wait(0.5)) == []
 
     def test_closing_ends_every_worker_even_one_that_is_stopped(self, tmp_path: Path) -> None:
         if not self.has_processes:
@@ -223,6 +225,17 @@ class ExecutorContract:
         while _is_alive(pid):
             assert time.monotonic() < deadline, f"process {pid} lives on"
             time.sleep(0.02)
+
+
+def _pid_file(folder: Path) -> Path:
+    return folder / "pid"
+
+
+def _of_workers(messages: Sequence[Message]) -> list[Message]:
+    """Leaves out what an executor says for itself."""
+    for message in messages:
+        assert message.worker >= 0 or message.kind in ("notice", "capacity"), message
+    return [message for message in messages if message.worker >= 0]
 
 
 def _key(record: dict[str, Any]) -> str:

@@ -89,6 +89,7 @@ def test_no_device_is_given_out_more_than_once(moves: list[tuple[int, float]]) -
         assert sum(shares.get(device, 0.0) for shares in given_out.values()) <= 0.9 + 0.01
 
 
+OURS = ["--lobench-optimizer=@SGD()"]
 SESSION = """
 import os
 def test_environment():
@@ -102,6 +103,34 @@ def test_processes_of_xdist_share_the_devices(tmp_path: Path) -> None:
     (tmp_path / "test_0.py").write_text(SESSION)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "4,6", "SEEN": str(tmp_path / "seen")}
     command = [sys.executable, "-m", "pytest", "-q", "-n3", "--dist=each", "test_0.py", "-p", "no:randomly"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=240)
-    seen = sorted((tmp_path / "seen").read_text().splitlines())
-    assert seen == ["gw0 4 0.450", "gw1 6 -", "gw2 4 0.450"]
+    for ours, expected in (
+        (OURS, ["gw0 4 0.450", "gw1 6 -", "gw2 4 0.450"]),
+        ([], ["gw0 4,6 -", "gw1 4,6 -", "gw2 4,6 -"]),
+    ):
+        (tmp_path / "seen").write_text("")
+        done = subprocess.run([*command, *ours], cwd=tmp_path, env=environment, capture_output=True, timeout=900)
+        assert done.returncode == 0, done.stdout
+        assert sorted((tmp_path / "seen").read_text().splitlines()) == expected
+
+
+CRASH = """
+import os, time, pytest
+@pytest.mark.parametrize("number", range(6))
+def test_environment(number):
+    with open(os.environ["SEEN"], "a") as file:
+        file.write(f"{os.environ['PYTEST_XDIST_WORKER']} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+    if os.environ["PYTEST_XDIST_WORKER"] == "gw1":
+        os._exit(1)
+    while "gw2" not in open(os.environ["SEEN"]).read():  # or the first does all of them before there is a third
+        time.sleep(0.05)
+"""
+
+
+def test_what_takes_a_crashed_processs_place_has_its_device(tmp_path: Path) -> None:
+    (tmp_path / "test_0.py").write_text(CRASH)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-8f,MIG-3a,5", "SEEN": str(tmp_path / "seen")}
+    command = [sys.executable, "-m", "pytest", "-q", "-n2", "--maxschedchunk=1", "test_0.py", "-p", "no:randomly"]
+    done = subprocess.run([*command, *OURS], cwd=tmp_path, env=environment, capture_output=True, timeout=900)
+    assert done.returncode == 1, done.stdout
+    assert b"1 failed, 5 passed" in done.stdout
+    assert set((tmp_path / "seen").read_text().splitlines()) == {"gw0 GPU-8f", "gw1 MIG-3a", "gw2 MIG-3a"}

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from lobench import UsageError
-from lobench_evolve.run import plan, run_experiment
+from lobench_evolve.run import Machines, plan, run_experiment
 
 __all__ = ["EvolveCommand", "run_command", "share"]
 
@@ -29,6 +29,8 @@ class EvolveCommand:
     config: Path
     store: Path
     executor: str
+    ray_address: str
+    insecure: bool
     workers: int
     seed: int
     seeds: int
@@ -58,7 +60,8 @@ def run_command(command: EvolveCommand) -> int:
             gin_params=command.gin_params,
         )
         workers = command.workers or os.cpu_count() or 1
-        generations = run_experiment(experiment, executor=command.executor, num_workers=workers, say=_say)
+        machines = Machines(executor=command.executor, address=command.ray_address, insecure=command.insecure)
+        generations = run_experiment(experiment, machines, num_workers=workers, say=_say)
     except KeyboardInterrupt:
         _say("interrupted; the same command goes on from here")
         return 130
@@ -122,6 +125,7 @@ def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: in
         str(command.store / name),
     ]
     arguments += ["--seed", str(seed), "--executor", command.executor, "--workers", str(workers)]
+    arguments += ["--ray-address", command.ray_address, *(["--insecure"] if command.insecure else [])]
     for scope in [case] if case else []:
         arguments += ["--case", scope]
     for text in command.gin_params:

@@ -27,7 +27,7 @@ from lobench_evolve.journal import Closed, Journal
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
-__all__ = ["Experiment", "plan", "run_experiment", "worker_config"]
+__all__ = ["Experiment", "Machines", "plan", "run_experiment", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,22 +105,33 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     )
 
 
-def worker_config(experiment: Experiment) -> WorkerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Where workers run: an executor by its name; for one of many machines, where they are and who may join them."""
+
+    executor: str
+    address: str = ""
+    insecure: bool = False
+
+
+def worker_config(experiment: Experiment, machines: Machines) -> WorkerConfig:
     """Returns what an executor needs to start this experiment's workers, which read its configuration themselves."""
     return WorkerConfig(
         arguments=(str(experiment.config),),
         layers=experiment.layers,
         log_folder=experiment.folder / "logs",
         compilation_cache=experiment.folder / "compiled",
+        address=machines.address,
+        insecure=machines.insecure,
         serve="lobench_evolve.worker:serve",
     )
 
 
-def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]) -> Crew:
-    """Makes the workers' executor by its name; nothing is started yet."""
-    factory = load_plugins().find("lobench_executors", executor, kind="executor").load()
+def make_crew(experiment: Experiment, machines: Machines, *, num_workers: int, say: Callable[[str], None]) -> Crew:
+    """Makes the workers' executor; no worker is started yet."""
+    factory = load_plugins().find("lobench_executors", machines.executor, kind="executor").load()
     return Crew(
-        factory(worker_config(experiment)),
+        factory(worker_config(experiment, machines)),
         num_workers=num_workers,
         num_cpus=experiment.num_cpus,
         num_gpus=experiment.num_gpus,
@@ -130,7 +141,7 @@ def make_crew(experiment: Experiment, *, executor: str, num_workers: int, say: C
 
 
 def run_experiment(
-    experiment: Experiment, *, executor: str, num_workers: int, say: Callable[[str], None]
+    experiment: Experiment, machines: Machines, *, num_workers: int, say: Callable[[str], None]
 ) -> list[Closed]:
     """Runs an experiment to its end, or goes on with one that was begun; returns its generations.
 
@@ -140,7 +151,7 @@ def run_experiment(
     journal = Journal(experiment.folder, experiment.identity())
     try:
         if len(journal.generations()) < experiment.run.num_generations:
-            crew = make_crew(experiment, executor=executor, num_workers=num_workers, say=say)
+            crew = make_crew(experiment, machines, num_workers=num_workers, say=say)
             try:
                 journal.check(crew.start())
                 runner = _GaRunner if experiment.run.strategy == "ga" else _EsRunner

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import secrets
 import signal
 import socket
 import sys
@@ -29,6 +28,7 @@ import ray.exceptions
 
 from lobench import LobenchError, Message
 from lobench_ray.access import check_access
+from lobench_ray.clock import AwakeClock
 from lobench_ray.slot import Slot, versions
 
 __all__ = ["Bridge", "main"]
@@ -60,7 +60,8 @@ class Bridge:
         self._parcel: Any = None
         self._actor_class: Any = None
         self._capacity = (-1, 0.0)
-        self._nodes_seen = time.monotonic()
+        self._clock = AwakeClock()
+        self._nodes_seen = 0.0
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
@@ -83,7 +84,7 @@ class Bridge:
         while not self._ending:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=1.0)()
-            now = time.monotonic()
+            now = self._clock.now()
             if now - said >= 1.0:
                 said = now
                 self._say("alive")
@@ -106,7 +107,6 @@ class Bridge:
         while True:
             alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             sizes = [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
-            self._nodes_seen = time.monotonic()
             self._inbox.put(lambda sizes=sizes: self._know_nodes(sizes))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
 
@@ -168,7 +168,7 @@ class Bridge:
         if "problem" in found:
             self._say("failed", worker, messages=[found["problem"]])
             return
-        self._slots[worker].heard = time.monotonic()
+        self._slots[worker].heard = self._clock.now()
         self._receive(worker)
 
     def _receive(self, worker: int) -> None:
@@ -181,7 +181,7 @@ class Bridge:
         slot = self._slots.get(worker)
         if slot is None:
             return  # it was killed: what it says late is not wanted any more
-        slot.heard = time.monotonic()
+        slot.heard = self._clock.now()
         for kind, values, payload in messages:
             self._say(kind, worker, payload, **values)
         if any(kind == "died" for kind, _, _ in messages):
@@ -224,6 +224,7 @@ class Bridge:
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
     def _know_nodes(self, sizes: list[tuple[float, float]]) -> None:
+        self._nodes_seen = self._clock.now()
         capacity = (int(sum(cpus for cpus, _ in sizes)), sum(gpus for _, gpus in sizes))
         if capacity != self._capacity:
             self._capacity = capacity
@@ -255,9 +256,6 @@ def _connect(address: str, *, insecure: bool) -> str:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
     if address == "local":
-        # Only the user's own word opens what is started here: Ray listens on every interface.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         options["include_dashboard"] = False
     ray.init(**options)
     found: str = ray.get_runtime_context().gcs_address
@@ -266,10 +264,13 @@ def _connect(address: str, *, insecure: bool) -> str:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Says whether a failed call tells of its machine, not of the case: all but memory and the actor's own errors."""
-    return isinstance(error, ray.exceptions.RayError) and not isinstance(
-        error, ray.exceptions.OutOfMemoryError | ray.exceptions.RayTaskError
-    )
+    """Says whether a failed call tells of its machine, not of the case.
+
+    Memory and the actor's own errors do not, but for those of its files: a full disk, say.
+    """
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return isinstance(error.cause, OSError)
+    return isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.OutOfMemoryError)
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing.connection
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lobench import LobenchError, Message, Parcel, WorkerConfig
+from lobench_ray.clock import AwakeClock
 
 __all__ = ["SILENCE_SECONDS", "RayExecutor"]
 
@@ -28,16 +30,15 @@ class RayExecutor:
     A slot, and the bridge itself, that says nothing for `SILENCE_SECONDS` is taken for lost.
     """
 
-    def __init__(
-        self, config: WorkerConfig, wakeup: Connection | None = None, *, silence_seconds: float = 30.0
-    ) -> None:
-        self._config, self._wakeup, self._silence = config, wakeup, silence_seconds
+    def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
+        self._config, self._wakeup = config, wakeup
         layers = config.layers
         files = [path for path in (layers.trainer_config, *layers.gin_files) if path]
         self._parcel = Parcel.pack(config.arguments, files)
         self._workers: dict[int, tuple[int, float]] = {}
         self._bridge: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._clock = AwakeClock()
         self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
         self._address, self._capacity = "", -1
         config.log_folder.mkdir(parents=True, exist_ok=True)
@@ -70,8 +71,8 @@ class RayExecutor:
                 messages += self._read()
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
-        limit = self._silence if self._address else _CONNECT_SECONDS
-        if self._connection is not None and time.monotonic() - self._heard > limit:
+        limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
+        if self._connection is not None and self._clock.now() - self._heard > limit:
             messages += self._lose_bridge("Ray's driver does not answer")
         return messages
 
@@ -96,9 +97,10 @@ class RayExecutor:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # the terminal's Ctrl-C is the chief's alone
+                env=_environment(self._config.address),
             )
         self._connection = Connection(ours.detach())
-        self._heard, self._address = time.monotonic(), ""
+        self._heard, self._address = self._clock.now(), ""
         layers = self._config.layers
         self._tell(
             "configure",
@@ -106,7 +108,7 @@ class RayExecutor:
             self._parcel.data,
             address=self._config.address or "auto",
             insecure=self._config.insecure,
-            silence_seconds=self._silence,
+            silence_seconds=SILENCE_SECONDS,
             plan={
                 "sha256": self._parcel.sha256,
                 "suites": [self._parcel.inside(suite) for suite in self._config.arguments],
@@ -129,7 +131,7 @@ class RayExecutor:
         try:
             while self._connection is not None and self._connection.poll():
                 message = Message.from_bytes(self._connection.recv_bytes())
-                self._heard = time.monotonic()
+                self._heard = self._clock.now()
                 messages += self._take(message)
         except (EOFError, OSError):
             messages += self._lose_bridge("Ray's driver ended")
@@ -205,6 +207,15 @@ class RayExecutor:
         if self._connection is not None:
             self._connection.close()
         self._bridge = self._connection = None
+
+
+def _environment(address: str) -> dict[str, str]:
+    """Returns the bridge's environment: Ray reads it once, when it is imported.
+
+    Only the user's own word opens what is started for a watch, since Ray listens on every interface.
+    """
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == "local" else {}
+    return {**token, **os.environ}
 
 
 def _notice(text: str) -> Message:

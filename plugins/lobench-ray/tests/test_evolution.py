@@ -1,0 +1,66 @@
+"""`lobench evolve --executor ray`: the same workers, on two nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import make_suite
+from two_nodes import PATIENT, Cluster, until
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
+
+CONFIG = """
+import tiny_tasks
+Case.learned_optimizer = @LearnableAdam()
+Case.num_inner_steps = 10
+Case.num_seeds = 2
+a/Case.task = @Bowl()
+Evolve.num_generations = 12
+Evolve.checkpoint_every = 4
+Evolve.members_per_program = 4
+TruncationGA.population_size = 8
+TruncationGA.num_parents = 3
+"""
+
+
+def start(config: Path, store: Path, *options: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lobench.cli", "evolve", str(config), "--store", str(store), *options]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    text, _ = process.communicate(timeout=PATIENT)
+    assert process.returncode == 0, text
+    return text
+
+
+def results(store: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(f"file:{store / 'evolve.sqlite'}?mode=ro", uri=True) as database:
+        return database.execute("SELECT generation, phase, block, fitness FROM results ORDER BY 1, 2, 3").fetchall()
+
+
+def checkpoints(store: Path) -> dict[str, str]:
+    files = sorted((store / "checkpoints").glob("*.npz"))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(cluster: Cluster, tmp_path: Path) -> None:
+    config = make_suite(tmp_path) / "evolve.gin"
+    config.write_text(CONFIG)
+    local, store = tmp_path / "local", tmp_path / "ray"
+    output(start(config, local, "--workers", "1"))
+    second = cluster.second
+    options = ("--executor", "ray", "--ray-address", cluster.address, "--workers", "2")
+    process = start(config, store, *options, environment=cluster.environment)
+    until(lambda: (store / "evolve.sqlite").is_file() and results(store), "the evolution begins")
+    until(lambda: second.workers(), "a worker of it on the second node")
+    second.kill()
+    assert "a worker was lost" in output(process)
+    assert results(store) == results(local)
+    assert checkpoints(store) == checkpoints(local) != {}

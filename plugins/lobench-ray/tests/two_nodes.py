@@ -1,0 +1,143 @@
+"""A real Ray of two nodes on one machine; each node has a folder of its own for what is sent to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from tiny import watch_command
+
+PATIENT = 300.0  # seconds; on a machine that does nothing else a test takes 10
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Waits for another process; the only clock is how long a test may take."""
+    deadline = time.monotonic() + PATIENT
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def signal_all(processes: list[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+class Node:
+    """A `ray start --block` and all that it started."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *options: str) -> None:
+        self.folder = folder
+        (folder / "tmp").mkdir(parents=True, exist_ok=True)
+        self.log = folder / "ray.log"
+        self.log.write_text("")
+        ray = Path(sys.executable).with_name("ray")
+        command = [str(ray), "start", "--num-cpus=1", "--object-store-memory=80000000", "--block", *options]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env={**environment, "TMPDIR": str(folder / "tmp")}, stdout=log, stderr=log
+            )
+        until(lambda: "Ray runtime started" in self.log.read_text() or self.process.poll() is not None, "a node")
+        assert self.process.poll() is None, self.log.read_text()
+
+    def processes(self) -> list[psutil.Process]:
+        first = psutil.Process(self.process.pid)
+        return [first, *first.children(recursive=True)]
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to every process of the node, the workers' own among them."""
+        signal_all(self.processes(), number)
+
+    def workers(self) -> list[psutil.Process]:
+        """Returns the actors that hold slots, and lobench's own workers below them."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name().startswith("ray::Slot"):
+                    found += [process, *process.children(recursive=True)]
+        return found
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+
+    def sent(self, kind: str) -> list[str]:
+        return sorted(path.name for path in (self.folder / "tmp" / f"lobench-{os.getuid()}").glob(f"{kind}/*"))
+
+
+class Cluster:
+    """A head and a second node, one core each."""
+
+    def __init__(self, folder: Path, mode: str = "token") -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("", 0))
+            self.port = free.getsockname()[1]
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"},
+            "RAY_AUTH_MODE": mode,
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # A frozen node is found out soon, or new slots are placed on it.
+            "RAY_health_check_initial_delay_ms": "1000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "1000",
+            "RAY_health_check_failure_threshold": "3",
+        }
+        self.nodes: dict[str, Node] = {}
+        self.address = ""
+        # Short: names of sockets below it must not be longer than 107 characters.
+        self.scratch = Path("/tmp") / f"lobench-ray-{self.port}"
+
+    def start_head(self) -> None:
+        options = ("--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.scratch}")
+        head = self.nodes["head"] = Node(self.folder / "head", self.environment, *options)
+        found = re.search(r"--address='(\S+)'", head.log.read_text())
+        assert found is not None
+        self.address = found[1]
+
+    def start_second(self) -> Node:
+        options = (f"--address={self.address}",)
+        self.nodes["second"] = Node(self.folder / "second", self.environment, *options)
+        return self.nodes["second"]
+
+    @property
+    def second(self) -> Node:
+        node = self.nodes.get("second")
+        return node if node is not None and node.process.poll() is None else self.start_second()
+
+    def kill(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def join(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Gives this process what a member of the cluster has in its environment; returns the address."""
+        for name, value in self.environment.items():
+            if name.startswith("RAY_"):
+                monkeypatch.setenv(name, value)
+        return self.address
+
+    def options(self) -> tuple[str, ...]:
+        return ("--checkpoints", "all", "--executor", "ray", "--ray-address", self.address)
+
+    def watch(self, run: Path, suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        """Runs a watch on the cluster to its end."""
+        command = watch_command(run, suite, *self.options(), "--once", *options)
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=PATIENT, check=False
+        )
