@@ -218,7 +218,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
       ConfigError: an address beyond loopback without a token or TLS. StoreError: the address is taken.
     """
     security.check(listen)
-    interceptors = [_Tokens(security.token)] if security.token else []
+    interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
     # Without SO_REUSEPORT, so that a second controller on the port is an error.
     server = grpc.server(
         futures.ThreadPoolExecutor(max_workers=_THREADS),

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS scores (
   PRIMARY KEY (study, trial, sha256)) WITHOUT ROWID;
 """
 
-_ENCODED = {
+_ENCODED: dict[str, Callable[[Any], str | None]] = {
     "state": str,
     "parent_ids": lambda ids: json.dumps(list(ids)),
     "params": lambda params: json.dumps(dict(params), sort_keys=True),
