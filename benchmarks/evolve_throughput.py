@@ -18,17 +18,13 @@ from __future__ import annotations
 import argparse
 import os
 import struct
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-_parser = argparse.ArgumentParser()
-_parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])
-_parser.add_argument("--quick", action="store_true")
-_parser.add_argument("--threads", default="1")
-OPTIONS = _parser.parse_args()
-os.environ["NPROC"] = OPTIONS.threads
+os.environ["NPROC"] = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
@@ -38,6 +34,11 @@ from lobench_evolve.worker import Evaluator
 
 from lobench import encode, load_plugins
 
+_parser = argparse.ArgumentParser()
+_parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])
+_parser.add_argument("--quick", action="store_true")
+_parser.add_argument("--threads")
+OPTIONS = _parser.parse_args()
 THREADS = int(os.environ["NPROC"])
 CONFIG = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "digits_es.gin"
 WIDTHS = (1, 4, 16, 32)

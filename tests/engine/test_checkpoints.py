@@ -86,7 +86,8 @@ def test_counters_beside_theta(tmp_path: Path) -> None:
 def test_bindings_beside_theta_are_part_of_the_digest(tmp_path: Path) -> None:
     text = "MyLOpt.step_mult = 0.5"
     found = []
-    for index, more in enumerate([{}, {"gin_bindings": text}, {"gin_bindings": np.frombuffer(text.encode(), np.uint8)}]):
+    kinds = [{}, {"gin_bindings": text}, {"gin_bindings": np.frombuffer(text.encode(), np.uint8)}]
+    for index, more in enumerate(kinds):
         np.savez(tmp_path / f"{index}.npz", **{"theta/w": np.ones(3)}, step=7, **more)  # type: ignore[arg-type]
         found.append(NpzReader().read(epath.Path(tmp_path / f"{index}.npz")))
     assert [bytes(content.leaves.get("gin_bindings", b"")).decode() for content in found] == ["", text, text]
