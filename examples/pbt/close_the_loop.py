@@ -1,6 +1,9 @@
 """Closes the loop on one machine: PBT from `lobench watch`'s fitness against random search at the same budget.
 
+    pip install -e plugins/lobench-pbt                      # with lobench itself
     python examples/pbt/close_the_loop.py OUTPUT [--studies 5]
+
+The smallest is `--studies 1`: four minutes on two cores, and the whole of what a study is; it shows no difference.
 
 Each study has a controller and a watch of its own; each way of search has trainers that go from study to study. Both
 draw the same first populations, train as many trials for as many outer steps, and choose their best trial by the same
@@ -149,7 +152,12 @@ def main() -> None:
     output: Path = arguments.output.absolute()
     if output.exists():
         parser.error(f"{output} exists")
+    if min(arguments.studies, arguments.trainers) < 1:
+        parser.error("--studies and --trainers are at least 1")
     output.mkdir(parents=True)
+    print(f"{arguments.studies} studies of {' and of '.join(STRATEGIES)}, side by side; a line for each that ends.")
+    first = output / "pbt_0"
+    print(f"Look in: lobench pbt status --store {first / 'store'}, or {first / 'log.txt'}", flush=True)
     # Programs are compiled once for all studies; one thread each, so that a trial can be done again bit by bit.
     os.environ |= {
         "JAX_COMPILATION_CACHE_DIR": str(output / "xla"),

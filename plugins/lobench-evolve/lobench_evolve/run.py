@@ -171,6 +171,7 @@ class _Runner:
                 self._say(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
                     f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
+                    + (f"; {ended.num_not_finite} of {ended.num_results} not finite" if ended.num_not_finite else "")
                 )
             closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - before)
             self._journal.close_generation(closed, state)

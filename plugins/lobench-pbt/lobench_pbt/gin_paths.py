@@ -63,7 +63,7 @@ def check_paths(paths: Sequence[str], where: str) -> None:
             bind(dict.fromkeys(paths, 0))
         except ConfigError as error:
             raise ConfigError(
-                f"parameter {error.where}: {error.what}", where=where, next_step=error.next_step
+                f"parameter {error.where}: {error.what}", where=where, got=error.got, next_step=error.next_step
             ) from error
 
 
