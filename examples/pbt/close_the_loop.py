@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -33,6 +34,7 @@ from scipy import stats
 HERE = Path(__file__).resolve().parent
 STRATEGIES = {"pbt": "tournament", "random": "random_search"}
 LIMIT_SECONDS = 1800
+STOPPED = threading.Event()  # Ctrl-C: whoever waits ends, and with it what it runs
 
 Trainers = dict[str, subprocess.Popen[bytes]]
 
@@ -58,6 +60,8 @@ def running(log: Path, commands: list[list[str]]) -> Iterator[list[subprocess.Po
 def wait_until(what: str, log: Path, done: Any) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
     while not done():
+        if STOPPED.is_set():
+            raise SystemExit("stopped")
         if time.monotonic() > deadline:
             raise SystemExit(f"{what} did not happen in {LIMIT_SECONDS} s; see {log}")
         time.sleep(0.2)
@@ -174,8 +178,12 @@ def main() -> None:
         (folder / "config.gin").write_text(CONFIG)
     with futures.ThreadPoolExecutor() as threads:
         searches = [threads.submit(search, output, name, arguments.studies, arguments.trainers) for name in STRATEGIES]
-        for done in searches:
-            done.result()
+        try:
+            for done in searches:
+                done.result()
+        except BaseException:
+            STOPPED.set()
+            raise
     for study in range(arguments.studies):
         publish(folders["initial"] / f"theta_{study}.npz", arrays_of(initial_theta(study)))
     found = {name: report(folder) for name, folder in folders.items()}
