@@ -1,15 +1,21 @@
 """What the machinery of `lobench evolve` gives on small digits networks, AdafacMLPLOpt, 100 inner steps.
 
-    python benchmarks/evolve_throughput.py
-    python benchmarks/evolve_throughput.py --threads 2     # members by program only, on the wall: wants a quiet machine
+    python benchmarks/evolve_throughput.py             # all, minutes; --quick: fewer rounds and generations
+    python benchmarks/evolve_throughput.py programs    # one part: programs, runs, workers, bytes
+    python benchmarks/evolve_throughput.py programs --threads 2    # on the wall: wants a quiet machine
 
-Members a second by how many share a program (in processor time of one thread, so that other load matters little; the
-best of several rounds, widths taking turns), and by how many workers there are (on the wall); bytes on the wire for a
-member's result, headers and what was sent included, by the size of theta.
+programs: members a second of a worker by how many share a program: decoding, transfer and reading back included, in
+processor time of one thread, so that other load matters little; the best of several rounds, widths taking turns. One
+by one is a program without any axis of members, as a worker with `Evolve.members_per_program = 1` runs it.
+runs: the same on the wall for a whole `lobench evolve` of one worker, messages and journal included: the shortest of
+its generations.
+workers: members a second on the wall by how many workers there are, the mean over generations.
+bytes: on the wire for a member, headers included, what comes back and what was sent, by the size of theta.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import struct
 import sys
@@ -18,21 +24,38 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ["NPROC"] = sys.argv[2] if sys.argv[1:2] == ["--threads"] else "1"
+os.environ["NPROC"] = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
-from lobench_evolve.run import Experiment, Machines, plan, worker_config
+from lobench_evolve.run import Experiment, Machines, plan, run_experiment, worker_config
 from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
 from lobench import encode, load_plugins
 
+_parser = argparse.ArgumentParser()
+_parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])
+_parser.add_argument("--quick", action="store_true")
+_parser.add_argument("--threads")
+OPTIONS = _parser.parse_args()
 THREADS = int(os.environ["NPROC"])
 CONFIG = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "digits_es.gin"
 WIDTHS = (1, 4, 16, 32)
-ROUNDS = 5
-GENERATIONS = 10
+ROUNDS = 3 if OPTIONS.quick else 7
+GENERATIONS = 5 if OPTIONS.quick else 20
+HALF = "AntitheticES.num_pairs = 32"  # as many blocks of 16 as four workers take
+# A theta of a million numbers: a task's own initial parameters.
+LARGE = (
+    HALF,
+    "Case.learned_optimizer = @LearnedInit()",
+    "LearnedInit.task = @PermutedDigits()",
+    "LearnedInit.optimizer = @sgd()",
+    "sgd.learning_rate = 0.1",
+    "PermutedDigits.hidden_sizes = (1000, 930)",
+    "Case.num_inner_steps = 1",
+    "Evolve.initial_scale = {}",
+)
 
 
 class Counted:
@@ -84,6 +107,17 @@ def members_per_second(folder: Path) -> None:
         print(f"{width:3} in a program: {max(rates):6.1f} a second, x {max(rates) / max(found[1]):.2f}")
 
 
+def runs(folder: Path) -> None:
+    """Times whole runs of one worker, one member to a program and sixteen."""
+    rates = []
+    for width in (1, 16):
+        params = [f"Evolve.members_per_program = {width}", f"Evolve.num_generations = {GENERATIONS + 1}"]
+        planned = experiment(folder / f"run{width}", *params, "Evolve.checkpoint_every = 1000")
+        closed = run_experiment(planned, Machines(executor="local"), num_workers=1, say=lambda line: None)
+        rates.append(2 * planned.es.num_pairs / min(generation.seconds for generation in closed[1:-1]))
+        print(f"a run with {width:2} in a program: {rates[-1]:6.1f} members a second, x {rates[-1] / rates[0]:.2f}")
+
+
 def crew_of(planned: Experiment, num_workers: int) -> tuple[Crew, Counted]:
     local = load_plugins().find("lobench_executors", "local", kind="executor").load()
     counted = Counted(local(worker_config(planned, Machines(executor="local"))))
@@ -129,14 +163,18 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        members_per_second(Path(folder))
-        if THREADS > 1:
-            return
-        half = "AntitheticES.num_pairs = 32"  # as many blocks as four workers take
-        for number in (1, 2, 4):
-            workers(Path(folder) / f"workers{number}", number, half)
-        workers(Path(folder) / "large", 2, half, "AdafacMLPLOpt.hidden_size = 256", "Case.num_inner_steps = 1")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "programs" in OPTIONS.parts:
+            members_per_second(folder)
+        if "runs" in OPTIONS.parts:
+            runs(folder)
+        if "workers" in OPTIONS.parts:
+            for number in (1, 2, 4):
+                workers(folder / f"workers{number}", number, HALF)
+        if "bytes" in OPTIONS.parts:
+            workers(folder / "small", 1, HALF, "Case.num_inner_steps = 1")
+            workers(folder / "large", 1, *LARGE)
 
 
 if __name__ == "__main__":

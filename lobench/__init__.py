@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.notebook import evaluate
     from lobench.hookspecs import hookimpl
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-    from lobench.inner.backend import claim_backend, device_description
+    from lobench.inner.backend import claim_backend, compiler_options, device_description
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
@@ -91,7 +91,7 @@ _HOMES = {
     "lobench.engine.parcel": ("Parcel",),
     "lobench.engine.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
     "lobench.inner.adapters": ("as_learned_optimizer", "as_stepper", "as_task"),
-    "lobench.inner.backend": ("claim_backend", "device_description"),
+    "lobench.inner.backend": ("claim_backend", "compiler_options", "device_description"),
     "lobench.inner.theta": ("leaf_paths",),
     "lobench.plugins": ("load_plugins",),
     "lobench.engine.result": ("Result",),
@@ -154,6 +154,7 @@ __all__ = [
     "cases",
     "checkpoint_sha256",
     "claim_backend",
+    "compiler_options",
     "configurable",
     "content_of",
     "decode",

@@ -130,7 +130,7 @@ def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), *options]
 
 
-def watch(run: Path, suite: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def watch(run: Path, suite: Path, *options: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
     """Runs a watch to its end."""
     command = watch_command(run, suite, *options)
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=suite.parent)

@@ -1,6 +1,9 @@
 """Closes the loop on one machine: PBT from `lobench watch`'s fitness against random search at the same budget.
 
+    pip install -e plugins/lobench-pbt                      # with lobench itself
     python examples/pbt/close_the_loop.py OUTPUT [--studies 5]
+
+The smallest is `--studies 1`: four minutes on two cores, and the whole of what a study is; it shows no difference.
 
 Each study has a controller and a watch of its own; each way of search has trainers that go from study to study. Both
 draw the same first populations, train as many trials for as many outer steps, and choose their best trial by the same
@@ -16,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -30,6 +34,7 @@ from scipy import stats
 HERE = Path(__file__).resolve().parent
 STRATEGIES = {"pbt": "tournament", "random": "random_search"}
 LIMIT_SECONDS = 1800
+STOPPED = threading.Event()  # Ctrl-C: whoever waits ends, and with it what it runs
 
 Trainers = dict[str, subprocess.Popen[bytes]]
 
@@ -55,6 +60,8 @@ def running(log: Path, commands: list[list[str]]) -> Iterator[list[subprocess.Po
 def wait_until(what: str, log: Path, done: Any) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
     while not done():
+        if STOPPED.is_set():
+            raise SystemExit("stopped")
         if time.monotonic() > deadline:
             raise SystemExit(f"{what} did not happen in {LIMIT_SECONDS} s; see {log}")
         time.sleep(0.2)
@@ -149,7 +156,12 @@ def main() -> None:
     output: Path = arguments.output.absolute()
     if output.exists():
         parser.error(f"{output} exists")
+    if min(arguments.studies, arguments.trainers) < 1:
+        parser.error("--studies and --trainers are at least 1")
     output.mkdir(parents=True)
+    print(f"{arguments.studies} studies of {' and of '.join(STRATEGIES)}, side by side; a line for each that ends.")
+    first = output / "pbt_0"
+    print(f"Look in: lobench pbt status --store {first / 'store'}, or {first / 'log.txt'}", flush=True)
     # Programs are compiled once for all studies; one thread each, so that a trial can be done again bit by bit.
     os.environ |= {
         "JAX_COMPILATION_CACHE_DIR": str(output / "xla"),
@@ -166,8 +178,12 @@ def main() -> None:
         (folder / "config.gin").write_text(CONFIG)
     with futures.ThreadPoolExecutor() as threads:
         searches = [threads.submit(search, output, name, arguments.studies, arguments.trainers) for name in STRATEGIES]
-        for done in searches:
-            done.result()
+        try:
+            for done in searches:
+                done.result()
+        except BaseException:
+            STOPPED.set()
+            raise
     for study in range(arguments.studies):
         publish(folders["initial"] / f"theta_{study}.npz", arrays_of(initial_theta(study)))
     found = {name: report(folder) for name, folder in folders.items()}

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Checkpoint", "CheckpointContent", "SeenCheckpoint", "theta_sha256"]
+__all__ = ["OWN_BINDINGS", "Checkpoint", "CheckpointContent", "SeenCheckpoint", "theta_sha256"]
+
+OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class CheckpointContent:
 
     Attributes:
       leaves: numpy arrays by path; path components are joined by "/", sequence items by their index
-        (`nn/~/w0`, `layers/0/kernel`).
+        (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them: it is part of the digest as the others are.
       outer_step: From the content; None where it holds none (then the index in the name stands in).
       generation: Lineage number in a population; None where the content holds none.
     """

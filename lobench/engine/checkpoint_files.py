@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from lobench.core.checkpoint import CheckpointContent
+from lobench.core.checkpoint import OWN_BINDINGS, CheckpointContent
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 
 __all__ = ["content_of", "flatten", "index_in_name", "mark_of", "reading"]
@@ -86,13 +86,14 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     """Checks leaves and unwraps theta.
 
     Where everything but scalar counters lies below one top-level name `theta` or `params`, that is theta, and counters
-    named step, outer_step, iteration, generation or gen_id say where the checkpoint stands.
+    named step, outer_step, iteration, generation or gen_id say where the checkpoint stands. `gin_bindings` beside it,
+    text or its bytes, is what theta was trained with.
 
     Raises:
       CheckpointError: no leaf, or a leaf that is no array of numbers.
     """
     counters = {name: leaves[name] for name in (*_STEP_NAMES, *_GENERATION_NAMES) if name in leaves}
-    rest = {path: leaf for path, leaf in leaves.items() if path not in counters}
+    rest = {path: leaf for path, leaf in leaves.items() if path not in counters and path != OWN_BINDINGS}
     tops = {path.split("/")[0] for path in rest}
     wrapped = len(tops) == 1 and next(iter(tops)) in _WRAPPERS and all("/" in path for path in rest)
     if wrapped:
@@ -102,8 +103,11 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
         rest, counters = dict(leaves), {}
     if not rest:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
+    arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
+    if wrapped and OWN_BINDINGS in leaves:
+        arrays[OWN_BINDINGS] = _text(leaves[OWN_BINDINGS], where)
     return CheckpointContent(
-        leaves={path: _array(path, leaf, where) for path, leaf in rest.items()},
+        leaves=arrays,
         outer_step=_counter(counters, _STEP_NAMES, where),
         generation=_counter(counters, _GENERATION_NAMES, where),
     )
@@ -118,6 +122,18 @@ def _array(path: str, leaf: Any, where: str) -> np.ndarray:
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise CheckpointError(f"leaf {path!r} is no array of numbers", where=where, got=str(array.dtype))
     return array
+
+
+def _text(leaf: Any, where: str) -> np.ndarray:
+    """Returns text as its bytes, uint8[length], which every kind of checkpoint can hold."""
+    if np.asarray(leaf).dtype.kind == "U":
+        return np.frombuffer(str(leaf).encode(), np.uint8)
+    data = np.frombuffer(leaf, np.uint8) if isinstance(leaf, bytes) else np.asarray(leaf)
+    with contextlib.suppress(UnicodeDecodeError):
+        if data.dtype == np.uint8:
+            data.tobytes().decode()
+            return data.ravel()
+    raise CheckpointError(f"{OWN_BINDINGS!r} is no text", where=where, got=str(data.dtype), expected="gin bindings")
 
 
 def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:

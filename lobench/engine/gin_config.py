@@ -18,6 +18,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
@@ -37,6 +38,7 @@ class Layers:
 
     Attributes:
       trainer_config: Path of the `config.gin` beside the checkpoints; names that are not ours are skipped in it.
+      own_bindings: Values that a checkpoint carries, bound after `trainer_config`; names that are not ours are skipped.
       optimizer: Text of `--optimizer`, or "".
       gin_files: Paths of `--gin-file`.
       gin_params: Texts of `--gin-param`.
@@ -44,6 +46,7 @@ class Layers:
     """
 
     trainer_config: str | None = None
+    own_bindings: str = ""
     optimizer: str = ""
     gin_files: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
@@ -69,6 +72,7 @@ class Layers:
         values = json.loads(text)
         return cls(
             trainer_config=values["trainer_config"],
+            own_bindings=values["own_bindings"],
             optimizer=values["optimizer"],
             gin_files=tuple(values["gin_files"]),
             gin_params=tuple(values["gin_params"]),
@@ -145,6 +149,8 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
             _import(Import(module=module, where="gin modules of the plugins"))
         if layers.trainer_config:
             _bind_trainer_config(Path(layers.trainer_config))
+        if layers.own_bindings:
+            _bind_values(parse_text(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}"))
         _bind_strictly(parse_file(Path(spec.path)))
         if layers.optimizer:
             _bind_overrides(_optimizer_statements(layers.optimizer))
@@ -281,6 +287,19 @@ def _bind_overrides(statements: Sequence[Statement]) -> None:
             for (scope, other), parameters in gin_state._CONFIG.items():
                 if scope and other == selector:
                     parameters.pop(statement.parameter, None)
+
+
+def _bind_values(statements: Sequence[Statement]) -> None:
+    """Binds what we know of a checkpoint's own bindings, which are data: they import nothing and build nothing."""
+    for statement in statements:
+        is_plain = isinstance(statement, Binding) and bool(statement.parameter) and not statement.scope
+        if not is_plain or not isinstance(getattr(statement, "value", None), bool | int | float | str):
+            raise ConfigError(
+                "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
+            )
+        assert isinstance(statement, Binding)
+        with contextlib.suppress(ConfigError):
+            _bind(statement)
 
 
 def _bind_trainer_config(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, Layers, bind_case
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads"]
+
+_MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
 
 
 class DeadlinePassed(LobenchError):
@@ -42,6 +45,12 @@ class ThetaLeaves:
     leaves: Mapping[str, np.ndarray] | None
     where: str
 
+    @property
+    def own_bindings(self) -> str:
+        """The gin text that the checkpoint carries, or ""."""
+        text = (self.leaves or {}).get(OWN_BINDINGS)
+        return text.tobytes().decode() if text is not None else ""
+
 
 class BlockRunner:
     """Evaluates seed blocks of cases.
@@ -52,27 +61,45 @@ class BlockRunner:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        self._bound: dict[tuple[CaseSpec, str], BoundCase] = {}
+        self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._programs: dict[tuple[str, str, int], Program] = {}
         self._preparations: dict[tuple[str, str, int], Preparation] = {}
         self._compilations = CompilationCounter()
 
-    def bind(self, spec: CaseSpec, test: str) -> BoundCase:
+    def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
 
+        Args:
+          own_bindings: Of the checkpoint.
         Raises:
-          ConfigError: see `bind_case`; or no optimizer is bound.
+          ConfigError: see `bind_case`; or no optimizer is bound; or the checkpoint's bindings would make another case.
         """
+        key = (spec, test, own_bindings)
         with GIN_LOCK:
-            if (spec, test) not in self._bound:
-                bound = bind_case(spec, self._layers, test=test)
+            if key not in self._bound:
+                bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
                 bound.require_optimizer()
-                self._bound[spec, test] = bound
-            return self._bound[spec, test]
+                if own_bindings and bound.identity != self.bind(spec, test).identity:
+                    raise ConfigError(
+                        "the checkpoint's own bindings change the case, not its optimizer alone",
+                        where=f"{spec.path}: case {spec.scope!r}",
+                        got=", ".join(own_bindings.splitlines()),
+                    )
+                self._bound[key] = bound
+                self._forget_oldest()
+            return self._bound[key]
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound before, as it was then."""
-        return self._bound.get((spec, test))
+        return self._bound.get((spec, test, ""))
+
+    def _forget_oldest(self) -> None:
+        """Keeps the programs of a few checkpoints with bindings of their own: a population has ever new ones."""
+        texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
+        if len(texts) > _MOST_OWN:
+            self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
+            kept = {(bound.identity, bound.optimizer_hash) for bound in self._bound.values()}
+            self._programs = {key: program for key, program in self._programs.items() if key[:2] in kept}
 
     def run(
         self,
@@ -104,6 +131,8 @@ class BlockRunner:
     ) -> list[Curves]:
         """Trains one seed block with each of two or more thetas, in one program; their number changes the last bits.
 
+        What the first carries in bindings, all carry.
+
         Raises:
           DeadlinePassed: after so many seconds for all. WrongThreads, ThetaMismatch, ConfigError: as for `run`.
         """
@@ -129,7 +158,7 @@ class BlockRunner:
           WrongThreads, ThetaMismatch, ConfigError: as for `run`.
         """
         with GIN_LOCK:
-            bound = self.bind(spec, test)
+            bound = self.bind(spec, test, theta.own_bindings)
             self._claim(bound)
             key = (bound.identity, bound.optimizer_hash, block.size)
             if key in self._programs:
@@ -154,7 +183,7 @@ class BlockRunner:
           WrongThreads: as for `run`. ConfigError: see `bind`.
         """
         with GIN_LOCK:
-            bound = self.bind(spec, test)
+            bound = self.bind(spec, test, theta.own_bindings)
             self._claim(bound)  # what looks at the optimizer makes jax's backend
             try:
                 self._theta(bound, theta)
@@ -173,7 +202,7 @@ class BlockRunner:
     ) -> list[Curves]:
         compiled_before = self._compilations.count
         with GIN_LOCK:
-            bound = self.bind(spec, test)
+            bound = self.bind(spec, test, thetas[0].own_bindings)
             self._claim(bound)
             key = (bound.identity, bound.optimizer_hash, block.size)
             if key not in self._programs:
@@ -233,4 +262,5 @@ class BlockRunner:
                 where=f"{bound.spec.path}: case {bound.spec.scope!r}",
                 next_step="give --lobench-checkpoint",
             )
-        return match_theta(theta.leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)
+        leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
+        return match_theta(leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)

@@ -59,10 +59,12 @@ class JobRunner:
         found = {job.theta_path: theta}
         if not self._runner.fits(spec, test, theta):
             return {}
-        for uri, path in job.companions:
-            companion = _loaded(uri, path)
-            if companion is not None and self._runner.fits(spec, test, companion):
-                found[path] = companion
+        loaded = {path: _loaded(uri, path) for uri, path in job.companions}
+        others = {path: other for path, other in loaded.items() if other is not None}
+        alike = {path: other for path, other in others.items() if other.own_bindings == theta.own_bindings}
+        if others and not alike:
+            return {}  # each has bindings, and so a program, of its own
+        found |= {path: other for path, other in alike.items() if self._runner.fits(spec, test, other)}
         num_thetas = 1 + len(job.companions)
         # One that cannot take part is stood in for, since every other number of thetas is a program to compile.
         thetas: Sequence[ThetaLeaves] = [*found.values(), *[theta] * (num_thetas - len(found))]

@@ -83,6 +83,21 @@ def test_counters_beside_theta(tmp_path: Path) -> None:
     assert (list(content.leaves), content.outer_step, content.generation) == (["w"], 40, 3)
 
 
+def test_bindings_beside_theta_are_part_of_the_digest(tmp_path: Path) -> None:
+    text = "MyLOpt.step_mult = 0.5"
+    found = []
+    kinds = [{}, {"gin_bindings": text}, {"gin_bindings": np.frombuffer(text.encode(), np.uint8)}]
+    for index, more in enumerate(kinds):
+        np.savez(tmp_path / f"{index}.npz", **{"theta/w": np.ones(3)}, step=7, **more)  # type: ignore[arg-type]
+        found.append(NpzReader().read(epath.Path(tmp_path / f"{index}.npz")))
+    assert [bytes(content.leaves.get("gin_bindings", b"")).decode() for content in found] == ["", text, text]
+    digests = [theta_sha256(content.leaves) for content in found]
+    assert digests[0] != digests[1] == digests[2]
+    np.savez(tmp_path / "bad.npz", **{"theta/w": np.ones(3)}, gin_bindings=np.ones(2))  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="'gin_bindings' is no text"):
+        NpzReader().read(epath.Path(tmp_path / "bad.npz"))
+
+
 def test_every_reference_checkpoint_can_be_read() -> None:
     manager = load_plugins()
     sizes = {}

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 __all__ = [
     "decayed",
@@ -45,23 +46,33 @@ def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
     return jnp.moveaxis(_turned(tensor), -2, _longest(shape))
 
 
-@jax.custom_batching.custom_vmap
+@jax.custom_jvp
 def _turned(tensor: jax.Array) -> jax.Array:
     """Returns [..., short, long] as [..., long, short].
 
     By a product with the identity, which is exact: a transposition would join the loop that made the tensor, and have
     it run over the short axis.
     """
+    return _times_identities(tensor)
+
+
+@_turned.defjvp
+def _turned_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return _turned(*primals), jnp.swapaxes(tangents[0], -1, -2)  # a rule for `vmap` alone has no gradient
+
+
+@custom_vmap
+def _times_identities(tensor: jax.Array) -> jax.Array:
     *leading, short, _ = tensor.shape
     # As many identities as matrices: one alone, and the leading axes would be turned as a transposition after all.
     identities = jnp.broadcast_to(jnp.eye(short, dtype=tensor.dtype), (*leading, short, short))
     return jnp.einsum("...sl,...st->...lt", tensor, identities, precision=jax.lax.Precision.HIGHEST)
 
 
-@_turned.def_vmap
+@_times_identities.def_vmap
 def _(axis_size: int, in_batched: Sequence[bool], tensor: jax.Array) -> tuple[jax.Array, bool]:
     del axis_size, in_batched
-    return _turned(tensor), True
+    return _times_identities(tensor), True
 
 
 def _longest(shape: Sequence[int]) -> int:

@@ -76,10 +76,11 @@ class Journal:
             raise StoreBusy("another `lobench evolve` writes this run", where=str(folder)) from error
         except OSError as error:
             raise StoreError("cannot write the run", where=str(folder), got=error.strerror or str(error)) from error
-        self._connection = sqlite3.connect(self._path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=FULL")
-        self._connection.executescript(_SCHEMA)
+        with _readable(self._path):
+            self._connection = sqlite3.connect(self._path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.executescript(_SCHEMA)
         self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
 
     def check(self, values: Mapping[str, str]) -> None:
@@ -105,7 +106,8 @@ class Journal:
     def blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
-        rows = self._connection.execute(query, (generation, phase))
+        with _readable(self._path):
+            rows = self._connection.execute(query, (generation, phase)).fetchall()
         return [Block(block=block, fitness=_unpack(data)) for block, data in rows]
 
     def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
@@ -118,7 +120,8 @@ class Journal:
 
     def state(self) -> tuple[int, bytes] | None:
         """Returns the generation that starts from the state, and the state; None where there is none."""
-        row = self._connection.execute("SELECT generation, data FROM state").fetchone()
+        with _readable(self._path):
+            row = self._connection.execute("SELECT generation, data FROM state").fetchone()
         return (row[0], row[1]) if row else None
 
     def close_generation(self, closed: Closed, state: bytes | None) -> None:
@@ -137,7 +140,8 @@ class Journal:
         connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
 
     def generations(self) -> list[Closed]:
-        return _generations(self._connection)
+        with _readable(self._path):
+            return _generations(self._connection)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -167,8 +171,22 @@ def read_generations(folder: Path) -> list[Closed]:
         raise StoreError(
             "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    with _readable(path), contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return _generations(connection)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Says in a line what is wrong with a journal that SQLite does not take."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(
+            "cannot read the run's journal",
+            where=str(path),
+            got=str(error),
+            next_step="restore it, or begin again in an empty --store: what it held cannot be made from checkpoints",
+        ) from error
 
 
 def _generations(connection: sqlite3.Connection) -> list[Closed]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from lobench import (
     as_learned_optimizer,
     as_stepper,
     as_task,
+    compiler_options,
 )
 from lobench_evolve.settings import Evolve
 from lobench_evolve.weights import Weights, key_of
@@ -50,7 +51,7 @@ class MemberProgram:
         self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
         # The arrays are arguments, not constants of the program: compiling stays fast.
         self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]
-        self._program = jax.jit(jax.vmap(self._fitness, in_axes=(0, 0, None)))
+        self._program = jax.jit(self._fitnesses, compiler_options=compiler_options())
 
     @property
     def _datasets(self) -> tuple[Any, Any]:
@@ -68,11 +69,13 @@ class MemberProgram:
 
     # What follows is traced.
 
+    def _fitnesses(self, thetas: jax.Array, keys: jax.Array, arrays: Any) -> jax.Array:
+        return _each(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
+
     def _fitness(self, flat: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
         theta = self._weights.unravel(flat)
         keys = jax.random.split(key, self._case.num_seeds)
-        losses = jax.vmap(lambda lane_key: self._loss(theta, lane_key, arrays))(keys)
-        return -losses.mean()
+        return -_each(lambda lane_key: self._loss(theta, lane_key, arrays), keys).mean()
 
     def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
         """Trains once; returns what is to be small, float32[]."""
@@ -127,6 +130,13 @@ def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, cli
     """Returns the outer optimizer of evolution strategies: clipping, then Adam with a rate that falls as a cosine."""
     rate = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=final_fraction)
     return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate))
+
+
+def _each(function: Callable[..., jax.Array], *leading: jax.Array) -> jax.Array:
+    """Maps over leading axes; one of size 1 is taken off, for XLA turns batches around beside it at every product."""
+    if leading[0].shape[0] > 1:
+        return jax.vmap(function)(*leading)
+    return function(*(argument[0] for argument in leading))[None]
 
 
 def _dataset(task: Task | TaskFamily, split: str, where: str) -> ArrayDataset | SampledDataset | None:

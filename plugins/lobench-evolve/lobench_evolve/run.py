@@ -15,6 +15,7 @@ from typing import Any
 
 from lobench import (
     Layers,
+    StoreError,
     UsageError,
     WorkerConfig,
     bind_case,
@@ -182,6 +183,7 @@ class _Runner:
                 self._say(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
                     f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
+                    + (f"; {ended.num_not_finite} of {ended.num_results} not finite" if ended.num_not_finite else "")
                 )
             closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - before)
             self._journal.close_generation(closed, state)
@@ -241,11 +243,19 @@ class _Runner:
 
     def _checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
         """Writes what `lobench watch` takes for a complete checkpoint, and takes once."""
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "config.gin", self._experiment.optimizer_config.encode())
         path = folder / f"generation_{generation:06d}.npz"
-        _replace(path, content)
-        _replace(path.with_name(path.name + ".done"), b"")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _replace(folder / "config.gin", self._experiment.optimizer_config.encode())
+            _replace(path, content)
+            _replace(path.with_name(path.name + ".done"), b"")
+        except OSError as error:
+            raise StoreError(
+                "cannot write a checkpoint",
+                where=str(path),
+                got=error.strerror or str(error),
+                next_step="make it writable, and run the same command again: it goes on from here",
+            ) from error
 
 
 class _GaRunner(_Runner):

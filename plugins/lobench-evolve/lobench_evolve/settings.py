@@ -29,7 +29,7 @@ class Evolve:
       num_generations: How many generations there are, >= 1.
       checkpoint_every: Generations between checkpoints; the first and the last are always written.
       members_per_program: Members that are trained side by side in one compiled program: the unit of work, of a message
-        and of a repetition. Part of what fixes the bits.
+        and of a repetition; no more than there are. Part of what fixes the bits.
       first_n: Close a generation at so many results; 0 waits for all of them. Which came first is stored.
       fitness: "curve": minus the mean of the clipped training losses, `last_weight` of it on the last `last_fraction`
         of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
@@ -95,6 +95,8 @@ _KINDS = (Evolve, TruncationGA, AntitheticES)
 for _kind in _KINDS:
     gin.external_configurable(_kind, module="lobench")
 
+_LARGEST = 1_000_000  # members, each a genome in memory
+
 # By class and field: lowest, highest.
 _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (Evolve, "num_generations"): (1, math.inf),
@@ -104,12 +106,12 @@ _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (Evolve, "loss_clip"): (0, math.inf),
     (Evolve, "last_weight"): (0, 1),
     (Evolve, "last_fraction"): (0, 1),
-    (TruncationGA, "population_size"): (2, math.inf),
+    (TruncationGA, "population_size"): (2, _LARGEST),
     (TruncationGA, "num_parents"): (1, math.inf),
     (TruncationGA, "num_candidates"): (1, math.inf),
     (TruncationGA, "elite_evals"): (0, math.inf),
     (TruncationGA, "sigma"): (0, math.inf),
-    (AntitheticES, "num_pairs"): (1, math.inf),
+    (AntitheticES, "num_pairs"): (1, _LARGEST // 2),
     (AntitheticES, "sigma"): (1e-30, math.inf),
     (AntitheticES, "learning_rate"): (0, math.inf),
     (AntitheticES, "final_rate_fraction"): (0, 1),
@@ -153,6 +155,8 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
     if run.first_n > size:
         raise ConfigError("Evolve.first_n", got=str(run.first_n), expected=f"at most the population's size, {size}")
+    most = max(size, ga.num_candidates * ga.elite_evals if run.strategy == "ga" else 0)
+    run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))
     known = {spec.scope: spec for spec in specs_in(config)}
     unknown = [scope for scope in run.cases if scope not in known]
     if unknown or not known:

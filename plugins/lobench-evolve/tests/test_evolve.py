@@ -185,6 +185,16 @@ def test_experiments_are_runs_of_their_own(tmp_path: Path) -> None:
     assert content(single) == content(tmp_path / "many" / "b" / "seed_1")
 
 
+def test_where_no_checkpoint_can_be_written_it_says_so_and_goes_on_later(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").touch()
+    options = ("--executor", "inline", "--workers", "1")
+    done = run(command(config, tmp_path, *options))
+    assert done.returncode == 2
+    assert "cannot write a checkpoint" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    (tmp_path / "checkpoints").unlink()
+    assert "3 generations" in evolve(config, tmp_path, *options)
+
+
 def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
     store, options = reference
     done = run(command(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02"))

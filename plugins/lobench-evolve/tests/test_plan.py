@@ -45,6 +45,7 @@ def config(folder: Path, extra: str = "", gin: str = GIN) -> Path:
         ),
         ("TruncationGA.selection = 'random_search'", r"TruncationGA.selection.*selects among others"),
         ("AntitheticES.sigma = 0.0", r"AntitheticES.sigma; got 0.0"),
+        ("TruncationGA.population_size = 300000000", r"population_size; got 300000000.*<= 1e\+06"),
         ("hard/Case.learned_optimizer = @LearnableSGD()", r"the cases have different learned optimizers"),
     ],
 )
@@ -63,6 +64,18 @@ def test_a_file_without_learned_optimizer(tmp_path: Path) -> None:
     gin = "import lobench.inner.tasks.quadratic\nbowl/Case.task = @Quadratic()\n"
     with pytest.raises(UsageError, match=r"no learned optimizer"):
         plan(config(tmp_path, gin=gin), folder=tmp_path, scopes=[], seed=0)
+
+
+@pytest.mark.parametrize(("strategy", "widest"), [("ga", 300), ("es", 16)])
+def test_a_program_is_no_wider_than_there_are_members(tmp_path: Path, strategy: str, widest: int) -> None:
+    """Of a genetic algorithm: its 10 candidates, 30 times each, are more than its population of 200."""
+    found = plan(
+        config(tmp_path, f"Evolve.strategy = '{strategy}'\nEvolve.members_per_program = 1000000000"),
+        folder=tmp_path,
+        scopes=[],
+        seed=0,
+    )
+    assert found.run.members_per_program == widest
 
 
 def test_a_gin_param_wins_over_the_file(tmp_path: Path) -> None:

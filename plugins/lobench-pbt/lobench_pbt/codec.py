@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, State, Trial, Value
 
 __all__ = ["artifact_from", "artifact_to", "params_from", "trial_from", "trial_to"]
 
-_ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")
-_OPTIONAL = ("initiator_id", "opponent_id", "completed_seq")
+_Optional = Literal["initiator_id", "opponent_id", "completed_seq"]
 
 
 def _value_to(value: Value) -> pbt_pb2.Value:
@@ -51,8 +51,13 @@ def trial_to(trial: Trial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2
         fitness=trial.fitness or (),
         reason=trial.reason,
         lease_seconds=lease_seconds,
-        **{name: getattr(trial, name) for name in _OPTIONAL},
-        **{name: artifact_to(getattr(trial, name)) for name in _ARTIFACTS},
+        initiator_id=trial.initiator_id,
+        opponent_id=trial.opponent_id,
+        completed_seq=trial.completed_seq,
+        warm_checkpoint=artifact_to(trial.warm_checkpoint),
+        warm_state=artifact_to(trial.warm_state),
+        checkpoint=artifact_to(trial.checkpoint),
+        train_state=artifact_to(trial.train_state),
     )
 
 
@@ -73,6 +78,16 @@ def trial_from(message: pbt_pb2.Trial) -> Trial:
         metrics=dict(message.metrics) or None,
         fitness=tuple(message.fitness) or None,
         reason=message.reason,
-        **{name: getattr(message, name) if message.HasField(name) else None for name in _OPTIONAL},
-        **{name: artifact_from(getattr(message, name)) for name in _ARTIFACTS},
+        initiator_id=_number(message, "initiator_id"),
+        opponent_id=_number(message, "opponent_id"),
+        completed_seq=_number(message, "completed_seq"),
+        warm_checkpoint=artifact_from(message.warm_checkpoint),
+        warm_state=artifact_from(message.warm_state),
+        checkpoint=artifact_from(message.checkpoint),
+        train_state=artifact_from(message.train_state),
     )
+
+
+def _number(message: pbt_pb2.Trial, name: _Optional) -> int | None:
+    value: int = getattr(message, name)
+    return value if message.HasField(name) else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from lobench import ConfigError
 from lobench_pbt.trial import Value
 
-__all__ = ["bind", "check_paths", "read_back"]
+__all__ = ["bind", "check_paths", "read_back", "to_text"]
 
 
 def bind(params: Mapping[str, Value]) -> None:
@@ -63,5 +63,10 @@ def check_paths(paths: Sequence[str], where: str) -> None:
             bind(dict.fromkeys(paths, 0))
         except ConfigError as error:
             raise ConfigError(
-                f"parameter {error.where}: {error.what}", where=where, next_step=error.next_step
+                f"parameter {error.where}: {error.what}", where=where, got=error.got, next_step=error.next_step
             ) from error
+
+
+def to_text(params: Mapping[str, Value]) -> str:
+    """Returns the values as gin bindings, a line each; sorted, so that equal values are equal text."""
+    return "\n".join(f"{path} = {value!r}" for path, value in sorted(params.items()))

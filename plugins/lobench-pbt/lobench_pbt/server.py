@@ -67,7 +67,7 @@ class Security:
           ConfigError: that, or an address that is none.
         """
         host, _, port = listen.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or not port.isdecimal() or int(port) >= 1 << 16:  # gRPC would take a larger one modulo that
             raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006")
         if not (_is_loopback(host.strip("[]")) or self.token or self.tls_cert):
             raise ConfigError(
@@ -127,6 +127,9 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
         context.abort(_CODES[error.refusal], str(error))
     except ConfigError as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except StoreError as error:
+        # A full disk may be freed: nothing was changed, and clients ask again for as long as their patience lasts.
+        context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
     except LobenchError as error:
         context.abort(grpc.StatusCode.INTERNAL, str(error))
 
@@ -218,7 +221,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
       ConfigError: an address beyond loopback without a token or TLS. StoreError: the address is taken.
     """
     security.check(listen)
-    interceptors = [_Tokens(security.token)] if security.token else []
+    interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
     # Without SO_REUSEPORT, so that a second controller on the port is an error.
     server = grpc.server(
         futures.ThreadPoolExecutor(max_workers=_THREADS),
@@ -245,7 +248,6 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
       ConfigError, Refused: the study cannot run, or another one of its name is there. StoreError: the store is busy.
     """
     security.check(listen)
-    store.mkdir(parents=True, exist_ok=True)
     lock = _lock(store)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -258,8 +260,15 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         temporary.write_text(address)
         os.replace(temporary, store / "address")
         say(f"study {study.name!r} is served at {address}; store: {store}")
+        trouble = ""
         while not ended.wait(_TICK_SECONDS):
-            service.expire()  # a deadline passes also when nobody asks
+            try:
+                service.expire()  # a deadline passes also when nobody asks
+                trouble = ""
+            except StoreError as error:
+                if str(error) != trouble:
+                    say(f"{error}; clients wait")
+                trouble = str(error)
         server.stop(grace=5.0).wait()
     finally:
         service.close()
@@ -281,7 +290,11 @@ def _again(store: Path, listen: str) -> str:
 
 def _lock(store: Path) -> int:
     """One controller a store: an advisory lock that the system drops when its holder dies, however it dies."""
-    file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError("cannot write the store", where=str(store), got=error.strerror or str(error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from lobench import StoreError
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import PluginManager, load_plugins
 from lobench_pbt import transitions
@@ -71,10 +72,17 @@ class Service:
             self._db.close()
 
     def expire(self) -> None:
-        """Deals with deadlines that have passed."""
+        """Deals with deadlines that have passed.
+
+        Raises:
+          StoreError: the database cannot be read or written.
+        """
         with self._lock:
-            for row in studies(self._db):
-                self._expire(row.name)
+            try:
+                for row in studies(self._db):
+                    self._expire(row.name)
+            except sqlite3.Error as error:
+                raise StoreError("cannot read the study's database", got=str(error)) from error
 
     # Studies.
 

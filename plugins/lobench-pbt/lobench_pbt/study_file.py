@@ -74,6 +74,8 @@ def load_study(path: Path) -> Study:
         raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
     except Exception as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if line.startswith("malformed node"):  # how Python's own reader of literals says it
+            line = "a value that is no literal, reference or macro of gin"
         raise ConfigError("cannot read the study", where=where, got=line) from error
     values["name"] = values["name"] or path.stem
     values["schedule"] = _schedule(values["schedule"], path)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS scores (
   PRIMARY KEY (study, trial, sha256)) WITHOUT ROWID;
 """
 
-_ENCODED = {
+_ENCODED: dict[str, Callable[[Any], str | None]] = {
     "state": str,
     "parent_ids": lambda ids: json.dumps(list(ids)),
     "params": lambda params: json.dumps(dict(params), sort_keys=True),
@@ -273,11 +273,17 @@ class TrialTable:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs the body in one transaction, durable when it ends; undone if it raises."""
-    db.execute("BEGIN IMMEDIATE")
+    """Runs the body in one transaction, durable when it ends; undone if it raises, also where the disk is full.
+
+    Raises:
+      StoreError: the database cannot be read or written.
+    """
     try:
+        db.execute("BEGIN IMMEDIATE")
         yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError("cannot write the study's database", got=str(error)) from error
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")

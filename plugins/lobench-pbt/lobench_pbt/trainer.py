@@ -26,7 +26,7 @@ from typing import Any
 from lobench import LobenchError, checkpoint_sha256
 from lobench_pbt.codec import artifact_to, trial_from
 from lobench_pbt.connection import Address, Connection
-from lobench_pbt.gin_paths import bind, read_back
+from lobench_pbt.gin_paths import bind, read_back, to_text
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
 from lobench_pbt.vault import bytes_sha256
@@ -145,6 +145,11 @@ class TrialSession:
         """Binds the parameters to their gin paths; call it after the checkpoint is restored."""
         bind(self.params)
         self._applied = True
+
+    @property
+    def gin_bindings(self) -> str:
+        """The parameters as gin text: kept in a checkpoint beside its theta, they hold where a watch evaluates it."""
+        return to_text(self.params)
 
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
         """Adds a measurement."""

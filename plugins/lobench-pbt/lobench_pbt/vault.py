@@ -68,6 +68,10 @@ class Vault:
                 shutil.copyfile(source, copy)
         except (FileNotFoundError, NotADirectoryError, shutil.Error) as error:
             raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
+        except PermissionError as error:
+            if os.access(source, os.R_OK):
+                raise  # the store's, not the trainer's
+            raise Refused(Refusal.INVALID, "the controller may not read the checkpoint", where=artifact.uri) from error
         try:
             found = checkpoint_sha256(copy) if is_theta else bytes_sha256(copy)
         except CheckpointError as error:

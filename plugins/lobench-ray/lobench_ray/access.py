@@ -96,7 +96,7 @@ def _without_a_token(address: str) -> int:
 
 
 def _probe(address: str) -> int:
-    from ray._raylet import GcsClient
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
     try:

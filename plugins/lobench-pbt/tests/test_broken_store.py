@@ -1,0 +1,69 @@
+"""A store that cannot be used: said in one line, nothing changed, and gone on with once it can."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lobench_pbt.connection import Address, Connection, ControllerAway
+from lobench_pbt.proto import pbt_pb2
+from lobench_pbt.server import Security, start_server
+from lobench_pbt.service import Service
+from pbt_simulation import PLUGINS, make_study
+
+from lobench import ConfigError
+
+
+def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tmp_path: Path) -> None:
+    """SQLite's bound on its pages stands in for the disk: its error is the same."""
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(population=500))
+    server, address = start_server(service, "127.0.0.1:0", Security())
+    hasty = Connection(Address.parse(address), patience=0.0)
+    service._db.execute("PRAGMA max_page_count = 1")  # as many as there are
+    told = 0
+    with pytest.raises(ControllerAway, match=r"unavailable.*cannot write the study's database.*full"):
+        for worker in range(500):
+            hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker=str(worker)))
+            told += 1
+    for _ in range(2):  # and again: the one before left no transaction open
+        assert len(service.list_trials("", limit=1000)) == told
+        with pytest.raises(ControllerAway, match="full"):
+            hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker="late"))
+    service._db.execute("PRAGMA max_page_count = 100000")
+    reply = hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker="late"))
+    assert reply.trial.id == told + 1
+    hasty.close()
+    server.stop(grace=None).wait()
+    service.close()
+
+
+@pytest.mark.parametrize("command", ["serve", "status", "export"])
+@pytest.mark.parametrize(("broken", "says"), [("file", "ff: "), ("database", "pbt.sqlite: cannot use")])
+def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, says: str) -> None:
+    store = tmp_path / "ff"
+    if broken == "file":
+        store.touch()
+    else:
+        store.mkdir()
+        (store / "pbt.sqlite").write_bytes(b"no database" * 100)
+    study = tmp_path / "study.gin"
+    study.write_text(
+        "Study.population = 3\nStudy.generations = 2\nStudy.n_steps = 5\nStudy.objectives = [@loss/Objective()]\n"
+        'loss/Objective.metric = "loss"\nloss/Objective.direction = "min"\n'
+    )
+    arguments = [command, *([str(study)] if command == "serve" else []), "--store", str(store)]
+    full = [sys.executable, "-m", "lobench.cli", "pbt", *arguments]
+    done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 2
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_port_that_no_machine_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--listen"):
+        Security().check("127.0.0.1:99999")
