@@ -160,11 +160,13 @@ class ExecutorContract:
             cases = self.ready(executor, 0)
             self._send(executor, 0, "prepare", cases["good"], tmp_path)
             message = self.heard(executor, lambda m: m.kind == "prepared")
-            assert message.worker == 0 and message.values["is_done"] is True
+            assert message.worker == 0
+            # Not done where this process's jax was there before its worker, say: then the case's own run does it.
+            is_done = message.values["is_done"]
             self.send(executor, 0, 3, cases["good"], tmp_path)
             message = self.heard(executor, lambda m: m.kind == "result")
             assert message.values["outcome"] == "passed", message.values
-            assert Curves.from_payload(message.payload).ahead_seconds > 0
+            assert (Curves.from_payload(message.payload).ahead_seconds > 0) is is_done
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()
