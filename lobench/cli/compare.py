@@ -34,7 +34,8 @@ Exit codes: 0, 1 one of them regressed against A (with --strict: or it is undeci
     "baselines",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's).",
+    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's, or that of the "
+    "suites which the stores name, below this folder).",
 )
 @click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
 @click.option("--margin", default=0.02, show_default=True, help="Harm that the gate tolerates, on the score.")
@@ -50,6 +51,6 @@ def compare(strict: bool, kind: str, **options: object) -> None:
     from lobench.report.comparison import comparison_json, comparison_text
 
     found, scale = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
-    click.echo(comparison_json(found) if kind == "json" else comparison_text(found, scale=scale))
+    click.echo(comparison_json(found, scale=scale) if kind == "json" else comparison_text(found, scale=scale))
     bad = ("REGRESSED", "INCONCLUSIVE") if strict else ("REGRESSED",)
     sys.exit(1 if any(pair.primary.gate.verdict in bad for pair in found) else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, beside_cases, find_baselines
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome
@@ -116,7 +116,7 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
         ledger.close()
     subjects, cases, blocks = _index(rows, positions)
     cells = {key: cell for key, found in blocks.items() if (cell := _cell(found)) is not None}
-    kept, first, problems = _baselines(cases, _guess(rows) if baselines is None else baselines)
+    kept, first, problems = _baselines(cases, beside_cases(cases) if baselines is None else baselines)
     return Gathered(
         store=store,
         subjects=subjects,
@@ -204,9 +204,3 @@ def _baselines(
             # Of several files the one that knows the case by name has more to say.
             problems.append(next((text for text in errors if "stale" in text), errors[0]))
     return kept, loaded[0] if loaded else None, tuple(problems)
-
-
-def _guess(rows: Iterable[EvaluationRow]) -> list[Path]:
-    """Returns the folders of the cases that are found below the working directory and hold baselines."""
-    folders = {Path(row.case.node_id.split("::")[0]).parent for row in rows}
-    return sorted(folder for folder in folders if find_baselines(folder))
