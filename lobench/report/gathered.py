@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,11 @@ __all__ = ["Cell", "Gathered", "Subject", "gather"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Subject:
-    """What was evaluated: a sighting of a checkpoint, or an optimizer, in order of generation and outer step."""
+    """What was evaluated: a sighting of a checkpoint, or an optimizer, in order of generation and outer step.
+
+    Attributes:
+      by_name: Its outer step tells it from nobody: it goes by its file's name.
+    """
 
     generation: int
     outer_step: int
@@ -27,13 +33,22 @@ class Subject:
     uri: str
     sha256: str
     optimizer_hash: str
+    by_name: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
         if self.uri.startswith("optimizer: "):
             return self.uri.removeprefix("optimizer: ")
+        if self.by_name:
+            return self.uri.rstrip("/").rsplit("/", 1)[-1] or self.sha256[:12]
         lineage = f"generation {self.generation}, " if self.generation else ""
         return f"{lineage}outer step {self.outer_step}"
+
+    @property
+    def opening(self) -> str:
+        """The label at the start of a sentence: names of files and optimizers keep their spelling."""
+        is_name = self.by_name or self.uri.startswith("optimizer: ")
+        return self.label if is_name else self.label.capitalize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +149,11 @@ def _index(
     rows: Sequence[EvaluationRow], positions: dict[Checkpoint, int]
 ) -> tuple[tuple[Subject, ...], tuple[CaseInfo, ...], dict[tuple[int, int], list[EvaluationRow]]]:
     by_subject = [(subject, row) for row in rows for subject in _subjects(row, positions)]
-    subjects = tuple(sorted({subject for subject, _ in by_subject}))
+    steps = Counter((one.generation, one.outer_step) for one in {subject for subject, _ in by_subject})
+    subjects = tuple(
+        dataclasses.replace(one, by_name=len(steps) == 1 or steps[one.generation, one.outer_step] > 1)
+        for one in sorted({subject for subject, _ in by_subject})
+    )
     by_identity = {row.case.identity: row.case for row in rows}
     cases = tuple(sorted(by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
     place_of = {subject: place for place, subject in enumerate(subjects)}
