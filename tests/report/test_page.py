@@ -125,7 +125,7 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
 def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
     for name in ("dm.npz", "celo.msgpack"):
         add(tmp_path, 0, {"a": {"train/loss": [1.0, 0.5]}}, sha256=name, uri=f"shared/{name}")
-    assert [subject.opening for subject in gather(tmp_path, []).subjects] == ["celo.msgpack", "dm.npz"]
+    assert [subject.opening for subject in gather(tmp_path, []).subjects] == ["dm.npz", "celo.msgpack"]
 
 
 def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) -> None:
