@@ -139,7 +139,8 @@ def _store_of(text: str, command: CompareCommand) -> Path:
     """Returns a store for one subject alone: the same theta with other bindings is another subject."""
     base = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
     parts = "\0".join((text, *command.suites, *command.gin_files, *command.gin_params))
-    name = Path(text.split(";")[0].strip()).name if "(" not in text else text.split("(")[0]
+    # A path's last part, or an optimizer's name; bindings, with parentheses of their own, follow the semicolon.
+    name = Path(text.split(";")[0].split("(")[0].strip()).name
     return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
 
 
