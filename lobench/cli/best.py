@@ -15,7 +15,7 @@ Examples:
   lobench best runs/today --suite suites/quick
   lobench best runs/today --suite suites/quick --metric test/loss --top 5 --seeds 16
 
-Exit codes: 0, 2 usage, 3 an evaluation had an error."""
+Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @click.option("--suite", "suites", multiple=True, required=True, help="The suite that the run was watched with.")
