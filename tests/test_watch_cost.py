@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from tiny import content, make_run, make_suite, results, watch
+from tiny import TASKS, content, make_run, make_suite, results, watch
+
+SLOW = """
+@configurable
+class Slow(Bowl):
+    def init(self, key):
+        time.sleep(2)
+        return super().init(key)
+"""
 
 
 def test_a_watch_tells_its_cost_and_ends_cleanly_at_its_limit(tmp_path: Path) -> None:
@@ -31,6 +41,32 @@ def test_a_watch_tells_its_cost_and_ends_cleanly_at_its_limit(tmp_path: Path) ->
     whole = watch(run, suite, "--workers", "1", "--once", "--store", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stderr
     assert content(store) == content(tmp_path / "whole")
+
+
+CHIEF_THAT_COUNTS = """
+import sys
+from lobench.cli import main
+from lobench.engine import watch
+turns, wait = 0, watch.Watch._wait
+def counted(self, timeout):
+    global turns
+    turns += 1
+    wait(self, timeout)
+watch.Watch._wait = counted
+try:
+    main()
+finally:
+    print("turns", turns)
+"""
+
+
+def test_the_chief_sleeps_while_the_last_cases_run(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, extra="c/Case.task = @Slow()\n"), make_run(tmp_path, -3.0)
+    (suite / "tiny_tasks.py").write_text(TASKS + SLOW)
+    command = [sys.executable, "-c", CHIEF_THAT_COUNTS, "watch", str(run), "--suite", str(suite)]
+    done = subprocess.run([*command, "--once", "--workers", "1"], capture_output=True, text=True, check=True)
+    # Some turns for the start, polls and events; without a rest there are hundreds of thousands a second.
+    assert 3 < int(done.stdout.rsplit("turns ", 1)[1]) < 1000
 
 
 def test_a_dry_run_of_a_suite_that_cannot_be_collected_says_so(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "GridPoint",
     "StaleBaseline",
     "baseline_path",
+    "beside_cases",
     "find_baselines",
 ]
 
@@ -198,6 +199,12 @@ def find_baselines(suite: Path) -> list[Path]:
     """Returns the baseline files beside a suite, tuned Adam's first."""
     folder = (suite if suite.is_dir() else suite.parent) / FOLDER
     return sorted(folder.glob("*.json"), key=lambda path: (path.name != "adam-velo.json", path.name))
+
+
+def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
+    """Returns the folders of the cases that hold baselines, where they lie below the working directory."""
+    folders = {Path(case.node_id.split("::")[0]).parent for case in cases}
+    return sorted(folder for folder in folders if find_baselines(folder))
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:

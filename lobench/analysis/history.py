@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lobench.analysis.baseline_scales import BaselineScales, baseline_scales
 from lobench.analysis.intervals import Interval, stratified_t_mean
 from lobench.analysis.subjects import Subject, case_scores, headline_metrics, last_subject, scales_among, subjects_of
 from lobench.core.errors import StoreError
@@ -27,7 +28,8 @@ class RunSummary:
       git_revision: Empty outside of a checkout; `+` where that had changes.
       last_checkpoint: Label of the last one among those with most cases.
       scores: By metric, the mean score of the last checkpoint over its cases, on a scale that all runs of the list
-        share: 0 is untrained, and 1 the best last checkpoint on each case.
+        share.
+      scale: What 0 and 1 on it are.
       num_diverged, num_seeds: Of the last checkpoint.
       num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
     """
@@ -40,6 +42,7 @@ class RunSummary:
     num_evaluations: int
     last_checkpoint: str
     scores: dict[str, Interval]
+    scale: str
     num_diverged: int
     num_seeds: int
     num_unscored: int
@@ -72,7 +75,8 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
             ledger.close()
     last = {key: _last_subject(rows) for key, rows in groups.items()}
     subjects = list(last.values())
-    found = [_summary(*key, rows, last[key], subjects) for key, rows in groups.items()]
+    baseline = baseline_scales(subjects)
+    found = [_summary(*key, rows, last[key], subjects, baseline) for key, rows in groups.items()]
     return sorted(found, key=lambda run: (run.last, str(run.store)))
 
 
@@ -94,11 +98,16 @@ def _last_subject(rows: Sequence[EvaluationRow]) -> Subject:
 
 
 def _summary(
-    store: Path, revision: str, rows: Sequence[EvaluationRow], last: Subject, subjects: Sequence[Subject]
+    store: Path,
+    revision: str,
+    rows: Sequence[EvaluationRow],
+    last: Subject,
+    subjects: Sequence[Subject],
+    baseline: BaselineScales,
 ) -> RunSummary:
     scores, unscored = {}, set()
     for metric in headline_metrics([last]):
-        scales = scales_among(subjects, metric)
+        scales = {**scales_among(subjects, metric), **baseline.of(metric)}
         cells = {identity: case_scores(cell, metric, scales[identity]) for identity, cell in last.cells.items()}
         known = [list(found.values()) for found in cells.values() if found and all(map(math.isfinite, found.values()))]
         unscored |= {identity for identity, found in cells.items() if any(map(math.isnan, found.values()))}
@@ -114,6 +123,7 @@ def _summary(
         num_evaluations=len(rows),
         last_checkpoint=last.label,
         scores=scores,
+        scale=baseline.describe("the best last checkpoint of this list"),
         num_diverged=last.num_diverged,
         num_seeds=sum(map(len, first_metric)),
         num_unscored=len(unscored),

@@ -32,10 +32,16 @@ class Ranked:
     num_lost: int
 
 
-def scales_by_name(subjects: Sequence[Subject], metric: str | None) -> dict[tuple[str, str], ScoreScale]:
-    """Returns the relative scales of the cases: untrained 0, the best of the subjects 1."""
+def scales_by_name(
+    subjects: Sequence[Subject], metric: str | None, tuned: Mapping[str, ScoreScale]
+) -> dict[tuple[str, str], ScoreScale]:
+    """Returns the scales of the cases: untrained 0, and 1 the best of the subjects.
+
+    Args:
+      tuned: By identity of the case: scales that count instead, from a tuned baseline.
+    """
     cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-    scales = scales_among(subjects, metric)
+    scales = {**scales_among(subjects, metric), **tuned}
     return {(case.suite, case.name): scales[identity] for identity, case in cases.items()}
 
 

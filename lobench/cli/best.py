@@ -15,13 +15,15 @@ Examples:
   lobench best runs/today --suite suites/quick
   lobench best runs/today --suite suites/quick --metric test/loss --top 5 --seeds 16
 
-Exit codes: 0, 2 usage, 3 an evaluation had an error."""
+Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @click.option("--suite", "suites", multiple=True, required=True, help="The suite that the run was watched with.")
 @click.option("--metric", default="", help="What to be best in (default: each case's primary metric).")
 @click.option("--top", default=3, show_default=True, type=click.IntRange(1, 100), help="How many to evaluate again.")
-@click.option("--seeds", type=click.IntRange(min=2), help="Fresh seeds of each case (default: as many as it has).")
+@click.option(
+    "--seeds", type=click.IntRange(min=2), help="Fresh, and further, seeds of each case (default: as many as it has)."
+)
 @click.option("--name", default="", help="Name of the watch (default: the suite's).")
 @click.option("--store", type=click.Path(path_type=Path), help="Store of the watch (default: as `lobench watch`).")
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
@@ -31,8 +33,9 @@ Exit codes: 0, 2 usage, 3 an evaluation had an error."""
 def best(kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 
-    The best of many, on the seeds that chose it, looks better than it is: the top ones are evaluated again on seeds
-    that nothing has seen, and those scores are the ones to report. STORE/best.json keeps what was found.
+    The best of many, on the seeds that chose it, looks better than it is. The top ones are evaluated again on fresh
+    seeds, which choose the best of them; that one is evaluated once more, on further seeds, and this score, which
+    nothing was chosen by, is the one to report. STORE/best.json keeps what was found.
     """
     import json
 

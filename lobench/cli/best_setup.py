@@ -1,4 +1,8 @@
-"""What `lobench best` does: ranks what the store holds, evaluates the top again on fresh seeds, keeps a record."""
+"""What `lobench best` does: ranks what the store holds, evaluates the top again, and the best of these once more.
+
+Each choice flatters what it chose, on the seeds that it was made with: the run's seeds choose the top, fresh ones the
+best of them, and further ones, which have chosen nothing, say how good that is.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,9 @@ from typing import Any
 import click
 from etils import epath
 
+from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.intervals import Interval
-from lobench.analysis.ranking import Ranked, rank, scales_by_name
+from lobench.analysis.ranking import Ranked, ScalesByName, rank, scales_by_name
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, UsageError
@@ -51,10 +56,11 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     name = command.name or Path(command.suites[0]).resolve().stem
     store = command.store or default_store(command.location, name)
     rows = _rows(store)
-    first_seed = 1 + max((row.key.seed_block.start + row.key.seed_block.size - 1 for row in rows), default=-1)
+    first_seed = _next_seed(rows)
     subjects = [subject for subject in subjects_of(rows) if not subject.checkpoint.uri.startswith("optimizer: ")]
     metric = _metric(command.metric, subjects, store)
-    scales = scales_by_name(subjects, metric)
+    baseline = baseline_scales(subjects, [Path(suite) for suite in command.suites])
+    scales = scales_by_name(subjects, metric, baseline.of(metric))
     chosen, gone = _there(rank(subjects, metric, scales), command.top)
     if not chosen:
         raise UsageError(
@@ -63,11 +69,27 @@ def run_best(command: BestCommand) -> dict[str, Any]:
             got=", ".join(gone) or "none",
             next_step=("they are gone from their places" if gone else "watch the run first"),
         )
-    paths = [ranked.subject.checkpoint.uri for ranked in chosen]
-    _evaluate(command, store, first_seed, paths)
-    again = [row for row in _rows(store / "best") if row.key.seed_block.start >= first_seed]
-    fresh = rank(subjects_of(again), metric, scales)
-    record = _record(command, metric, first_seed, gone, chosen, fresh)
+    candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, metric, scales))
+    if not candidates:
+        raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
+    further_seed = _next_seed(_rows(store / "best"))
+    best = candidates[0]
+    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == best["sha256"]]
+    further = _ranked_again(command, store / "best" / "winner", further_seed, winner, metric, scales)
+    report = next((_numbers(one) for one in further if one.subject.checkpoint.sha256 == best["sha256"]), None)
+    record = {
+        "best": best["uri"],
+        "sha256": best["sha256"],
+        "metric": metric or "primary",
+        "report": report,
+        "candidates": candidates,
+        "scale": baseline.describe("the best of the run"),
+        "first_fresh_seed": first_seed,
+        "first_further_seed": further_seed,
+        "suites": list(command.suites),
+        "gone": list(gone),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     _keep(store / "best.json", record)
     return record
 
@@ -78,6 +100,10 @@ def _rows(store: Path) -> list[EvaluationRow]:
         return list(ledger.evaluations())
     finally:
         ledger.close()
+
+
+def _next_seed(rows: Sequence[EvaluationRow]) -> int:
+    return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
 
 
 def _metric(asked: str, subjects: Sequence[Subject], store: Path) -> str | None:
@@ -101,8 +127,25 @@ def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]
     return chosen, gone
 
 
+def _ranked_again(
+    command: BestCommand,
+    store: Path,
+    first_seed: int,
+    chosen: Sequence[Ranked],
+    metric: str | None,
+    scales: ScalesByName,
+) -> list[Ranked]:
+    """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
+
+    Returns:
+      What that store has of such seeds, the best first; earlier calls may have left others there.
+    """
+    _evaluate(command, store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
+    again = [row for row in _rows(store) if row.key.seed_block.start >= first_seed]
+    return rank(subjects_of(again), metric, scales)
+
+
 def _evaluate(command: BestCommand, store: Path, first_seed: int, paths: Sequence[str]) -> None:
-    """Evaluates the candidates on fresh seeds, into a store of its own below the watch's, which may be in use."""
     bindings = [*command.gin_params, f"Case.first_seed = {first_seed}"]
     if command.seeds is not None:
         bindings.append(f"Case.num_seeds = {command.seeds}")
@@ -111,7 +154,7 @@ def _evaluate(command: BestCommand, store: Path, first_seed: int, paths: Sequenc
         suites=command.suites,
         name="best",
         workers=command.workers,
-        store=str(store / "best"),
+        store=str(store),
         gin_files=command.gin_files,
         gin_params=tuple(bindings),
         once=True,
@@ -122,45 +165,33 @@ def _evaluate(command: BestCommand, store: Path, first_seed: int, paths: Sequenc
             raise click.Abort
 
 
-def _record(
-    command: BestCommand,
-    metric: str | None,
-    first_seed: int,
-    gone: Sequence[str],
-    chosen: Sequence[Ranked],
-    fresh: Sequence[Ranked],
-) -> dict[str, Any]:
+def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> list[dict[str, Any]]:
+    """Returns what was chosen with its fresh scores, the best first; what earlier calls left is no candidate."""
     by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
-    candidates = []
+    found = []
     for ranked in fresh:
-        checkpoint = ranked.subject.checkpoint
-        before = by_sha256.get(checkpoint.sha256)
-        if before is None:
-            continue  # of an earlier call
-        candidates.append(
-            {
-                "uri": before.subject.checkpoint.uri,
-                "outer_step": before.subject.checkpoint.outer_step,
-                "generation": before.subject.checkpoint.generation,
+        before = by_sha256.get(ranked.subject.checkpoint.sha256)
+        if before is not None:
+            checkpoint, numbers = before.subject.checkpoint, _numbers(ranked)
+            candidate = {
+                "uri": checkpoint.uri,
+                "outer_step": checkpoint.outer_step,
+                "generation": checkpoint.generation,
                 "sha256": checkpoint.sha256,
-                "fresh": _interval(ranked.score),
+                "fresh": numbers.pop("score"),
                 "chosen_by": _interval(before.score),
-                "num_cases": ranked.num_cases,
-                "diverged": ranked.num_diverged,
-                "lost": ranked.num_lost,
+                **numbers,
             }
-        )
-    if not candidates:
-        raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
+            found.append(candidate)
+    return found
+
+
+def _numbers(ranked: Ranked) -> dict[str, Any]:
     return {
-        "best": candidates[0]["uri"],
-        "sha256": candidates[0]["sha256"],
-        "metric": metric or "primary",
-        "candidates": candidates,
-        "first_fresh_seed": first_seed,
-        "suites": list(command.suites),
-        "gone": list(gone),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "score": _interval(ranked.score),
+        "num_cases": ranked.num_cases,
+        "diverged": ranked.num_diverged,
+        "lost": ranked.num_lost,
     }
 
 
@@ -193,14 +224,21 @@ def best_text(record: dict[str, Any]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [f"gone from its place: {uri}" for uri in record["gone"]]
+    report = record["report"]
+    number = "none, it could not be evaluated on further seeds: see the lines above"
+    if report is not None:
+        number = f"{_text(report['score'])} on seeds from {record['first_further_seed']} on, which chose nothing"
+        number += f"; diverged {report['diverged']}, lost {report['lost']}"
     return "\n".join(
         [
             *lines,
             "",
             *notes,
             f"best in {record['metric']}: {record['best']}",
-            f"scores: 0 is untrained, 1 the best of the run on each case; fresh seeds from "
-            f"{record['first_fresh_seed']} on. Report the first; the second is flattered by the choice",
+            f"its score to report: {number}",
+            f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "
+            f"{record['first_fresh_seed']} on) the best of it",
+            record["scale"],
         ]
     )
 

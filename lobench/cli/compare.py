@@ -24,21 +24,32 @@ Examples:
   lobench compare 100 200 --store runs/today/lobench/quick
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
 
-Exit codes: 0, 1 one of them regressed against A (with --strict: or it is undecided), 2 usage."""
+Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage."""
 )
 @click.argument("subjects", nargs=-1, required=True, metavar="A B [C ...]")
-@click.option("--store", type=click.Path(path_type=Path), help="Where A, B, ... are, or where evaluations go.")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Where A, B, ... are; with --suite, where evaluations go and are kept (default: .lobench/compare/SUITE).",
+)
 @click.option("--suite", "suites", multiple=True, help="Evaluate checkpoints and optimizers on it; may be given again.")
 @click.option(
     "--baseline",
     "baselines",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's).",
+    help="Suite, or file of baselines, that says what 1 on the scale is (default: the --suite's, or that of the "
+    "suites which the stores name, below this folder).",
 )
 @click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
-@click.option("--margin", default=0.02, show_default=True, help="Harm that the gate tolerates, on the score.")
-@click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0.0001, 0.5), help="Level.")
+@click.option("--margin", default=0.02, show_default=True, help="Harm to the score that the gate tolerates.")
+@click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0.0001, 0.5),
+    help="Chance of a false alarm; intervals are of level 1 - alpha.",
+)
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
 @click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
@@ -50,6 +61,6 @@ def compare(strict: bool, kind: str, **options: object) -> None:
     from lobench.report.comparison import comparison_json, comparison_text
 
     found, scale = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
-    click.echo(comparison_json(found) if kind == "json" else comparison_text(found, scale=scale))
+    click.echo(comparison_json(found, scale=scale) if kind == "json" else comparison_text(found, scale=scale))
     bad = ("REGRESSED", "INCONCLUSIVE") if strict else ("REGRESSED",)
     sys.exit(1 if any(pair.primary.gate.verdict in bad for pair in found) else 0)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from lobench.analysis.baseline_file import StaleBaseline
 from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.compared import Compared, compare_subjects
 from lobench.analysis.gates import GateRules
@@ -19,7 +20,6 @@ from lobench.analysis.history import find_stores
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.ledger import Ledger
-from lobench.report.comparison import scale_text
 
 __all__ = ["CompareCommand", "run_compare"]
 
@@ -44,7 +44,7 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     """Returns B, C, ... against A, and what 0 and 1 on the scale are.
 
     Raises:
-      LobenchError: usage; nothing of that name; an evaluation that cannot start.
+      LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
     """
     if len(command.subjects) < 2:
         raise UsageError("nothing to compare with", got=repr(command.subjects[0]), expected="A and B")
@@ -52,15 +52,18 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
     subjects = [_subject(text, command) for text in command.subjects]
-    scales, label, count = baseline_scales(subjects, command.baselines or [Path(suite) for suite in command.suites])
+    places = [*command.baselines] or [Path(suite) for suite in command.suites]
+    baseline = baseline_scales(subjects, places or None)
+    stale = next((problem for problem in baseline.problems if isinstance(problem, StaleBaseline)), None)
+    if command.baselines and stale is not None:
+        raise stale
     found = compare_subjects(
         _told_apart(subjects, command.subjects),
         metrics=command.metrics,
         rules=GateRules(margin=command.margin, alpha=command.alpha),
-        scales=scales,
+        scales=baseline.scales,
     )
-    num_cases = len({identity for subject in subjects for identity in subject.cells})
-    return found, scale_text(label, count, num_cases)
+    return found, baseline.describe("the best of the compared")
 
 
 def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:
@@ -136,7 +139,8 @@ def _store_of(text: str, command: CompareCommand) -> Path:
     """Returns a store for one subject alone: the same theta with other bindings is another subject."""
     base = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
     parts = "\0".join((text, *command.suites, *command.gin_files, *command.gin_params))
-    name = Path(text.split(";")[0].strip()).name if "(" not in text else text.split("(")[0]
+    # A path's last part, or an optimizer's name; bindings, with parentheses of their own, follow the semicolon.
+    name = Path(text.split(";")[0].split("(")[0].strip()).name
     return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
 
 

@@ -8,7 +8,7 @@ import click
 
 __all__ = ["report"]
 
-_FORMATS = ("html", "latex", "png", "pdf")
+_FORMATS = ("html", "text", "latex", "png", "pdf")
 
 
 @click.command(
@@ -16,11 +16,12 @@ _FORMATS = ("html", "latex", "png", "pdf")
 Examples:
   lobench report --store runs/today/lobench/quick --output report.html
   lobench report --store runs/today/lobench/quick --baseline suites/quick --output report.html
+  lobench report --store runs/today/lobench/quick --format text
   lobench report --store runs/today/lobench/quick --format latex --output table.tex --precision 3
   lobench report --store runs/today/lobench/quick --format pdf --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="File; for png and pdf a folder.")
+@click.option("--output", type=click.Path(path_type=Path), help="File; for png and pdf a folder; text needs none.")
 @click.option("--format", "kind", type=click.Choice(_FORMATS), default="html", show_default=True)
 @click.option(
     "--baseline",
@@ -30,11 +31,20 @@ Examples:
     help="Suite, or a file of its baselines; may be given again (default: the suites that the store names).",
 )
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
-def report(store: Path, output: Path, kind: str, baselines: tuple[Path, ...], precision: int) -> None:
-    """Write a report of a store: a web page in one file, a LaTeX table, or figures for a paper."""
+def report(store: Path, output: Path | None, kind: str, baselines: tuple[Path, ...], precision: int) -> None:
+    """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
+    from lobench.core.errors import UsageError
     from lobench.report.gathered import gather
 
-    paths, gathered = [output], gather(store, baselines or None)
+    if output is None and kind != "text":
+        raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
+    gathered = gather(store, baselines or None)
+    if output is None or kind == "text":
+        from lobench.report.verdict import verdict_text
+
+        click.echo(verdict_text(gathered), file=output.open("w", encoding="utf-8") if output else None)
+        return
+    paths = [output]
     if kind == "html":
         from lobench.report.page import write_page
 

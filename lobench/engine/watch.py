@@ -167,7 +167,8 @@ class Watch:
             if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
                 self._handle(schedule.Drain())
-            if not self._ended and not self._suite_changed and not drain_deadline and now >= next_poll:
+            is_polling = not self._ended and not self._suite_changed and not drain_deadline
+            if is_polling and now >= next_poll:
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
@@ -175,7 +176,9 @@ class Watch:
                     self._progress.say("no complete checkpoint yet; waiting")
                     announced = True
                 self._maybe_end(quiet_polls)
-            self._wait(0.02 if self._done or self._own_events else min(max(next_poll - time.monotonic(), 0.0), 0.5))
+            # Who polls no more waits for the workers alone, and takes no core from them.
+            rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
+            self._wait(0.02 if self._done or self._own_events else min(rest, 0.5))
             self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._needed)

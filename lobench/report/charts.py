@@ -165,7 +165,8 @@ def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) ->
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        f"{pairs[0][1].capitalize()} never reached it on {never} of {times.shape[1]} cases (censored).",
+        f"{findings.gathered.subjects[findings.shown].opening} never reached it on {never} of {times.shape[1]} cases "
+        "(censored).",
     )
 
 

@@ -14,25 +14,11 @@ from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
 
-__all__ = ["comparison_json", "comparison_text", "scale_text"]
-
-_RELATIVE = "scores: 0 is untrained, 1 the best of the compared on each case; a diverged seed scores -1"
+__all__ = ["comparison_json", "comparison_text"]
 
 
-def scale_text(baseline: str, num_scaled: int, num_cases: int) -> str:
-    """Returns what 0 and 1 are: on `num_scaled` cases a tuned baseline says, on the others the compared themselves."""
-    if not num_scaled:
-        return _RELATIVE
-    rest = (
-        f" on {num_scaled} of {num_cases} cases, the best of the compared on the others"
-        if num_scaled < num_cases
-        else ""
-    )
-    return f"scores: 0 is untrained, 1 {baseline}{rest}; a diverged seed scores -1"
-
-
-def comparison_text(found: Sequence[Compared], *, scale: str = _RELATIVE) -> str:
-    """Returns the headline of every pair, their cases, and what follows from it."""
+def comparison_text(found: Sequence[Compared], *, scale: str) -> str:
+    """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
     return "\n\n".join(_pair(compared, scale) for compared in found)
 
 
@@ -154,9 +140,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def comparison_json(found: Sequence[Compared]) -> str:
+def comparison_json(found: Sequence[Compared], *, scale: str) -> str:
     """Returns every pair with every number; NaN and infinities are null."""
-    return json.dumps([_record(compared) for compared in found], indent=1, allow_nan=False)
+    return json.dumps([_record(compared) | {"scale": scale} for compared in found], indent=1, allow_nan=False)
 
 
 def _record(found: Compared) -> dict[str, Any]:

@@ -129,6 +129,15 @@ class Findings:
         differences = self.differences(before, after, metric)
         return compare_cases(differences) if differences else None
 
+    def change(self) -> Comparison | None:
+        """Compares the shown subject with the first one; None where they are one, or share no case."""
+        return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
+
+    def shown_cases(self, comparison: Comparison | None) -> list[CaseFinding]:
+        """Returns what the shown subject did on each case that it gave curves on."""
+        places = range(len(self.gathered.cases))
+        return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
+
     def differences(self, before: int, after: int, metric: str) -> dict[str, list[float]]:
         """Returns score(after) - score(before) of each common seed, by case."""
         found: dict[str, list[float]] = {}

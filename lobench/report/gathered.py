@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, beside_cases, find_baselines
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome
@@ -19,7 +21,11 @@ __all__ = ["Cell", "Gathered", "Subject", "gather"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Subject:
-    """What was evaluated: a sighting of a checkpoint, or an optimizer, in order of generation and outer step."""
+    """What was evaluated: a sighting of a checkpoint, or an optimizer, in order of generation and outer step.
+
+    Attributes:
+      by_name: Its outer step tells it from nobody: it goes by its file's name.
+    """
 
     generation: int
     outer_step: int
@@ -27,13 +33,22 @@ class Subject:
     uri: str
     sha256: str
     optimizer_hash: str
+    by_name: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
         if self.uri.startswith("optimizer: "):
             return self.uri.removeprefix("optimizer: ")
+        if self.by_name:
+            return self.uri.rstrip("/").rsplit("/", 1)[-1] or self.sha256[:12]
         lineage = f"generation {self.generation}, " if self.generation else ""
         return f"{lineage}outer step {self.outer_step}"
+
+    @property
+    def opening(self) -> str:
+        """The label at the start of a sentence: names of files and optimizers keep their spelling."""
+        is_name = self.by_name or self.uri.startswith("optimizer: ")
+        return self.label if is_name else self.label.capitalize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +131,7 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
         ledger.close()
     subjects, cases, blocks = _index(rows, positions)
     cells = {key: cell for key, found in blocks.items() if (cell := _cell(found)) is not None}
-    kept, first, problems = _baselines(cases, _guess(rows) if baselines is None else baselines)
+    kept, first, problems = _baselines(cases, beside_cases(cases) if baselines is None else baselines)
     return Gathered(
         store=store,
         subjects=subjects,
@@ -134,7 +149,11 @@ def _index(
     rows: Sequence[EvaluationRow], positions: dict[Checkpoint, int]
 ) -> tuple[tuple[Subject, ...], tuple[CaseInfo, ...], dict[tuple[int, int], list[EvaluationRow]]]:
     by_subject = [(subject, row) for row in rows for subject in _subjects(row, positions)]
-    subjects = tuple(sorted({subject for subject, _ in by_subject}))
+    steps = Counter((one.generation, one.outer_step) for one in {subject for subject, _ in by_subject})
+    subjects = tuple(
+        dataclasses.replace(one, by_name=len(steps) == 1 or steps[one.generation, one.outer_step] > 1)
+        for one in sorted({subject for subject, _ in by_subject})
+    )
     by_identity = {row.case.identity: row.case for row in rows}
     cases = tuple(sorted(by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
     place_of = {subject: place for place, subject in enumerate(subjects)}
@@ -204,9 +223,3 @@ def _baselines(
             # Of several files the one that knows the case by name has more to say.
             problems.append(next((text for text in errors if "stale" in text), errors[0]))
     return kept, loaded[0] if loaded else None, tuple(problems)
-
-
-def _guess(rows: Iterable[EvaluationRow]) -> list[Path]:
-    """Returns the folders of the cases that are found below the working directory and hold baselines."""
-    folders = {Path(row.case.node_id.split("::")[0]).parent for row in rows}
-    return sorted(folder for folder in folders if find_baselines(folder))

@@ -21,12 +21,9 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     left = {0, 1, 2, 5}
     form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
     unscored = sum(run.num_unscored for run in runs)
-    legend = (
-        "scores of the last checkpoint, mean over its cases and 95% interval: 0 is untrained, 1 the best last "
-        "checkpoint of this list on each case; a diverged seed counts -1"
-    )
-    note = f"; {unscored} cases have no scale, since nobody trained them" if unscored else ""
-    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", legend + note])
+    legend = "of the last checkpoint, mean over its cases and 95% interval"
+    note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
+    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", legend, runs[0].scale, *note])
 
 
 def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:

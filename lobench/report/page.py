@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from lobench.report.findings import CaseFinding, Findings
 from lobench.report.gathered import Gathered
 from lobench.report.records import records
 from lobench.report.svg import number
-from lobench.report.verdict import cards, interval_text, verdict_lines, warnings
+from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "write_page"]
 
@@ -64,22 +63,16 @@ def render_page(gathered: Gathered) -> str:
     findings = Findings(gathered)
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    comparison = None
-    if findings.first != findings.shown:
-        comparison = findings.comparison(findings.first, findings.shown, "primary")
-    cases = [
-        found
-        for case in range(len(gathered.cases))
-        if (found := findings.case(findings.shown, case, comparison)) is not None
-    ]
+    comparison = findings.change()
+    cases = findings.shown_cases(comparison)
     parts = Path(__file__).parent / "templates"
     context: dict[str, Any] = {
-        "title": f"lobench: {_title(gathered)}",
-        "subtitle": _subtitle(gathered),
+        "title": title(gathered),
+        "subtitle": subtitle(gathered),
         "css": Markup((parts / "page.css").read_text(encoding="utf-8")),
         "script": Markup((parts / "page.js").read_text(encoding="utf-8")),
         "cards": cards(findings, comparison),
-        "verdict_lines": verdict_lines(findings, comparison),
+        "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
         "chart_sections": sections(findings),
         "cases_note": _cases_note(findings, comparison),
@@ -92,26 +85,9 @@ def render_page(gathered: Gathered) -> str:
     return environment.get_template("page.html").render(context)
 
 
-def _title(gathered: Gathered) -> str:
-    return ", ".join(sorted({case.suite for case in gathered.cases}))
-
-
-def _subtitle(gathered: Gathered) -> str:
-    last = max(row.recorded_at for row in gathered.rows)
-    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    counts = (
-        (len(gathered.subjects), "checkpoint"),
-        (len(gathered.cases), "case"),
-        (len(gathered.rows), "evaluation"),
-    )
-    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
-    return f"{shown}; last result {when}; store {gathered.store}"
-
-
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
     gathered = findings.gathered
-    shown = gathered.subjects[findings.shown].label
-    parts = [f"{shown.capitalize()}: seed means of the final values."]
+    parts = [f"{gathered.subjects[findings.shown].opening}: seed means of the final values."]
     if gathered.baselines and gathered.baseline is not None:
         parts.append(
             f"Speed-up over {gathered.baseline.label}: its steps to this loss over ours; against the best single "

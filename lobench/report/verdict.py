@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from lobench.analysis.comparison import Comparison
 from lobench.analysis.intervals import Interval
+from lobench.analysis.speedup import Speedup
+from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.report.findings import CaseFinding, Findings
+from lobench.report.gathered import Gathered
 from lobench.report.svg import number
 
-__all__ = ["Card", "cards", "interval_text", "verdict_lines", "warnings"]
+__all__ = [
+    "Card",
+    "cards",
+    "interval_text",
+    "subtitle",
+    "title",
+    "verdict_lines",
+    "verdict_text",
+    "warnings",
+]
 
 _MANY_CENSORED = 0.1
 
@@ -27,6 +41,44 @@ class Card:
     value: str
     note: str
     kind: str = ""
+
+
+def title(gathered: Gathered) -> str:
+    """Returns what a report is about."""
+    return "lobench: " + ", ".join(sorted({case.suite for case in gathered.cases}))
+
+
+def subtitle(gathered: Gathered) -> str:
+    """Returns how much a report is about, and from when and where."""
+    last = max(row.recorded_at for row in gathered.rows)
+    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    counts = (
+        (len(gathered.subjects), "checkpoint"),
+        (len(gathered.cases), "case"),
+        (len(gathered.rows), "evaluation"),
+    )
+    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
+    return f"{shown}; last result {when}; store {gathered.store}"
+
+
+def verdict_text(gathered: Gathered) -> str:
+    """Returns the verdict of the page as text, for a terminal.
+
+    Raises:
+      StoreError: the store holds no evaluation.
+    """
+    if not gathered.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
+    findings = Findings(gathered)
+    comparison = findings.change()
+    cases = findings.shown_cases(comparison)
+    parts = [
+        [title(gathered), subtitle(gathered)],
+        [f"{card.label}: {card.value} ({card.note})" for card in cards(findings, comparison)],
+        verdict_lines(findings, comparison, cases),
+        [f"Note: {line}" for line in warnings(findings, cases)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
 def interval_text(found: Interval) -> str:
@@ -90,10 +142,10 @@ def _troubles_card(findings: Findings) -> Card:
     )
 
 
-def verdict_lines(findings: Findings, comparison: Comparison | None) -> list[str]:
+def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what the headline numbers mean, a sentence each."""
     gathered = findings.gathered
-    shown = gathered.subjects[findings.shown].label.capitalize()
+    shown = gathered.subjects[findings.shown].opening
     lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
     for metric in findings.metrics:
         found, name = findings.mean_score(findings.shown, metric).interval, findings.metric_label(metric)
@@ -108,21 +160,45 @@ def verdict_lines(findings: Findings, comparison: Comparison | None) -> list[str
             f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided."
         )
+    if gathered.baselines and gathered.baseline is not None:
+        spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
+        lines.append(f"{shown}'s speed-up over {gathered.baseline.label}: {'; '.join(spans) or 'on no case'}.")
     return lines
+
+
+def _speedups(cases: Sequence[CaseFinding]) -> tuple[tuple[str, list[Speedup]], ...]:
+    """Returns the speed-ups of both forms, by what they are over."""
+    return (
+        ("the best single setting", [case.best_single for case in cases if case.best_single is not None]),
+        (
+            "the envelope (smoothed: on short budgets it lags)",
+            [case.envelope for case in cases if case.envelope is not None],
+        ),
+    )
+
+
+def _span(found: Sequence[Speedup]) -> str:
+    """Returns the median, which censored ones enter with their bound, and what is no plain number."""
+    values = [one.value for one in found if not math.isnan(one.value)]
+    middle = f"{number(statistics.median_low(values))}x in the median" if values else "none"
+    diverged = len(found) - len(values)
+    censored = f", censored on {sum(one.censored for one in found)} of {len(found)} cases"
+    return middle + censored + (f", diverged on {diverged}" if diverged else "")
 
 
 def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
     gathered = findings.gathered
     lines = list(gathered.baseline_problems)
-    found = [case.best_single for case in cases if case.best_single is not None]
-    censored = sum(one.censored for one in found)
-    if found and censored > _MANY_CENSORED * len(found):
-        factor = max(baseline.horizon_factor for baseline in gathered.baselines.values())
-        lines.append(
-            f"The speed-up is censored on {censored} of {len(found)} cases: the baseline, run for {factor} times the "
-            "budget, never was as low. Those numbers are lower bounds; a larger --horizon-factor would measure them."
-        )
+    for form, found in _speedups(cases):
+        censored = sum(one.censored for one in found)
+        if censored > _MANY_CENSORED * len(found):
+            factor = max(baseline.horizon_factor for baseline in gathered.baselines.values())
+            lines.append(
+                f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
+                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower bounds; a "
+                "larger --horizon-factor would measure them."
+            )
     missing = [
         gathered.name(case) for case in range(len(gathered.cases)) if (findings.shown, case) not in gathered.cells
     ]

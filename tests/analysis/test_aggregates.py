@@ -25,19 +25,35 @@ RAGGED = [DRAW.standard_normal(n).round(1).tolist() for n in (4, 5, 3, 7, 2, 6)]
 OTHERS = [DRAW.standard_normal(n).round(1).tolist() for n in (3, 5, 5, 4, 6, 2)]
 
 
-def test_iqm_is_scipys_trimmed_mean() -> None:
-    assert iqm(RAGGED) == pytest.approx(stats.trim_mean(np.concatenate(RAGGED), 0.25), abs=1e-12)
+def scores(shape: str, seed: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Two sides, the same cases: normal; of five values alone, so that most are equal; of one to nine seeds a case."""
+    draw = np.random.default_rng(seed)
+    sides = []
+    for _ in range(2):
+        sizes = draw.integers(1, 10, 26).tolist() if shape == "ragged" else [5] * 26
+        cells = [draw.normal(0.8, 0.5, size) for size in sizes]
+        sides.append([(cell.round(0) if shape == "tied" else cell).clip(-1, 2).tolist() for cell in cells])
+    return sides[0], sides[1]
 
 
-def test_optimality_gap_by_hand() -> None:
-    known = 1 - stats.tmean(np.minimum(np.concatenate(RAGGED), 1))
-    assert optimality_gap(RAGGED) == pytest.approx(known, abs=1e-12)
+@pytest.mark.parametrize("shape", ["random", "tied", "ragged"])
+@pytest.mark.parametrize("seed", range(20))
+def test_aggregates_are_those_of_scipy_alone(shape: str, seed: int) -> None:
+    ours, theirs = scores(shape, seed)
+    pooled = np.concatenate(ours)
+    shares = [
+        stats.mannwhitneyu(x, y, method="asymptotic").statistic / (len(x) * len(y))
+        for x, y in zip(ours, theirs, strict=True)
+    ]
+    gaps = [1 - stats.tmean(np.minimum(pooled, 1)), 0.5 - stats.tmean(np.minimum(pooled, 0.5))]
+    found = [iqm(ours), optimality_gap(ours), optimality_gap(ours, 0.5), probability_of_improvement(ours, theirs)]
+    known = [stats.trim_mean(pooled, 0.25), *gaps, stats.tmean(shares)]
+    np.testing.assert_allclose(found, known, rtol=0, atol=1e-12)
+
+
+def test_aggregates_by_hand() -> None:
+    assert iqm([[0.0, 1.0, 2.0, 30.0]]) == 1.5
     assert optimality_gap([[2.0, 0.5]]) == 0.25
-
-
-def test_probability_of_improvement_is_mann_whitneys_u() -> None:
-    shares = [stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)) for x, y in zip(RAGGED, OTHERS, strict=True)]
-    assert probability_of_improvement(RAGGED, OTHERS) == pytest.approx(np.mean(shares), abs=1e-12)
     assert probability_of_improvement([[1.0, 1.0]], [[1.0, 0.0]]) == 0.75
     with pytest.raises(ValueError, match="6 cases against 1"):
         probability_of_improvement(RAGGED, [[1.0]])
@@ -47,7 +63,7 @@ def test_probability_of_improvement_is_mann_whitneys_u() -> None:
 def test_the_other_way_round_is_the_rest(cells: list[list[float]]) -> None:
     others = [[value / 2 for value in cell] for cell in cells]
     total = probability_of_improvement(cells, others) + probability_of_improvement(others, cells)
-    assert total == pytest.approx(1)
+    assert total == pytest.approx(1, abs=1e-12)
 
 
 def test_intervals_hold_their_estimates_and_repeat() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.baseline_scales import baseline_scales
+from lobench.analysis.baseline_file import BaselineError
+from lobench.analysis.baseline_scales import BaselineScales, baseline_scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.engine.ledger import Ledger
 
@@ -22,24 +24,60 @@ def subjects(store: Path) -> list[Subject]:
         ledger.close()
 
 
+def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lobench.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
-    scales, label, count = baseline_scales(subjects(make_store(tmp_path)), [make_baseline(tmp_path)])
-    assert (label, count) == ("tuned adam", 2)
-    assert sorted(scales) == ["primary", "test/loss", "train/loss"]
-    assert f"identity of {NASTY}" not in scales["train/loss"]
-    scale = scales["train/loss"]["identity of case0"]
+    found = baseline_scales(subjects(make_store(tmp_path)), [make_baseline(tmp_path)])
+    assert (found.label, found.num_scaled, found.num_cases) == ("tuned adam", 2, 3)
+    assert sorted(found.scales) == ["primary", "test/loss", "train/loss"]
+    scales = found.of("train/loss")
+    assert f"identity of {NASTY}" not in scales and [type(problem) for problem in found.problems] == [BaselineError]
+    scale = scales["identity of case0"]
     assert (scale.untrained, scale.tuned) == (pytest.approx(2.3), pytest.approx(0.2))
-    assert scales["primary"] == scales["train/loss"]
+    assert found.of(None) == scales
 
 
 def test_without_a_baseline_there_is_no_scale(tmp_path: Path) -> None:
-    assert baseline_scales(subjects(make_store(tmp_path)), [tmp_path]) == ({}, "", 0)
+    assert baseline_scales(subjects(make_store(tmp_path)), [tmp_path]) == BaselineScales(num_cases=3)
 
 
 def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
-    command = [sys.executable, "-m", "lobench.cli", "compare", f"{store}@0", f"{store}@2"]
-    tuned = subprocess.run([*command, "--baseline", str(suite)], capture_output=True, text=True, check=False)
-    assert "1 tuned adam on 2 of 3 cases, the best of the compared on the others" in tuned.stdout, tuned.stderr
-    among = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "1 the best of the compared on each case" in among.stdout, among.stderr
+    command = ("compare", f"{store}@0", f"{store}@2")
+    tuned = run(tmp_path, *command, "--baseline", suite).stdout
+    assert "1 tuned adam on 2 of 3 cases, the best of the compared on the others" in tuned
+    assert "without a baseline: digits/" in tuned and "run `lobench baseline suite`" in tuned
+    among = run(tmp_path, *command).stdout
+    assert "1 the best of the compared on each case" in among and "--baseline SUITE names one" in among
+    (pair,) = json.loads(run(tmp_path, *command, "--format", "json").stdout)
+    assert pair["scale"] in among
+
+
+def test_baselines_beside_the_suite_of_the_stores_cases_are_found(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    suite.rename(tmp_path / "nowhere")  # where the store's cases say that they are
+    compared = run(tmp_path, "compare", f"{store}@0", f"{store}@2").stdout
+    assert "1 tuned adam on 2 of 3 cases, the best of the compared on the others" in compared
+    runs = run(tmp_path, "results", "--store", store, "--history").stdout
+    assert "1 tuned adam on 2 of 3 cases, the best last checkpoint of this list on the others" in runs
+    elsewhere = run(store, "results", "--store", store, "--history").stdout
+    assert "1 the best last checkpoint of this list on each case" in elsewhere
+
+
+def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    (file,) = (suite / "baselines").iterdir()
+    file.write_text(file.read_text().replace("problem of case0", "what it was before"))
+    command = ("compare", f"{store}@0", f"{store}@2")
+    named = run(tmp_path, *command, "--baseline", suite)
+    assert named.returncode == 2 and len(named.stderr.splitlines()) == 1
+    assert (
+        "digits/case0: the baseline tuned adam is stale" in named.stderr and "`lobench baseline suite`" in named.stderr
+    )
+    suite.rename(tmp_path / "nowhere")
+    found = run(tmp_path, *command)
+    assert "1 tuned adam on 1 of 3 cases" in found.stdout
+    assert "without a baseline: digits/case0: the baseline tuned adam is stale" in found.stdout

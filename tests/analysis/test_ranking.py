@@ -22,7 +22,7 @@ def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> N
     ledger = Ledger.open(tmp_path, read_only=True)
     subjects = subjects_of(ledger.evaluations())
     ledger.close()
-    ranked = rank(subjects, None, scales_by_name(subjects, None))
+    ranked = rank(subjects, None, scales_by_name(subjects, None, {}))
     # Case a runs from 2 to 0, case b from 2 to .5; the fourth was not evaluated on both.
     assert [one.subject.checkpoint.outer_step for one in ranked] == [1, 2, 3]
     assert [one.score.mean for one in ranked] == pytest.approx([(0.5 + 2 / 3) / 2, (1 + 0) / 2, (0.75 - 1) / 2])

@@ -21,7 +21,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return run, suite
 
 
-def test_the_top_is_evaluated_again_on_seeds_that_did_not_choose_it(watched: tuple[Path, Path]) -> None:
+def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_chose_nothing(
+    watched: tuple[Path, Path],
+) -> None:
     run, suite = watched
     done = lobench("best", run, "--suite", suite, "--top", "2", "--seeds", "3", "--workers", "1", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -32,11 +34,20 @@ def test_the_top_is_evaluated_again_on_seeds_that_did_not_choose_it(watched: tup
     store = run / "lobench" / "tiny"
     assert record["first_fresh_seed"] == 2
     assert {tuple(found["seeds"]) for found in results(store / "best")} == {(2, 3, 4)}
+    further = results(store / "best" / "winner")
+    assert {(found["checkpoint"]["sha256"], tuple(found["seeds"])) for found in further} == {
+        (record["sha256"], (5, 6, 7))
+    }
+    assert record["first_further_seed"] == 5
+    assert len(further) == 2 and record["report"]["num_cases"] == 2 and record["report"]["diverged"] == 0
+    assert record["report"]["score"] != record["candidates"][0]["fresh"]
     # The watch's own store, and its cases' identities, are as before.
     assert {tuple(found["seeds"]) for found in results(store)} == {(0, 1)}
     assert json.loads((store / "best.json").read_text()) == [record]
     text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
     assert text.splitlines()[0].startswith("checkpoint") and "best in primary: " in text
+    assert "its score to report: " in text and "on seeds from 5 on, which chose nothing; diverged 0, lost 0" in text
+    assert "1 the best of the run on each case" in text
     assert len(json.loads((store / "best.json").read_text())) == 2
 
 

@@ -111,5 +111,8 @@ def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -
     assert better["metrics"]["train/loss"]["effect"] == "better" and better["b"]["label"] == "theta_2.npz"
     assert set(better["metrics"]["train/loss"]["cases"]) == {"tiny/a", "tiny/b"}
     assert len(list((tmp_path / "kept").glob("*/ledger.sqlite"))) == 3
+    bound = f"{subjects[1]}; Case.learned_optimizer = @LearnableSGD()"  # parentheses, and no optimizer
+    assert run(subjects[0], bound, *options).returncode == 0
+    assert len(list((tmp_path / "kept").glob("theta_2.npz-*/ledger.sqlite"))) == 2
     harmed = run(*subjects[:2][::-1], *options)
     assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"

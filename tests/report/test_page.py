@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import lobench
 from report_store import NASTY, make_baseline, make_store
+from stores import add
 
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import Ledger
@@ -91,8 +93,39 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     gathered = gather(store, [suite])
     assert record["cases"] and gathered.baselines
     words = Page(render_page(gather(make_store(tmp_path, num_checkpoints=40), [suite]))).words
-    assert "The speed-up is censored on 1 of 2 cases" in words
+    assert "The speed-up over the best single setting is censored on 1 of 2 cases, more than a tenth" in words
     assert ">= 10x" in words
+    text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
+    lines = text.splitlines()
+    sentence = "is censored on 1 of 2 cases, more than a tenth: the baseline, run for 10 times the budget, never was"
+    assert any(
+        line.startswith("Note: The speed-up over the best single setting") and sentence in line for line in lines
+    )
+    assert any("speed-up over tuned adam: over the best single setting" in line for line in lines)
+
+
+def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:
+    suite = make_baseline(tmp_path)
+    words = Page(render_page(gather(store, [suite]))).words
+    text = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
+    train, test = (
+        next(line for line in text.splitlines() if line.startswith(f"Score on {name}, outer step 3: "))
+        for name in ("train/loss", "test/loss")
+    )
+    for line in (train, test):
+        label, _, value = line.partition(": ")
+        assert f"{label} {value.split()[0]}" in words
+    assert (
+        "censored on 0 of 2 cases" in text and "censored on 0 of 2 cases" in words and "more than a tenth" not in text
+    )
+    no_page = lobench("report", "--store", store)
+    assert no_page.returncode == 2 and "html is not for a terminal; give --output, or --format text" in no_page.stderr
+
+
+def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
+    for name in ("dm.npz", "celo.msgpack"):
+        add(tmp_path, 0, {"a": {"train/loss": [1.0, 0.5]}}, sha256=name, uri=f"shared/{name}")
+    assert [subject.opening for subject in gather(tmp_path, []).subjects] == ["dm.npz", "celo.msgpack"]
 
 
 def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) -> None:

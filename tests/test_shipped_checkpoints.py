@@ -1,0 +1,67 @@
+"""Learned optimizers of other authors, evaluated for real: comparisons whose outcome is known.
+
+The reference task is `suites/reference`, on seeds of lobench's own and not the two of the recorded curves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from reference import ROOT, reference_data
+
+SUITE = "suites/reference"
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_training_with_a_curriculum_made_a_better_optimizer(tmp_path: Path) -> None:
+    dm, dm_cl = (reference_data() / "checkpoints" / f"{name}.npz" for name in ("dm", "dm_cl"))
+    options = ["--suite", SUITE, "--store", tmp_path, "--workers", "1", "--format", "json"]
+    # 200 of 500 steps and five of eight seeds: the whole is in docs/shipped-checkpoints.md.
+    for binding in ("Case.learned_optimizer = @L2ODM()", "Case.num_inner_steps = 200", "Case.num_seeds = 5"):
+        options += ["--gin-param", binding]
+    done = lobench("compare", dm, dm_cl, *options)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    for name in ("train/loss", "test/loss"):
+        effect = found["metrics"][name]
+        assert effect["effect"] == "better" and effect["difference"]["lower"] > 0
+        assert effect["num_pairs"] == 5
+    assert found["metrics"]["train/loss"]["probability_of_improvement"]["mean"] == 1.0
+    assert found["verdict"] == "PASS"
+    (back,) = json.loads(lobench("compare", dm_cl, dm, *options).stdout)
+    assert back["metrics"]["train/loss"]["effect"] == back["metrics"]["test/loss"]["effect"] == "worse"
+    same = json.loads(lobench("compare", dm, dm, *options).stdout)
+    assert same[0]["verdict"] == "PASS" and same[0]["metrics"]["train/loss"]["difference"]["mean"] == 0
+
+
+def test_celos_train_and_test_loss_tell_different_stories_and_every_headline_shows_both(tmp_path: Path) -> None:
+    celo = f"{reference_data() / 'checkpoints' / 'celo.msgpack'}; Case.learned_optimizer = @Celo()"
+    adam = "adam(); adam.learning_rate = 0.01"  # as in the recorded curves
+    done = lobench("compare", adam, celo, "--suite", SUITE, "--store", tmp_path, "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^train/loss  \+.* better ", done.stdout, re.MULTILINE)
+    assert re.search(r"^test/loss   -.* worse ", done.stdout, re.MULTILINE)
+    assert "the metrics tell different stories" in done.stdout and "1 tuned adam;" in done.stdout
+
+    (store,) = tmp_path.glob("celo.msgpack-*")
+    text = lobench("report", "--store", store, "--format", "text").stdout
+    assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", (tmp_path / "report.html").read_text()))
+    for name, side in (("train/loss", "above"), ("test/loss", "below")):
+        (score,) = re.findall(rf"^Score on {name}, celo.msgpack: (\S+) ", text, re.MULTILINE)
+        assert f"Score on {name}, celo.msgpack {score} 95%" in page
+        assert f"celo.msgpack is {side} tuned adam on {name}: {score}" in text
+        assert f"celo.msgpack is {side} tuned adam on {name}: {score}" in page
+
+    header, row, *_ = lobench("results", "--store", store).stdout.splitlines()
+    assert "train final  test final" in header and row.startswith("reference/digits_ref")
+    runs = lobench("results", "--store", store, "--history").stdout.splitlines()
+    assert "train/loss" in runs[0] and "test/loss" in runs[0]
