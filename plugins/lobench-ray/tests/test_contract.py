@@ -11,7 +11,7 @@ from two_nodes import PATIENT, Cluster
 from lobench import WorkerConfig
 from lobench.testing.executors import Executor, ExecutorContract
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.timeout(900)
 
 
 class TestRay(ExecutorContract):

@@ -13,7 +13,7 @@ import pytest
 from tiny import make_suite
 from two_nodes import PATIENT, Cluster, until
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.timeout(900)
 
 CONFIG = """
 import tiny_tasks
