@@ -230,16 +230,17 @@ class Schedule:
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
-        self._ahead.end(event.worker, is_done=False)
+        beside = self._ahead.end(event.worker, is_done=False)
         dead = self._remove(event.worker)
         if dead is None:
             return
         if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
             self._actions.append(Fail(reason))
             self._draining = True
-        leased = dead.lease
-        if leased is None:
+        if (leased := dead.lease) is None:
             return
+        if not event.lost and beside not in (None, leased.case.key):
+            return self._retry(leased)  # alone: which of the two killed it is not known
         if not event.lost:
             self._actions.append(RecordDeath(leased.evaluation))
         if reason := self._losses.died(leased.evaluation, event.message, lost=event.lost):

@@ -65,3 +65,14 @@ def test_what_goes_wrong_beside_a_case_costs_it_nothing(end: str) -> None:
     world.run_out(CASES)
     assert set(world.recorded.values()) == {Outcome.PASSED}
     assert prepared(world).count("b") == 1, "the suspect runs, and is compiled, alone"
+
+
+def test_a_death_beside_another_cases_compilation_counts_for_neither() -> None:
+    """It takes two deaths to be poison; the first one here may have been the other case's doing."""
+    world = ahead(2)
+    world.lose(0)
+    for _ in range(2):
+        world.ready(CASES)
+        assert not world.recorded
+        world.lose(max(world.leases))
+    assert set(world.recorded.values()) == {Outcome.POISONED}
