@@ -38,6 +38,7 @@ from lobench.core.schedule import (
     Lease,
     Record,
     Schedule,
+    Size,
     StartWorker,
     Tick,
     WorkerDied,
@@ -85,7 +86,7 @@ class Cluster:
         seconds = {case.key: scale * mean for case, mean in zip(cases, means, strict=True)}
         schedule = Schedule(self.num_workers, every_checkpoint(""))
         tickets = itertools.count()
-        queue: list[tuple[float, int, Event]] = []
+        queue: list[tuple[float, int, Event | int]] = []
         gone: set[int] = set()
         leases: dict[int, tuple[int, float, float]] = {}
         nodes: dict[int, int] = {}
@@ -94,7 +95,7 @@ class Cluster:
         seen: dict[int, float] = {}
         capacity = self.num_workers
 
-        def at(when: float, event: Event) -> None:
+        def at(when: float, event: Event | int) -> None:
             heapq.heappush(queue, (when, next(tickets), event))
 
         def take(action: Action) -> None:
@@ -164,14 +165,14 @@ class Cluster:
                         self.idle_seconds += RETURN_SECONDS
                         known = self.now + NOTICE_SECONDS
                         at(known, WorkerDied(worker, known, "pre-empted", lost=True))
-                        at(known, Capacity(-1))
-                        at(self.now + RETURN_SECONDS, Capacity(1))
+                        at(known, -1)
+                        at(self.now + RETURN_SECONDS, 1)
                     case WorkerDied(worker, now, _, _) if now >= 0:
                         leases.pop(worker, None)
                         send(event)
-                    case Capacity(change):
+                    case int(change):
                         capacity += change
-                        send(Capacity(capacity))
+                        send(Capacity((Size(capacity),)))
                     case WorkerReady(worker, _) if worker not in gone:
                         send(event)
                     case Finished(worker=worker) if worker not in gone:

@@ -21,6 +21,7 @@ from etils import epath
 from lobench.cli.dry_run import dry_run
 from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
+from lobench.core.schedule import Policy
 from lobench.engine.delivery import Deliverer
 from lobench.engine.devices import devices_here
 from lobench.engine.gin_config import Layers
@@ -32,7 +33,7 @@ from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles
 from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
-from lobench.hookspecs import CheckpointSource, ResultSink, SinkContext, SourceContext
+from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
 from lobench.report.live import PAGE, ReportSink
 from lobench.report.progress import ShownProgress, make_progress
@@ -96,73 +97,104 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     return code
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the plugins have for a command."""
+
+    manager: PluginManager
+    readers: Mapping[str, CheckpointReader]
+    source: CheckpointSource
+    policy: Policy
+    make_executor: Callable[[WorkerConfig, Connection], Executor]
+
+
 def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Before) -> int | None:
     """Runs a watch with the suite as it is now; returns its exit code, or None where the suite was edited."""
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    manager = load_plugins()
     progress = make_progress(sys.stdout)
-    for broken in manager.broken:
-        progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
-    _register_conftests(command.suites, manager, progress)
-    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
+    found = _find(command, checkpoints, progress)
     max_cores = _workers(command.workers)
-    policy_name, _, argument = command.checkpoints.partition(":")
-    policy = manager.find("lobench_admission_policies", policy_name, kind="admission policy").load()(argument)
-    source_factory = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
-    readers = load_readers(manager, allow_pickle=command.allow_pickle)
-    source: CheckpointSource = source_factory(SourceContext(location=command.location, readers=readers))
-    if checkpoints:
-        source = GivenSource(checkpoints, readers)
-    executor_factory = manager.find("lobench_executors", command.executor, kind="executor").load()
     if not _wait_for(command, progress):
         return 130
     name = command.name or Path(command.suites[0]).resolve().stem
     store = Path(command.store) if command.store else default_store(command.location, name)
     if command.dry_run:
-        dry_run(_worker_config(command, manager, store), store, max_cores=max_cores, say=progress.say)
+        dry_run(_worker_config(command, found.manager, store), store, max_cores=max_cores, say=progress.say)
         return 0
-    ledger = Ledger.open(store, name=name, on_problem=progress.say)
-    deliverer = None
-    try:
+    with contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger:
         if command.retry_errors and not before.num_rounds:
             progress.say(f"trying {ledger.forget_errors()} evaluations again")
-        sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
-        if command.report:
-            sinks["report"] = ReportSink(store, command.suites)
-        deliverer = Deliverer(
-            ledger,
-            sinks,
-            lambda sink, error: progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; trying again"),
-        )
-        progress.say(f"watching {command.location}; results: {store}")
-        with progress:
-            ending = Watch(
-                ledger=ledger,
-                spool=Spool(store / "spool"),
-                source=source,
-                readers=readers,
-                make_executor=partial(_make_executor, executor_factory, command, manager, store),
-                policy=policy,
-                max_cores=max_cores,
-                max_gpus=(len(devices_here(os.environ)) or math.inf) if command.executor == "local" else math.inf,
-                deliverer=deliverer,
-                manager=manager,
-                progress=progress,
-                suite=SuiteFiles(command.suites, command.gin_files, command.location),
-                options=_options(command, max_cores, before),
-            ).run()
-        before.outcomes.update(ending.outcomes)
-        before.core_seconds += ending.core_seconds
-        if ending.suite_changed and not ending.interrupted and not ending.over_budget:
-            return None
-        ending = replace(ending, outcomes=before.outcomes)
-        return _exit_code(command, ending, source, progress, store)
-    finally:
-        if deliverer is not None:
-            deliverer.close()
-        ledger.close()
+        with contextlib.closing(_deliverer(command, found.manager, ledger, store, name, progress)) as deliverer:
+            progress.say(f"watching {command.location}; results: {store}")
+            options = _options(command, max_cores, before)
+            with progress:
+                ending = _watch(command, found, store, ledger, deliverer, progress, options).run()
+            before.outcomes.update(ending.outcomes)
+            before.core_seconds += ending.core_seconds
+            if ending.suite_changed and not ending.interrupted and not ending.over_budget:
+                return None
+            return _exit_code(command, replace(ending, outcomes=before.outcomes), found.source, progress, store)
+
+
+def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProgress) -> _Found:
+    manager = load_plugins()
+    for broken in manager.broken:
+        progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
+    _register_conftests(command.suites, manager, progress)
+    manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
+    policy, _, argument = command.checkpoints.partition(":")
+    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
+    make_source = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
+    readers = load_readers(manager, allow_pickle=command.allow_pickle)
+    source = make_source(SourceContext(location=command.location, readers=readers))
+    return _Found(
+        manager=manager,
+        readers=readers,
+        source=GivenSource(checkpoints, readers) if checkpoints else source,
+        policy=make_policy(argument),
+        make_executor=manager.find("lobench_executors", command.executor, kind="executor").load(),
+    )
+
+
+def _deliverer(
+    command: WatchCommand, manager: PluginManager, ledger: Ledger, store: Path, name: str, progress: ShownProgress
+) -> Deliverer:
+    sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
+    if command.report:
+        sinks["report"] = ReportSink(store, command.suites)
+    return Deliverer(
+        ledger,
+        sinks,
+        lambda sink, error: progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; trying again"),
+    )
+
+
+def _watch(
+    command: WatchCommand,
+    found: _Found,
+    store: Path,
+    ledger: Ledger,
+    deliverer: Deliverer,
+    progress: ShownProgress,
+    options: WatchOptions,
+) -> Watch:
+    return Watch(
+        ledger=ledger,
+        spool=Spool(store / "spool"),
+        source=found.source,
+        readers=found.readers,
+        make_executor=partial(_make_executor, found.make_executor, command, found.manager, store),
+        policy=found.policy,
+        max_cores=_workers(command.workers),
+        max_gpus=(len(devices_here(os.environ)) or math.inf) if command.executor == "local" else math.inf,
+        deliverer=deliverer,
+        manager=found.manager,
+        progress=progress,
+        suite=SuiteFiles(command.suites, command.gin_files, command.location),
+        options=options,
+    )
 
 
 def _options(command: WatchCommand, max_cores: int, before: _Before) -> WatchOptions:

@@ -140,9 +140,9 @@ class Schedule:
                 self._ready(worker, now)
             case WorkerDied():
                 self._died(event)
-            case Capacity(num_cpus, num_gpus):
-                self._workers.max_cores, self._workers.max_gpus = max(num_cpus, 1), num_gpus
-                self._widest = math.inf  # of machines that come, one may be wide enough: what runs elsewhere is as wide
+            case Capacity():
+                self._workers.resize(event)
+                self._widest = event.limit  # no machine's: of those that come, one may be wide enough
                 for worker in self._workers.surplus():
                     self._kill(worker, "there are fewer cores than before")
             case Finished():

@@ -123,10 +123,15 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Machines came or went: workers may take so many cores and devices together from now on."""
+    """Machines came or went: these are what there is from now on.
 
-    num_cpus: int
-    num_gpus: float = math.inf
+    Attributes:
+      machines: A worker is on one of them.
+      limit: Cores that workers may take together, and one worker may, however many its case asks for.
+    """
+
+    machines: tuple[Size, ...]
+    limit: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

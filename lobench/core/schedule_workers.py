@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule_events import EvaluationId, Size
+from lobench.core.schedule_events import Capacity, EvaluationId, Size
 from lobench.core.schedule_queue import Entry
 
 __all__ = ["Leased", "Worker", "Workers"]
@@ -67,12 +67,19 @@ class Workers:
 
     def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
         self.max_cores, self.max_gpus = max_cores, max_gpus
+        self._machines: frozenset[Size] = frozenset()  # empty: one that has all of these
         self._workers: dict[int, Worker] = {}
         self._next = 0
         self._sizes: Counter[Size] = Counter()
         self._starting: Counter[Size] = Counter()
         self._idle: dict[int, Worker] = {}
         self._busy: dict[int, Worker] = {}
+
+    def resize(self, capacity: Capacity) -> None:
+        """Machines came or went."""
+        self._machines = frozenset(capacity.machines)
+        cores = min(sum(machine.num_cpus for machine in capacity.machines), capacity.limit)
+        self.max_cores, self.max_gpus = max(int(cores), 1), math.fsum(machine.num_gpus for machine in capacity.machines)
 
     def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
@@ -143,7 +150,8 @@ class Workers:
         return chosen
 
     def _is_possible(self, size: Size) -> bool:
-        return size.num_cpus <= self.max_cores and size.num_gpus <= self.max_gpus
+        machines = self._machines or (Size(self.max_cores, self.max_gpus),)
+        return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
 
     def _fit(self, sizes: Counter[Size], more: Size | None = None) -> bool:
         """Says whether those that can be there at all can be there together."""

@@ -264,7 +264,8 @@ class Watch:
             case "prepared":
                 return [(schedule.Prepared(message.worker, values["is_done"]), None)]
             case "capacity":
-                return [(schedule.Capacity(values["num_cpus"], values["num_gpus"]), None)]
+                machines = tuple(schedule.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
+                return [(schedule.Capacity(machines, values["limit"] or math.inf), None)]
             case "notice":
                 self._progress.say(values["message"])
             case "result":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lobench.core.admission import every_checkpoint
@@ -44,10 +45,14 @@ DEVICE = replace(PLAIN, identity="device", name="device", num_gpus=1.0)
 class Driver:
     """A schedule with one checkpoint, and what it asked for."""
 
-    def __init__(self, *cases: CaseInfo, max_cores: int, max_gpus: float = math.inf) -> None:
+    def __init__(
+        self, *cases: CaseInfo, max_cores: int, max_gpus: float = math.inf, machines: Sequence[Size] = ()
+    ) -> None:
         self.schedule = Schedule(max_cores, every_checkpoint(""), max_gpus=max_gpus)
         self.now = 0.0
         self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        if machines:
+            self.send(Capacity(tuple(machines)))
         self.first = self.send(CasesKnown(cases))
 
     def send(self, event: Event) -> list[Action]:
@@ -68,10 +73,10 @@ def leases(actions: list[Action]) -> list[Lease]:
 
 def test_slots_follow_the_machines() -> None:
     driver = Driver(PLAIN, max_cores=1)
-    grown = driver.send(Capacity(3))
+    grown = driver.send(Capacity((Size(2), Size(1))))
     assert started(grown) == [Size(1), Size(1)]
     driver.ready(0)
-    shrunk = driver.send(Capacity(1))
+    shrunk = driver.send(Capacity((Size(1),)))
     # The one that is at work stays: whether its machine is there is told by its death alone.
     assert [action.worker for action in shrunk if isinstance(action, KillWorker)] == [2, 1]
 
@@ -102,10 +107,10 @@ def test_a_case_whose_machine_goes_away_each_time_ends_as_poison() -> None:
 
 def test_a_case_is_as_wide_after_its_machine_went_as_before() -> None:
     wide = Driver(WIDE, max_cores=8)
-    wide.send(Capacity(8))
+    wide.send(Capacity((Size(8),)))
     worker = next(action.worker for action in wide.first if isinstance(action, StartWorker) and action.size == Size(4))
     assert leases(wide.ready(worker))
-    wide.send(Capacity(0))
+    wide.send(Capacity(()))
     lost = wide.send(WorkerDied(worker, wide.now, "its node is gone", True))
     assert started(lost) == [Size(4)]  # asked for, though nobody has it: the executor says so
 
@@ -119,6 +124,19 @@ def test_what_no_machine_has_is_waited_for_by_one_worker_and_holds_nobody_up() -
         actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
         done += 1
     assert done == PLAIN.num_seeds
+
+
+def test_a_case_wider_than_each_machine_is_waited_for_however_many_cores_they_have_together() -> None:
+    driver = Driver(WIDE, PLAIN, max_cores=1, machines=(Size(1), Size(3)))
+    (wide,) = [action.worker for action in driver.first if isinstance(action, StartWorker) and action.size == Size(4)]
+    actions, done = driver.ready(0), 0
+    while running := leases(actions):
+        assert [lease.case for lease in running] == [PLAIN]
+        actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
+        done += 1
+    assert done == PLAIN.num_seeds
+    driver.send(Capacity((Size(1), Size(3), Size(4))))
+    assert [lease.case for lease in leases(driver.ready(wide))] == [WIDE]
 
 
 def test_devices_are_shared_out_and_never_lent_twice() -> None:

@@ -59,9 +59,11 @@ class Bridge:
         self._thetas: OrderedDict[str, Any] = OrderedDict()
         self._parcel: Any = None
         self._actor_class: Any = None
-        self._capacity = (-1, 0.0)
+        self._machines: list[tuple[float, float]] | None = None  # as last said
         self._clock = AwakeClock()
+        self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of those that live, by Ray's id
         self._nodes_seen = 0.0
+        self._left_out: set[str] = set()  # nodes that would give other numbers
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
@@ -105,8 +107,8 @@ class Bridge:
 
     def _watch_nodes(self) -> None:
         while True:
-            alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            sizes = [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in alive]
+            alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+            sizes = {node: (found.get("CPU", 0.0), found.get("GPU", 0.0)) for node, found in alive.items()}
             self._inbox.put(lambda sizes=sizes: self._know_nodes(sizes))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
 
@@ -142,7 +144,7 @@ class Bridge:
         except (ray.exceptions.RayError, OSError) as error:
             self._lose(worker, _one_line(error), lost=True)
 
-    def _start(self, worker: int, num_cpus: int, num_gpus: float) -> None:
+    def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
         # Nothing is restarted or retried by Ray; three calls overlap: a `send`, a `receive`, and one to spare.
         actor = self._actor_class.options(
             num_cpus=num_cpus,
@@ -151,6 +153,7 @@ class Bridge:
             max_task_retries=0,
             max_concurrency=3,
             scheduling_strategy="SPREAD",
+            label_selector={"ray.io/node-id": f"!in({','.join(sorted(self._left_out))})"} if self._left_out else None,
         ).remote()
         self._slots[worker] = _Slot(actor, (num_cpus, num_gpus))
         reference = actor.start.remote(
@@ -166,10 +169,24 @@ class Bridge:
         if worker not in self._slots:
             return
         if "problem" in found:
-            self._say("failed", worker, messages=[found["problem"]])
+            self._leave_out(worker, found["node"], found["problem"])
             return
         self._slots[worker].heard = self._clock.now()
         self._receive(worker)
+
+    def _leave_out(self, worker: int, node: str, problem: str) -> None:
+        """Starts a slot elsewhere, where there is another node."""
+        size = self._slots[worker].size
+        self._kill(worker)
+        is_known = node in self._left_out
+        self._left_out.add(node)
+        if not self._nodes.keys() - self._left_out:
+            self._say("failed", worker, messages=[problem])
+            return
+        if not is_known:
+            self._say("notice", message=f"{problem}; it is left out")
+            self._know_nodes(self._nodes)
+        self._start(worker, *size)
 
     def _receive(self, worker: int) -> None:
         seconds = float(self._values["silence_seconds"]) / 4
@@ -223,12 +240,12 @@ class Bridge:
             if slot.heard is not None and now - slot.heard > silence:
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
-    def _know_nodes(self, sizes: list[tuple[float, float]]) -> None:
-        self._nodes_seen = self._clock.now()
-        capacity = (int(sum(cpus for cpus, _ in sizes)), sum(gpus for _, gpus in sizes))
-        if capacity != self._capacity:
-            self._capacity = capacity
-            self._say("capacity", num_cpus=capacity[0], num_gpus=capacity[1], num_nodes=len(sizes))
+    def _know_nodes(self, nodes: dict[str, tuple[float, float]]) -> None:
+        self._nodes, self._nodes_seen = nodes, self._clock.now()
+        sizes = [size for node, size in nodes.items() if node not in self._left_out]
+        if sorted(sizes) != self._machines:
+            self._machines = sorted(sizes)
+            self._say("capacity", machines=self._machines)
         unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
         wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
         for cpus, gpus in sorted(wanted - self._wanted):

@@ -40,7 +40,7 @@ class RayExecutor:
         self._connection: Connection | None = None
         self._clock = AwakeClock()
         self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
-        self._address, self._capacity = "", -1
+        self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
 
@@ -143,7 +143,7 @@ class RayExecutor:
             case "alive":
                 return []
             case "connected":
-                again, self._address = self._gone_since > 0 and self._capacity >= 0, values["address"]
+                again, self._address = self._gone_since > 0 and self._is_used, values["address"]
                 self._gone_since = 0.0
                 return [_notice(f"connected to Ray at {self._address} again")] if again else []
             case "refused":
@@ -155,6 +155,8 @@ class RayExecutor:
             case "log":
                 self._write_log(message)
                 return []
+            case "notice":
+                return [message]
             case _ if message.worker not in self._workers:
                 return []  # it was killed: what it says late is not wanted any more
             case "died":
@@ -162,11 +164,13 @@ class RayExecutor:
         return [message]
 
     def _know_capacity(self, message: Message) -> list[Message]:
-        self._capacity = message.values["num_cpus"]
-        devices = f" and {message.values['num_gpus']:g} devices" if message.values["num_gpus"] else ""
-        text = f"Ray at {self._address}: {self._capacity} cores{devices} on {message.values['num_nodes']} nodes"
-        follow = [message] if self._config.max_cores is None else []
-        return [_notice(text), *follow]
+        machines = message.values["machines"]
+        limit = {"limit": self._config.max_cores}
+        num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
+        self._is_used = True
+        devices = f" and {num_gpus:g} devices" if num_gpus else ""
+        text = f"Ray at {self._address}: {num_cpus:g} cores{devices} on {len(machines)} nodes"
+        return [_notice(text), Message(worker=-1, kind="capacity", values=message.values | limit)]
 
     def _write_log(self, message: Message) -> None:
         with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
@@ -176,7 +180,7 @@ class RayExecutor:
         """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""
         self._end_bridge()
         now = time.monotonic()
-        if self._capacity < 0:
+        if not self._is_used:
             raise LobenchError(
                 "cannot use a Ray cluster",
                 where=self._config.address or "auto",

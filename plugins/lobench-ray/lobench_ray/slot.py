@@ -75,12 +75,13 @@ class Slot:
           plan: sha256 of the parcel; the worker's arguments and the layers' files as names in it; what it serves.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
-          Host and pid; or `problem`, one line, where this node cannot give the chief's numbers.
+          Host, pid and node; or the node and `problem`, one line, where it cannot give the chief's numbers.
         """
-        here = versions()
+        here, node = versions(), ray.get_runtime_context().get_node_id()
         if here != expected:
             differ = [f"{name} {here[name]} for {expected[name]}" for name in expected if here[name] != expected[name]]
-            return {"problem": f"node {socket.gethostname()} would give other numbers: it has {', '.join(differ)}"}
+            problem = f"node {socket.gethostname()} would give other numbers: it has {', '.join(differ)}"
+            return {"node": node, "problem": problem}
         root = node_folder()
         _sweep(root)
         suites = root / "suites" / plan["sha256"]
@@ -100,7 +101,7 @@ class Slot:
         # One thread starts the worker and stays: the worker dies with the thread that started it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
         started.wait()
-        return {"host": socket.gethostname(), "pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
+        return {"host": socket.gethostname(), "pid": os.getpid(), "node": node}
 
     def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
         try:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -39,6 +40,7 @@ class Gated:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.chiefs: list[subprocess.Popen[str]] = []
         gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\n"
         for name in "ab":
             gin += f"{name}/Case.task = @Gate()\n{name}/Gate.folder = '{folder}'\n"
@@ -67,9 +69,13 @@ def all_gated(tmp_path_factory: pytest.TempPathFactory) -> Gated:
 
 
 @pytest.fixture
-def gated(all_gated: Gated) -> Gated:
+def gated(all_gated: Gated) -> Iterator[Gated]:
     all_gated.shut()
-    return all_gated
+    yield all_gated
+    for process in all_gated.chiefs:  # one that a failed test left would keep slots from the next one
+        process.kill()
+        process.wait()
+    all_gated.chiefs.clear()
 
 
 SHORT_SILENCE = """
@@ -82,13 +88,15 @@ main()
 
 def chief(gated: Gated, cluster: Cluster, store: Path, *options: str) -> subprocess.Popen[str]:
     arguments = watch_command(gated.run, gated.suite, *cluster.options(), *options)[3:]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", SHORT_SILENCE, *arguments, "--store", str(store)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=cluster.environment,
     )
+    gated.chiefs.append(process)
+    return process
 
 
 def ending(process: subprocess.Popen[str]) -> str:
@@ -188,6 +196,7 @@ def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
         signal_all(frozen, signal.SIGCONT)
     write_checkpoint(gated.run / "theta_2.npz", -2.0)  # by the time that it is done, the late result has come
     ending(process)
+    second.kill()  # one that Ray took for dead ends itself some time later, maybe in the middle of another test
     assert [record for record in content(tmp_path / "store") if record[0] == 1] == gated.local
     assert len(content(tmp_path / "store")) == 4
 
@@ -220,6 +229,53 @@ def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
     assert "lets anybody in" in refused.stderr
     assert "--insecure" in refused.stderr
     assert taken.returncode == 0, taken.stdout + taken.stderr
+
+
+def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) -> None:
+    """Its numbers would be others; where there is no other node, nothing is computed."""
+    older = tmp_path / "older" / "optax-0.0.1.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 0.0.1\n")
+    cluster = Cluster(tmp_path / "mixed")
+    try:
+        cluster.start_head()
+        cluster.start_second(PYTHONPATH=str(older.parent))
+        process = chief(gated, cluster, tmp_path / "store", "--once")
+        assert process.stdout is not None
+        said = iter(process.stdout.readline, "")
+        assert "optax 0.0.1 for" in next(line for line in said if "left out" in line)
+        assert "1 cores on 1 nodes" in next(said)
+        gated.open()
+        ending(process)
+    finally:
+        cluster.kill()
+    assert content(tmp_path / "store") == gated.local
+    cluster.environment["PYTHONPATH"] = str(older.parent)
+    try:
+        cluster.start_head()
+        del cluster.environment["PYTHONPATH"]  # the chief's
+        refused = cluster.watch(gated.run, gated.suite, "--store", str(tmp_path / "none"))
+    finally:
+        cluster.kill()
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "optax 0.0.1 for" in refused.stderr
+
+
+def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    wide = "\nwide/Case.task = @Bowl()\nwide/Case.num_cpus = 2\n"
+    suite, run, store = make_suite(tmp_path, extra=wide), make_run(tmp_path, -3.0), tmp_path / "store"
+    assert cluster.second
+    command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(store))
+    process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert any("no node has 2 cores" in line for line in process.stdout)
+        until(lambda: len(results(store)) == 2, "the other cases are evaluated")
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENT)
+    assert process.returncode == 130
+    assert {record["case"]["name"] for record in results(store)} == {"a", "b"}
 
 
 def test_no_ray_where_one_was_named(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ class Cluster:
         assert found is not None
         self.address = found[1]
 
-    def start_second(self) -> Node:
+    def start_second(self, **environment: str) -> Node:
         options = (f"--address={self.address}",)
-        self.nodes["second"] = Node(self.folder / "second", self.environment, *options)
+        self.nodes["second"] = Node(self.folder / "second", self.environment | environment, *options)
         return self.nodes["second"]
 
     @property
