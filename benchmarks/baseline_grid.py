@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lobench.analysis.grids import velo_grid
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.engine.gin_config import Layers
+from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 from lobench.evaluation.tuning import tune

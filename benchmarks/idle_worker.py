@@ -10,8 +10,8 @@ from typing import Any
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves, Outcome, Provenance
-from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode, record_of
+from lobench.engine.layers import Layers
 from lobench.engine.pool import LocalPool, WorkerConfig
 
 __all__ = ["idle_pool", "serve"]

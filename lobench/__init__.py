@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
-    from lobench.engine.gin_config import Layers, bind_case
+    from lobench.engine.gin_config import bind_case
     from lobench.engine.gin_syntax import parse_file, parse_text
     from lobench.engine.job import decode, encode
+    from lobench.engine.layers import Layers
     from lobench.engine.parcel import Parcel
     from lobench.engine.pool import Executor, LocalPool, Message, WorkerConfig
     from lobench.engine.result import Result
@@ -85,7 +86,8 @@ _HOMES = {
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
-    "lobench.engine.gin_config": ("Layers", "bind_case"),
+    "lobench.engine.gin_config": ("bind_case",),
+    "lobench.engine.layers": ("Layers",),
     "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
     "lobench.engine.job": ("decode", "encode"),
     "lobench.engine.parcel": ("Parcel",),

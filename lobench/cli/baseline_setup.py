@@ -14,7 +14,8 @@ from lobench.analysis.grids import Grid, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
-from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.layers import Layers
 from lobench.engine.provenance import provenance
 from lobench.engine.suite import specs_in
 from lobench.plugins import load_plugins

@@ -24,7 +24,7 @@ from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
 from lobench.engine.delivery import Deliverer
 from lobench.engine.devices import devices_here
-from lobench.engine.gin_config import Layers
+from lobench.engine.layers import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers

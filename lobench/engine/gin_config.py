@@ -7,10 +7,9 @@ import difflib
 import hashlib
 import importlib
 import inspect
-import json
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,61 +22,14 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
+from lobench.engine.layers import Layers
 
-__all__ = ["BoundCase", "Layers", "bind_case"]
+__all__ = ["BoundCase", "bind_case"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 _NO_IDENTITY = ("first_seed",)  # which seeds is part of an evaluation's identity, not of the case's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
-    """The gin text around the case's own file, in order of precedence.
-
-    Attributes:
-      trainer_config: Path of the `config.gin` beside the checkpoints; names that are not ours are skipped in it.
-      own_bindings: Values that a checkpoint carries, bound after `trainer_config`; names that are not ours are skipped.
-      optimizer: Text of `--optimizer`, or "".
-      gin_files: Paths of `--gin-file`.
-      gin_params: Texts of `--gin-param`.
-      gin_modules: Modules to import before anything is bound.
-    """
-
-    trainer_config: str | None = None
-    own_bindings: str = ""
-    optimizer: str = ""
-    gin_files: tuple[str, ...] = ()
-    gin_params: tuple[str, ...] = ()
-    gin_modules: tuple[str, ...] = ()
-
-    def relative_to(self, base: Path) -> Layers:
-        """Returns the same with its files' paths relative to a folder that holds them all."""
-        return self._moved(lambda path: Path(path).absolute().relative_to(base).as_posix())
-
-    def relocated(self, base: Path) -> Layers:
-        """Returns the same with its files' relative paths taken from a folder, on another machine perhaps."""
-        return self._moved(lambda path: str(base / path))
-
-    def _moved(self, move: Callable[[str], str]) -> Layers:
-        trainer_config = move(self.trainer_config) if self.trainer_config else None
-        return replace(self, trainer_config=trainer_config, gin_files=tuple(map(move, self.gin_files)))
-
-    def to_json(self) -> str:
-        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Layers:
-        values = json.loads(text)
-        return cls(
-            trainer_config=values["trainer_config"],
-            own_bindings=values["own_bindings"],
-            optimizer=values["optimizer"],
-            gin_files=tuple(values["gin_files"]),
-            gin_params=tuple(values["gin_params"]),
-            gin_modules=tuple(values["gin_modules"]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

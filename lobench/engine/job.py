@@ -13,7 +13,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.result import Outcome
-from lobench.engine.gin_config import Layers
+from lobench.engine.layers import Layers
 
 __all__ = [
     "CURRENT_JOB",

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lobench.engine.devices import DeviceLeases, devices_here
-from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
+from lobench.engine.layers import Layers
 
 __all__ = ["Executor", "InlineExecutor", "LocalPool", "Message", "WorkerConfig"]
 

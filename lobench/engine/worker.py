@@ -27,8 +27,8 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
-from lobench.engine.gin_config import Layers
 from lobench.engine.job import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
+from lobench.engine.layers import Layers
 
 __all__ = ["main", "serve"]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
-from lobench.engine.gin_config import Layers
 from lobench.engine.job import decode, encode
+from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 

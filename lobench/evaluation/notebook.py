@@ -9,7 +9,8 @@ from pathlib import Path
 
 from lobench.core.case import seed_blocks
 from lobench.core.errors import SuiteError, UsageError
-from lobench.engine.gin_config import Layers, bind_case
+from lobench.engine.gin_config import bind_case
+from lobench.engine.layers import Layers
 from lobench.engine.metrics import with_metrics
 from lobench.engine.readers import load_checkpoint
 from lobench.engine.result import Result

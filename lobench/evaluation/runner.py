@@ -13,8 +13,9 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
-from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.gin_isolation import GIN_LOCK
+from lobench.engine.layers import Layers
 from lobench.engine.provenance import provenance
 from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task

@@ -13,7 +13,8 @@ from lobench.analysis.grids import Grid
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
-from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.layers import Layers
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.backend import claim_backend
 from lobench.inner.train import Program

@@ -10,8 +10,8 @@ import pytest
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
-from lobench.engine.gin_config import Layers
 from lobench.engine.job import LAYERS
+from lobench.engine.layers import Layers
 from lobench.engine.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins

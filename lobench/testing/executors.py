@@ -22,7 +22,7 @@ import numpy as np
 
 from lobench.core.checkpoint import theta_sha256
 from lobench.core.result import Curves
-from lobench.engine.gin_config import Layers
+from lobench.engine.layers import Layers
 from lobench.engine.pool import Executor, Message, WorkerConfig
 from lobench.engine.spool import dump_theta
 

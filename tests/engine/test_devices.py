@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lobench.core.errors import UsageError
 from lobench.engine.devices import DeviceLeases, devices_here
-from lobench.engine.gin_config import Layers
+from lobench.engine.layers import Layers
 from lobench.engine.pool import LocalPool, WorkerConfig
 
 

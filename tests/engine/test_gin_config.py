@@ -9,7 +9,8 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
-from lobench.engine.gin_config import BoundCase, Layers, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")

@@ -5,7 +5,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from lobench.engine.gin_config import Layers, bind_case
+from lobench.engine.gin_config import bind_case
+from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
 from lobench.inner.task import TaskFamily
 
