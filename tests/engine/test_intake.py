@@ -35,7 +35,9 @@ class CountingReader(NpzReader):
 class Start:
     """One start of a chief, as far as checkpoints go."""
 
-    def __init__(self, folder: Path, make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource) -> None:
+    def __init__(
+        self, folder: Path, make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource
+    ) -> None:
         self.reader, self.said = CountingReader(), []
         readers = {"npz": self.reader}
         self.source = make_source(SourceContext(location=str(folder / "run"), readers=readers))
