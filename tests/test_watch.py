@@ -189,6 +189,23 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
     assert found[1, "a"] == found[3, "a"] and found[1, "b"] == found[2, "b"] != found[3, "b"]
 
 
+def test_an_edited_task_counts_for_the_inline_executor_too(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    command = watch_command(run, suite, "--checkpoints", "all", "--executor", "inline", "--until-step", "2")
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "tiny/b  passed" in line and "outer step 1" in line:
+            text = (suite / "tiny_tasks.py").read_text()
+            (suite / "tiny_tasks.py").write_text(text.replace("return jnp.sum", "return 1000.0 + jnp.sum"))
+            write_checkpoint(run / "theta_2.npz", -2.0)
+    assert chief.wait(120) == 0, "".join(said)
+    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in said if "train/loss" in line}
+    assert losses["outer step 1  tiny/a  passed"] < 999 < losses["outer step 2  tiny/a  passed"]
+
+
 SINK = """
 from pathlib import Path
 

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import gin
+
 from lobench.engine.parcel import files_of_suite
 
 __all__ = ["SuiteFiles", "forget_modules"]
@@ -60,13 +62,14 @@ class SuiteFiles:
 
 
 def forget_modules(suites: Sequence[str]) -> None:
-    """Has this process import anew what lies beside a suite's conftest.py, which may name it."""
+    """Has this process import anew what lies in a suite's folder: its conftest.py, or a worker within, may name it."""
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path.is_dir() else path.parent) for path in paths}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(os.path.realpath(file)) in folders:
             del sys.modules[name]
+    gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
 
 
 def _stamp(file: Path) -> tuple[int, int]:
