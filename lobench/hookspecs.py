@@ -121,7 +121,10 @@ class CheckpointReader(Protocol):
         """Says by name and kind (file or directory) alone whether this reader is for `path`."""
 
     def is_complete(self, path: epath.Path) -> bool:
-        """Says whether the marks of completeness that this format writes are there; cheap, reads no arrays."""
+        """Says whether the marks of completeness that this format writes are there; cheap, reads no arrays.
+
+        A trainer may remove a checkpoint at any moment: what is gone is not complete.
+        """
 
     def read(self, path: epath.Path) -> CheckpointContent:
         """Returns theta's leaves and what the content says of outer step and generation.

@@ -189,6 +189,60 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
     assert found[1, "a"] == found[3, "a"] and found[1, "b"] == found[2, "b"] != found[3, "b"]
 
 
+def test_an_edited_task_counts_for_the_inline_executor_too(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    command = watch_command(run, suite, "--checkpoints", "all", "--executor", "inline", "--until-step", "2")
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "tiny/b  passed" in line and "outer step 1" in line:
+            text = (suite / "tiny_tasks.py").read_text()
+            (suite / "tiny_tasks.py").write_text(text.replace("return jnp.sum", "return 1000.0 + jnp.sum"))
+            write_checkpoint(run / "theta_2.npz", -2.0)
+    assert chief.wait(120) == 0, "".join(said)
+    losses = {line.split("  train/loss ")[0]: float(line.split()[-1]) for line in said if "train/loss" in line}
+    assert losses["outer step 1  tiny/a  passed"] < 999 < losses["outer step 2  tiny/a  passed"]
+
+
+SINK = """
+from pathlib import Path
+
+class Notes:
+    def __init__(self, context):
+        self.file = Path(context.argument)
+    def deliver(self, deliveries):
+        with self.file.open("a") as file:
+            file.writelines(f"OLD {delivery.sequence}\\n" for delivery in deliveries)
+    def close(self):
+        pass
+"""
+DECLARED = """
+from lobench.hookspecs import Declaration
+
+def lobench_result_sinks():
+    return [Declaration(name="notes", factory="my_notes:Notes")]
+"""
+
+
+def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    (suite / "my_notes.py").write_text(SINK)
+    (suite / "conftest.py").write_text(DECLARED)
+    notes = tmp_path / "notes.txt"
+    command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--until-step", "2")
+    chief = subprocess.Popen([*command, "--sink", f"notes:{notes}"], stdout=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    for line in chief.stdout:
+        if "tiny/b  passed" in line and "outer step 1" in line:
+            (suite / "my_notes.py").write_text(SINK.replace("OLD", "EDITED"))
+            write_checkpoint(run / "theta_2.npz", -2.0)
+    assert chief.wait(120) == 0
+    written = notes.read_text().splitlines()
+    assert written[0].startswith("OLD") and written[-1].startswith("EDITED"), written
+
+
 def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     program = "from lobench.engine import watch_workers\nwatch_workers._SLOW_START_SECONDS = 0.0\n"

@@ -30,7 +30,7 @@ from lobench.engine.pool import Executor, WorkerConfig
 from lobench.engine.readers import load_readers
 from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
-from lobench.engine.suite_files import SuiteFiles
+from lobench.engine.suite_files import SuiteFiles, forget_modules
 from lobench.engine.watch import Watch
 from lobench.engine.watch_contract import Ending, WatchOptions
 from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
@@ -114,6 +114,8 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
     progress = make_progress(sys.stdout)
+    if before.num_rounds:
+        forget_modules(command.suites)
     found = _find(command, checkpoints, progress)
     max_cores = _workers(command.workers)
     if not _wait_for(command, progress):

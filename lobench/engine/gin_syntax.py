@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util  # noqa: F401  (gin's parser uses it without importing it)
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -89,7 +90,7 @@ def parse_text(text: str, where: str) -> list[Statement]:
 
 def _statements(text: str, where: str, path: Path | None, includers: tuple[Path, ...]) -> Iterator[Statement]:
     try:
-        for statement in config_parser.ConfigParser(text, _Delegate()):
+        for statement in _parsed(text):
             line = f"{where}:{statement.location.line_num}" if path else where
             if isinstance(statement, config_parser.BindingStatement):
                 yield Binding(
@@ -116,6 +117,12 @@ def _statements(text: str, where: str, path: Path | None, includers: tuple[Path,
     except tokenize.TokenError as error:
         message, (line_number, _) = error.args
         raise ConfigError(f"gin syntax error: {message}", where=f"{where}:{line_number}" if path else where) from error
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str) -> tuple[Any, ...]:
+    """Returns gin's own statements. Each case of a file is bound from all of it: without, it is parsed as often."""
+    return tuple(config_parser.ConfigParser(text, _Delegate()))
 
 
 def case_scopes(statements: Sequence[Statement]) -> list[str]:

@@ -58,7 +58,13 @@ class Intake:
                 path = epath.Path(checkpoint.uri)
                 reader = reader_for(path, self._readers)
                 if reader is not None:
-                    seen = SeenCheckpoint(uri=checkpoint.uri, reader=reader, index=index_in_name(path.name))
+                    seen = SeenCheckpoint(
+                        uri=checkpoint.uri,
+                        reader=reader,
+                        index=index_in_name(path.name),
+                        run=checkpoint.run,
+                        generation=checkpoint.generation,
+                    )
                     self._take(seen, again=True)
 
     def holds(self, sha256: str) -> bool:

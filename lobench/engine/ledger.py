@@ -207,7 +207,7 @@ class Ledger(LedgerReader):
             key.program_version,
             json.dumps(dataclasses.asdict(case)),
             str(outcome),
-            message,
+            message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
             seconds,
             experiment,

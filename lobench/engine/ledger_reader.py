@@ -101,7 +101,8 @@ class LedgerReader:
         deaths: dict[EvaluationId, int] = {}
         splits = set()
         for row in recorded:
-            seconds.setdefault(row[1], []).append(row[4])
+            if row[4] > 0:  # what ended without curves says nothing of how long the case takes
+                seconds.setdefault(row[1], []).append(row[4])
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
             if kind == "split":

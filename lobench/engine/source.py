@@ -39,12 +39,24 @@ class DirectorySource:
     def poll(self) -> Sequence[SeenCheckpoint]:
         self._pending = {}
         seen: list[tuple[float, SeenCheckpoint]] = []
-        for path in self._candidates():
+        for path in self._listed():
             found = self._examine(path)
             if found is not None:
                 seen.append(found)
         seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
         return [checkpoint for _, checkpoint in seen]
+
+    def _listed(self) -> list[epath.Path]:
+        try:
+            return self._candidates()
+        except OSError as error:
+            self._postpone(self._path, error)
+            return []
+
+    def _postpone(self, path: epath.Path, error: OSError) -> None:
+        """What is gone between listing and looking was never there; whatever else it is may pass."""
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            self._pending[str(path)] = error.strerror or str(error)
 
     def _candidates(self) -> list[epath.Path]:
         """Returns what may be a checkpoint: the location itself, or what lies in it.
@@ -61,17 +73,18 @@ class DirectorySource:
         return inside if is_run else [self._path]
 
     def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+        try:
+            return self._look_at(path)
+        except OSError as error:
+            self._postpone(path, error)
+            return None
+
+    def _look_at(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         reader_name = reader_for(path, self._readers)
         if reader_name is None:
             return None
         reader, name = self._readers[reader_name], str(path)
-        try:
-            mark = mark_of(path)
-        except FileNotFoundError:
-            return None  # gone between listing and looking
-        except OSError as error:
-            self._pending[name] = error.strerror or str(error)
-            return None
+        mark = mark_of(path)
         if self._yielded.get(name) == mark:
             return None
         before, self._previous[name] = self._previous.get(name), mark

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import gin
+
 from lobench.engine.parcel import files_of_suite
 
-__all__ = ["SuiteFiles"]
+__all__ = ["SuiteFiles", "forget_modules"]
 
 _SUFFIXES = (".py", ".gin")
 
@@ -55,6 +59,17 @@ class SuiteFiles:
                     if file.suffix in _SUFFIXES and not (self._run and file.is_relative_to(self._run)):
                         yield file
         yield from (Path(file) for file in self._gin_files if Path(file).is_file())
+
+
+def forget_modules(suites: Sequence[str]) -> None:
+    """Has this process import anew what lies in a suite's folder: its conftest.py, or a worker within, may name it."""
+    paths = [Path(suite).resolve() for suite in suites]
+    folders = {str(path if path.is_dir() else path.parent) for path in paths}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and os.path.dirname(os.path.realpath(file)) in folders:
+            del sys.modules[name]
+    gin.enter_interactive_mode()  # the tasks and optimizers of the edited file take the place of those before
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -123,6 +123,7 @@ class ReaderContract:
     def test_what_is_gone_is_an_error_that_names_it(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, sample_theta())
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+        assert not self.open().is_complete(epath.Path(path))
         with pytest.raises(CheckpointError, match=path.name):
             self.open().read(epath.Path(path))
 

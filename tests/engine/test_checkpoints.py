@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,34 @@ def test_a_runs_folder_may_have_the_name_of_a_checkpoint(tmp_path: Path, name: s
     write(run / "t_1.npz")
     (run / "t_1.npz.done").touch()
     assert names(source) == ["t_1.npz"]
+
+
+class RemovedMeanwhile(NpzReader):
+    """A trainer that removes what it is asked about."""
+
+    in_place = False
+
+    def recognises(self, path: epath.Path) -> bool:
+        return path.name.startswith("step")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        shutil.rmtree(path)
+        return bool(list(path.iterdir()))
+
+
+class RemovedBeforeItIsListed(RemovedMeanwhile):
+    def is_complete(self, path: epath.Path) -> bool:
+        shutil.rmtree(path)
+        return False
+
+
+@pytest.mark.parametrize("reader", [RemovedMeanwhile(), RemovedBeforeItIsListed()])
+@pytest.mark.parametrize("watched", ["", "step_1"])
+def test_what_is_removed_while_it_is_looked_at_is_no_error(tmp_path: Path, reader: NpzReader, watched: str) -> None:
+    (tmp_path / "step_1").mkdir()
+    source = DirectorySource(SourceContext(location=str(tmp_path / watched), readers={"r": reader}))
+    assert [names(source), names(source)] == [[], []]
+    assert not source.pending()
 
 
 def test_a_done_file_needs_no_second_look(tmp_path: Path) -> None:

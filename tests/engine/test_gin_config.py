@@ -9,6 +9,7 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
+from lobench.engine import gin_syntax
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
@@ -45,6 +46,16 @@ def test_values_macros_includes_and_references_with_a_scope(suite: Path) -> None
     assert large.num_inner_steps == 1000
     assert large.task.optimum.shape == (9,)
     assert bind(suite, "small", build=False).case.num_inner_steps == 20
+
+
+def test_the_cases_of_a_file_share_one_parse_until_the_file_is_edited(suite: Path) -> None:
+    bind(suite, "small", build=False)
+    before = gin_syntax._parsed.cache_info().misses
+    for case in ("small", "large"):
+        bind(suite, case, build=False)
+    assert gin_syntax._parsed.cache_info().misses == before
+    (suite.parent / "common.gin").write_text("Case.eval_every = 6\n")
+    assert bind(suite, "small", build=False).case.eval_every == 6
 
 
 def test_layers_in_order_and_overrides_that_beat_scopes(suite: Path, tmp_path: Path) -> None:

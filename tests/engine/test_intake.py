@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from lobench.core.checkpoint import CheckpointContent
 from lobench.engine import intake
 from lobench.engine.intake import Intake
 from lobench.engine.ledger import Ledger
+from lobench.engine.population_source import PopulationSource
 from lobench.engine.readers import NpzReader
 from lobench.engine.source import DirectorySource
 from lobench.engine.spool import Spool, fingerprint
-from lobench.hookspecs import SourceContext
+from lobench.hookspecs import CheckpointSource, SourceContext
 
 
 class CountingReader(NpzReader):
@@ -33,10 +35,12 @@ class CountingReader(NpzReader):
 class Start:
     """One start of a chief, as far as checkpoints go."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource
+    ) -> None:
         self.reader, self.said = CountingReader(), []
         readers = {"npz": self.reader}
-        self.source = DirectorySource(SourceContext(location=str(folder / "run"), readers=readers))
+        self.source = make_source(SourceContext(location=str(folder / "run"), readers=readers))
         self.ledger = Ledger.open(folder / "store")
         self.spool = Spool(folder / "store" / "spool")
         self.intake = Intake(
@@ -89,6 +93,24 @@ def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> 
     second.intake.recover(checkpoints)
     assert [second.intake.holds(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
     assert len(second.said) == 1 and second.said[0].startswith(f"expired: {gone}: the checkpoint was deleted")
+    second.ledger.close()
+
+
+def test_what_is_copied_again_stays_the_checkpoint_of_its_run_and_generation(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    member = tmp_path / "run" / "generation_2" / "trial_7"
+    member.mkdir(parents=True)
+    for name in ("theta_1.npz", "theta_1.npz.done"):
+        shutil.move(tmp_path / "run" / name, member / name)
+    first = Start(tmp_path, PopulationSource)
+    ((_, checkpoint),) = first.intake.poll()[1]
+    assert (checkpoint.run, checkpoint.generation) == ("trial_7", 2)
+    first.spool.discard(checkpoint.sha256)
+    first.ledger.close()
+    second = Start(tmp_path, PopulationSource)
+    second.intake.recover([checkpoint])
+    assert second.intake.holds(checkpoint.sha256)
+    assert second.ledger.sightings() == {0: checkpoint}
     second.ledger.close()
 
 

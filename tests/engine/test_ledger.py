@@ -105,6 +105,24 @@ def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     assert ledger.cursor("sink") == 2 and ledger.cursor("other") == 0
 
 
+def test_what_gave_no_curves_says_nothing_of_how_long_a_case_takes(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    for sha256 in ("x", "y"):
+        ledger.record_evaluation(key(sha256), CASE, Outcome.ERROR, curves=None)
+    assert ledger.history("1").durations == {}
+    ledger.record_evaluation(key("z"), CASE, Outcome.PASSED, curves=CURVES)
+    assert ledger.history("1").durations == {CASE.key: 3.0}
+    ledger.close()
+
+
+def test_a_message_that_is_no_text_is_recorded_escaped(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    name = os.fsdecode(b"\xff.npz")  # as a task's own FileNotFoundError has it
+    ledger.record_evaluation(key("x"), CASE, Outcome.ERROR, curves=None, message=f"no file d/{name}")
+    assert [row.message for row in ledger.evaluations()] == ["no file d/\\udcff.npz"]
+    ledger.close()
+
+
 def test_what_failed_inside_a_transaction_is_not_there(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     with pytest.raises(RuntimeError), ledger.transaction():

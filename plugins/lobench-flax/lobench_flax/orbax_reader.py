@@ -41,9 +41,11 @@ class OrbaxReader:
         return bool(re.fullmatch(r"(\w+_)?\d+", path.name)) and path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
-        if _TEMPORARY in path.name or any(_TEMPORARY in entry.name for entry in path.iterdir()):
-            return False
-        items = _items(path)
+        try:
+            is_temporary = _TEMPORARY in path.name or any(_TEMPORARY in entry.name for entry in path.iterdir())
+            items = {} if is_temporary else _items(path)
+        except OSError:
+            return False  # a trainer that keeps the last few has removed it
         if not items:
             return False
         if (path / _COMMIT).exists() or all((item / _COMMIT).exists() for item in items.values()):
