@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -54,7 +55,7 @@ class Layers:
 
     def relative_to(self, base: Path) -> Layers:
         """Returns the same with its files' paths relative to a folder that holds them all."""
-        return self._moved(lambda path: Path(path).absolute().relative_to(base).as_posix())
+        return self._moved(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())
 
     def relocated(self, base: Path) -> Layers:
         """Returns the same with its files' relative paths taken from a folder, on another machine perhaps."""
