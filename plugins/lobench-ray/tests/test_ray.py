@@ -307,6 +307,20 @@ def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluste
     assert {record["case"]["name"] for record in results(store)} == {"a", "b"}
 
 
+def test_a_dry_run_does_not_take_this_machines_cores_for_the_clusters(tmp_path: Path) -> None:
+    suite, run = (
+        make_suite(tmp_path, extra="\nwide/Case.task = @Bowl()\nwide/Case.num_cpus = 999\n"),
+        make_run(tmp_path, -3.0),
+    )
+    found = []
+    for options in ((), ("--executor", "ray"), ("--executor", "ray", "--workers", "3")):
+        done = watch(run, suite, *options, "--dry-run")
+        assert done.returncode == 0, done.stderr
+        found += [line.split(" x ")[-1].split(" ")[0] for line in done.stdout.splitlines() if "/wide" in line]
+    assert found[1:] == ["999", "3"]
+    assert found[0] != "999"
+
+
 def test_no_ray_where_one_was_named(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     with socket.socket() as free:
