@@ -21,9 +21,12 @@ __all__ = ["dry_run"]
 _COLLECT_SECONDS = 600.0
 
 
-def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, say: Callable[[str], None]) -> None:
+def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, widest: float, say: Callable[[str], None]) -> None:
     """Collects the suites in a worker of this machine and says what a checkpoint costs. Nothing is written.
 
+    Args:
+      max_cores: Cores that workers may take together.
+      widest: Cores that a case can have at most.
     Raises:
       SuiteError: the suites cannot be collected.
     """
@@ -35,7 +38,7 @@ def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, say: Callable[
             durations = dict(ledger.history(PROGRAM_VERSION).durations)
         finally:
             ledger.close()
-    costs = checkpoint_cost(cases, durations, max_cores=max_cores)
+    costs = checkpoint_cost(cases, durations, widest=widest)
     for cost in sorted(costs, key=lambda cost: -cost.core_seconds):
         say(_line(cost))
     evaluations, total = sum(cost.num_evaluations for cost in costs), sum(cost.core_seconds for cost in costs)

@@ -123,7 +123,10 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
     name = command.name or Path(command.suites[0]).resolve().stem
     store = Path(command.store) if command.store else default_store(command.location, name)
     if command.dry_run:
-        dry_run(_worker_config(command, found.manager, store), store, max_cores=max_cores, say=progress.say)
+        # Machines elsewhere may be wider than this one.
+        widest = max_cores if command.executor == "local" or command.workers != "auto" else math.inf
+        config = _worker_config(command, found.manager, store)
+        dry_run(config, store, max_cores=max_cores, widest=widest, say=progress.say)
         return 0
     with contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger:
         if command.retry_errors and not before.num_rounds:

@@ -41,12 +41,12 @@ class CaseCost:
         return self.num_evaluations * self.seconds * self.num_gpus
 
 
-def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *, max_cores: int) -> list[CaseCost]:
+def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *, widest: float) -> list[CaseCost]:
     """Returns what each case costs. One that never ran is estimated from those that did, by inner steps and seeds.
 
     Args:
       durations: Seconds that an evaluation took, by `CaseInfo.key`.
-      max_cores: Cores that a case can have at most.
+      widest: Cores that a case can have at most.
     """
     rates = [durations[case.key] / _work(case) for case in cases if durations.get(case.key, 0.0) > 0]
     rate = statistics.median(rates) if rates else _GUESS_SECONDS
@@ -58,7 +58,7 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
                 case=case,
                 num_evaluations=len(case.blocks()),
                 seconds=measured if measured > 0 else rate * _work(case),
-                num_cpus=min(case.num_cpus, max_cores),
+                num_cpus=int(min(case.num_cpus, widest)),
                 num_gpus=case.num_gpus,
                 recorded=measured > 0,
             )

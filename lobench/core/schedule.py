@@ -144,7 +144,7 @@ class Schedule:
                 self._workers.resize(event)
                 self._widest = event.limit  # no machine's: of those that come, one may be wide enough
                 for worker in self._workers.surplus():
-                    self._kill(worker, "there are fewer cores than before")
+                    self._kill(worker, "the machines are others, and may have no room for it")
             case Finished():
                 self._finish(event)
             case Prepared(worker, is_done):

@@ -127,7 +127,8 @@ class Capacity:
 
     Attributes:
       machines: A worker is on one of them.
-      limit: Cores that workers may take together, and one worker may, however many its case asks for.
+      limit: Cores that workers may take together, and one worker may, however many its case asks for. As many are asked
+        for, also where there are fewer.
     """
 
     machines: tuple[Size, ...]

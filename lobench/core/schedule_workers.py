@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from lobench.core.case import CaseInfo
 from lobench.core.schedule_events import Capacity, EvaluationId, Size
+from lobench.core.schedule_places import has_place
 from lobench.core.schedule_queue import Entry
 
 __all__ = ["Leased", "Worker", "Workers"]
@@ -67,7 +68,7 @@ class Workers:
 
     def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
         self.max_cores, self.max_gpus = max_cores, max_gpus
-        self._machines: frozenset[Size] = frozenset()  # empty: one that has all of these
+        self._machines: Counter[Size] = Counter()  # empty: one that has all of these
         self._workers: dict[int, Worker] = {}
         self._next = 0
         self._sizes: Counter[Size] = Counter()
@@ -76,10 +77,13 @@ class Workers:
         self._busy: dict[int, Worker] = {}
 
     def resize(self, capacity: Capacity) -> None:
-        """Machines came or went."""
-        self._machines = frozenset(capacity.machines)
-        cores = min(sum(machine.num_cpus for machine in capacity.machines), capacity.limit)
-        self.max_cores, self.max_gpus = max(int(cores), 1), math.fsum(machine.num_gpus for machine in capacity.machines)
+        """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
+        self._machines = Counter(capacity.machines)
+        if capacity.limit < math.inf:
+            self.max_cores, self.max_gpus = int(capacity.limit), math.inf
+        else:
+            self.max_cores = max(sum(machine.num_cpus for machine in capacity.machines), 1)
+            self.max_gpus = math.fsum(machine.num_gpus for machine in capacity.machines)
 
     def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
@@ -136,31 +140,37 @@ class Workers:
         """
         if not self._is_possible(size):
             return not self._sizes[size]
-        return self._fit(self._sizes, size)
+        return self._fit(self._sizes, self._starting, size)
 
     def surplus(self) -> list[int]:
-        """Returns workers that never became ready and are more than there is room for, the last started first."""
-        staying, chosen = self._sizes.copy(), []
+        """Returns workers that never became ready and may not have a place, the last started first."""
+        staying, starting, chosen = self._sizes.copy(), self._starting.copy(), []
         for number, worker in reversed(self._workers.items()):
-            if self._fit(staying):
+            if self._fit(staying, starting):
                 break
             if not worker.ready and self._is_possible(worker.size):
                 chosen.append(number)
                 staying[worker.size] -= 1
+                starting[worker.size] -= 1
         return chosen
 
     def _is_possible(self, size: Size) -> bool:
         machines = self._machines or (Size(self.max_cores, self.max_gpus),)
         return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
 
-    def _fit(self, sizes: Counter[Size], more: Size | None = None) -> bool:
-        """Says whether those that can be there at all can be there together."""
-        real = [(size, count) for size, count in sizes.items() if count and self._is_possible(size)]
+    def _fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
+        """Says whether those that can be there at all can be there together, each on one machine."""
+        real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if more is not None:
-            real.append((more, 1))
-        return (
-            sum(count * size.num_cpus for size, count in real) <= self.max_cores
-            and math.fsum(count * size.num_gpus for size, count in real) <= self.max_gpus
+            real[more] += 1
+        if (
+            sum(count * size.num_cpus for size, count in real.items()) > self.max_cores
+            or math.fsum(count * size.num_gpus for size, count in real.items()) > self.max_gpus
+        ):
+            return False
+        # Which worker is where is the executor's to know, and those of one size are not in each other's way.
+        return len(real) < 2 or all(
+            has_place(self._machines, real, size) for size in real if starting[size] or size == more
         )
 
     def idle(self, size: Size | None = None) -> list[int]:
@@ -184,13 +194,14 @@ class Workers:
         """
         if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
             return []
-        staying = self._sizes.copy()
+        staying, starting = self._sizes.copy(), self._starting.copy()
         chosen: list[int] = []
         for number, worker in self._workers.items():
             if worker.lease is None and worker.size != size:
                 chosen.append(number)
                 staying[worker.size] -= 1
-                if self._fit(staying, size):
+                starting[worker.size] -= not worker.ready
+                if self._fit(staying, starting, size):
                     return chosen
         return []
 

@@ -353,5 +353,10 @@ def _check(case: Case, where: str) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    gpus = case.num_gpus
+    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
+    if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
+        expected = "a share of one device, or a whole number"
+        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=expected)
     if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
         raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

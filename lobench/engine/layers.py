@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ class Layers:
 
     def relative_to(self, base: Path) -> Layers:
         """Returns the same with its files' paths relative to a folder that holds them all."""
-        return self._moved(lambda path: Path(path).absolute().relative_to(base).as_posix())
+        return self._moved(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())
 
     def relocated(self, base: Path) -> Layers:
         """Returns the same with its files' relative paths taken from a folder, on another machine perhaps."""

@@ -14,7 +14,7 @@ import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Parcel:
 
     def inside(self, path: str | Path) -> str:
         """Returns the name in the zip of a file or folder of this machine."""
-        return Path(path).absolute().relative_to(self.base).as_posix()
+        return Path(os.path.abspath(path)).relative_to(self.base).as_posix()
 
     @classmethod
     def pack(cls, suites: Sequence[str], gin_files: Sequence[str]) -> Parcel:
@@ -56,13 +56,14 @@ class Parcel:
         """
         files: dict[Path, None] = {}
         roots: list[Path] = []
-        for suite in map(Path, suites):
+        for suite in map(Path, map(os.path.abspath, suites)):
             folder = suite if suite.is_dir() else suite.parent
             roots.append(folder.parent)
-            files.update(dict.fromkeys(files_of_suite(suite)))
+            files.update(dict.fromkeys(files_of_suite(suite, follow_links=True)))
             files.update(dict.fromkeys(_above(folder)))
-        for file in map(Path, gin_files):
-            files.update(dict.fromkeys(_included(file.absolute(), set())))
+        for file in map(Path, map(os.path.abspath, gin_files)):
+            files.update(dict.fromkeys(_included(file, set())))
+        _check_size(files, suites)
         base = Path(os.path.commonpath([*roots, *(file.parent for file in files)]))
         contents = {file.relative_to(base).as_posix(): file.read_bytes() for file in files}
         if not any(file.name in _INI_FILES for file in files):
@@ -70,16 +71,6 @@ class Parcel:
             contents["pytest.ini"] = b"[pytest]\n"
         revision, dirty = git_state(str(roots[0]))
         contents[ORIGIN] = json.dumps({"git_revision": revision, "git_dirty": dirty}).encode()
-        total = sum(map(len, contents.values()))
-        if total > _MAX_BYTES:
-            largest = max(contents, key=lambda name: len(contents[name]))
-            raise LobenchError(
-                "the suites' folders are too large to be sent to other machines",
-                where=", ".join(suites),
-                got=f"{total / 2**20:.0f} MiB, of which {largest} {len(contents[largest]) / 2**20:.0f}",
-                expected=f"{_MAX_BYTES // 2**20} MiB at most",
-                next_step="keep data where every machine finds it, and load it by an absolute path",
-            )
         return cls(base=base, sha256=_digest(contents), data=_zip(contents))
 
     @staticmethod
@@ -97,9 +88,23 @@ class Parcel:
                 raise
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _check_size(files: Iterable[Path], suites: Sequence[str]) -> None:
+    """Before any is read: they may be more than this machine's memory holds."""
+    sizes = {file: file.stat().st_size for file in files}
+    if (total := sum(sizes.values())) > _MAX_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise LobenchError(
+            "the suites' folders are too large to be sent to other machines",
+            where=", ".join(suites),
+            got=f"{total / 2**20:.0f} MiB, of which {largest} {sizes[largest] / 2**20:.0f}",
+            expected=f"{_MAX_BYTES // 2**20} MiB at most",
+            next_step="keep data where every machine finds it, and load it by an absolute path",
+        )
+
+
+def _below(folder: Path, *, follow_links: bool) -> Iterator[Path]:
     """Yields a suite's files, without what is hidden, cached, a virtual environment or a store."""
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, followlinks=follow_links):
         here = Path(root)
         folders[:] = [
             name
@@ -107,13 +112,27 @@ def _below(folder: Path) -> Iterator[Path]:
             if not name.startswith(".")
             and name != "__pycache__"
             and not any((here / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
+            and not (follow_links and _is_circle(here / name))
         ]
         yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
 
 
-def files_of_suite(suite: Path) -> Iterator[Path]:
-    """Yields the files of a suite's folder, or a bare gin file and what it can import or include."""
-    return _below(suite) if suite.is_dir() else _beside(suite)
+def _is_circle(folder: Path) -> bool:
+    """Says whether a folder is a link to one that it was come through."""
+    return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
+
+
+def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
+    """Yields the files of a suite's folder, or a bare gin file and what it can import; and what gin files include.
+
+    Args:
+      follow_links: Whether links to folders are gone into.
+    """
+    seen: set[Path] = set()
+    for file in _below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
+        yield file
+        if file.suffix == ".gin":
+            yield from _included(file, seen)
 
 
 def _beside(gin_file: Path) -> Iterator[Path]:
@@ -131,7 +150,7 @@ def _above(folder: Path) -> Iterator[Path]:
         if above == folder.parent:  # importable from gin: modules and packages
             yield from sorted(file for file in above.glob("*.py") if file.is_file())
             for package in sorted(above.glob("*/__init__.py")):
-                yield from _below(package.parent)
+                yield from _below(package.parent, follow_links=True)
         elif (above / "conftest.py").is_file():
             yield above / "conftest.py"
         found = [above / name for name in _INI_FILES if (above / name).is_file()]

@@ -52,8 +52,9 @@ class WorkerConfig:
 class Message:
     """What a worker said; `kind` is ready, failed, progress, result, or died (which the executor says for it).
 
-    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`num_cpus` and
-    `num_gpus`, what there is now). Its `died` has `lost=True` where the machine is to blame and not the case.
+    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`machines`:
+    cores and devices of each that there is now; `limit`: cores that the user named, or None). Where the machine is to
+    blame for a worker's end and not the case, its `died` has `lost=True`.
     """
 
     worker: int

@@ -336,7 +336,6 @@ class Watch:
         self._progress.leased(action.lease, checkpoint, action.case)
         self._workers.run(
             action.worker,
-            action.case.num_cpus,
             lease=action.lease,
             case_key=evaluation.case_key,
             seeds=[evaluation.block.start, evaluation.block.size],

@@ -41,6 +41,7 @@ class WatchWorkers:
         self._make_executor, self._wakeup, self._logs, self._say = make_executor, wakeup, logs, say
         self._executor: Executor | None = None
         self._starting: dict[int, float] = {}
+        self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
 
     @property
@@ -54,7 +55,7 @@ class WatchWorkers:
     def start(self, worker: int, size: Size) -> None:
         if self._executor is None:
             self._executor = self._make_executor(self._wakeup)
-        self._starting[worker] = time.monotonic()
+        self._starting[worker], self._num_cpus[worker] = time.monotonic(), size.num_cpus
         self._executor.start(worker, size.num_cpus, size.num_gpus)
 
     def kill(self, worker: int) -> None:
@@ -62,10 +63,10 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def run(self, worker: int, num_cpus: int, **values: Any) -> None:
-        """Sends a job, which holds cores until its result comes."""
+    def run(self, worker: int, **values: Any) -> None:
+        """Sends a job, which holds the worker's cores until its result comes; one that has died holds none."""
         assert self._executor is not None
-        self._usage.begin(worker, num_cpus, time.monotonic())
+        self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, "job", **values)
 
     def prepare(self, worker: int, **values: Any) -> None:
@@ -98,8 +99,9 @@ class WatchWorkers:
         for worker, since in list(self._starting.items()):
             if now - since > _SLOW_START_SECONDS:
                 del self._starting[worker]
-                log = self._logs / f"worker-{worker}.log"
-                self._say(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting, see {log}")
+                log = self._logs / f"worker-{worker}.log"  # one elsewhere keeps its own, or waits for a machine
+                see = f", see {log}" if log.is_file() else ""
+                self._say(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{see}")
 
     def close(self) -> None:
         """Ends them all."""
@@ -109,6 +111,7 @@ class WatchWorkers:
 
     def _forget(self, worker: int) -> None:
         self._starting.pop(worker, None)
+        self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._usage.end(_beside(worker), time.monotonic())
 

@@ -24,14 +24,14 @@ def case(name: str, *, steps: int = 100, seeds: int = 4, block: int | None = Non
 
 def test_what_ran_costs_what_it_took_and_the_rest_in_proportion() -> None:
     ran, longer, wide = case("ran"), case("longer", steps=1000), case("wide", seeds=8, block=2, cpus=4)
-    costs = checkpoint_cost([ran, longer, wide], {ran.key: 3.0}, max_cores=2)
+    costs = checkpoint_cost([ran, longer, wide], {ran.key: 3.0}, widest=2)
     assert [cost.recorded for cost in costs] == [True, False, False]
     assert [cost.num_evaluations for cost in costs] == [1, 1, 4]
     assert [cost.core_seconds for cost in costs] == pytest.approx([3.0, 30.0, 4 * 1.5 * 2])
 
 
 def test_without_any_record_there_is_an_estimate_all_the_same() -> None:
-    (cost,) = checkpoint_cost([case("new", steps=2000)], {}, max_cores=1)
+    (cost,) = checkpoint_cost([case("new", steps=2000)], {}, widest=1)
     assert not cost.recorded
     assert cost.core_seconds == pytest.approx(8.0)
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
@@ -135,7 +137,8 @@ def test_a_case_wider_than_each_machine_is_waited_for_however_many_cores_they_ha
         actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
         done += 1
     assert done == PLAIN.num_seeds
-    driver.send(Capacity((Size(1), Size(3), Size(4))))
+    grown = driver.send(Capacity((Size(1), Size(3), Size(4))))
+    (wide,) = [action.worker for action in grown if isinstance(action, StartWorker)]  # asked for anew, and the only one
     assert [lease.case for lease in leases(driver.ready(wide))] == [WIDE]
 
 
@@ -144,3 +147,105 @@ def test_devices_are_shared_out_and_never_lent_twice() -> None:
     assert started(driver.first).count(Size(1, 1.0)) == 2
     half = Driver(replace(DEVICE, num_gpus=0.5), max_cores=16, max_gpus=2.0)
     assert started(half.first).count(Size(1, 0.5)) == 4
+
+
+class Cluster:
+    """Machines that give each worker a place where there is one, the emptiest first, and finish what they are leased.
+
+    Args:
+      first: The smallest wanting workers are placed first, or the largest.
+    """
+
+    def __init__(self, machines: Sequence[Size], *cases: CaseInfo, first: int, limit: float = math.inf) -> None:
+        self.schedule = Schedule(1, every_checkpoint(""))
+        self.free = [list(machine) for machine in machines]
+        self.first, self.now = first, 0.0
+        self.wanting: dict[int, Size] = {}
+        self.placed: dict[int, tuple[int, Size]] = {}
+        self.running: list[Lease] = []
+        self.done: list[CaseInfo] = []
+        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(Capacity(tuple(machines), limit))
+        self.place()
+        self.send(CasesKnown(cases))
+
+    def send(self, event: Event) -> None:
+        self.now += 1.0
+        for action in self.schedule.handle(event):
+            match action:
+                case StartWorker(worker, size):
+                    self.wanting[worker] = size
+                case KillWorker(worker, _):
+                    self.wanting.pop(worker, None)
+                    if worker in self.placed:
+                        self.give_back(*self.placed.pop(worker))
+                case Lease():
+                    self.running.append(action)
+
+    def give_back(self, machine: int, size: Size) -> None:
+        self.free[machine] = [have + back for have, back in zip(self.free[machine], size, strict=True)]
+
+    def place(self) -> list[int]:
+        """Returns the workers that found a place."""
+        found = []
+        for worker, size in sorted(self.wanting.items(), key=lambda item: self.first * item[1].num_cpus):
+            fitting = [index for index, free in enumerate(self.free) if free[0] >= size[0] and free[1] >= size[1]]
+            machine = max(fitting, key=self.free.__getitem__, default=-1)
+            if machine >= 0:
+                self.free[machine] = [have - take for have, take in zip(self.free[machine], size, strict=True)]
+                self.placed[worker] = machine, self.wanting.pop(worker)
+                found.append(worker)
+        return found
+
+    def run(self) -> list[CaseInfo]:
+        """Returns the cases that were evaluated by the time that nothing happens any more."""
+        for worker in list(self.placed):
+            self.send(WorkerReady(worker, self.now))
+        while True:
+            for worker in (ready := self.place()):
+                if worker in self.placed:
+                    self.send(WorkerReady(worker, self.now))
+            if not self.running and not ready:
+                return self.done
+            if self.running:
+                lease = self.running.pop(0)
+                self.done.append(lease.case)
+                self.send(Finished(lease.worker, lease.lease, Outcome.PASSED, self.now))
+
+
+@pytest.mark.parametrize("limit", [math.inf, 100])
+@pytest.mark.parametrize("first", [1, -1])
+@pytest.mark.parametrize(
+    ("machines", "widths"),
+    [
+        ([(2, 0), (2, 0)], [(2, 0), (1, 0)]),
+        ([(3, 0), (3, 0)], [(2, 0), (1, 0)]),
+        ([(4, 0), (4, 0), (4, 0)], [(4, 0), (3, 0), (1, 0)]),
+        ([(8, 0), (1, 0), (1, 0)], [(8, 0), (1, 0)]),
+        ([(4, 2), (4, 2), (4, 0)], [(1, 2), (1, 1), (2, 0.5), (4, 0)]),
+    ],
+)
+def test_whatever_place_each_worker_gets_all_that_a_machine_can_hold_is_evaluated(
+    machines: list[tuple[int, float]], widths: list[tuple[int, float]], first: int, limit: float
+) -> None:
+    """Small workers on each machine would leave a wide one no room, though there is enough of it in all."""
+    one, many = replace(PLAIN, seed_block=None), PLAIN
+    cases = [
+        replace(
+            one if width > (1, 1) else many, identity=str(width), name=str(width), num_cpus=width[0], num_gpus=width[1]
+        )
+        for width in widths
+    ]
+    cluster = Cluster([Size(*machine) for machine in machines], *cases, first=first, limit=limit)
+    assert sorted(case.name for case in cluster.run()) == sorted(case.name for case in cases for _ in case.blocks())
+
+
+def test_as_many_cores_as_were_named_are_asked_for_where_there_are_fewer() -> None:
+    """Machines are brought for what waits: that the first came must not end the waiting of the rest."""
+    driver = Driver(PLAIN, max_cores=6)
+    for machines in ([], [Size(0)], [Size(0), Size(2)]):
+        actions = driver.send(Capacity(tuple(machines), limit=6))
+        assert not [action for action in actions if isinstance(action, StartWorker | KillWorker)]
+    driver.ready(0)
+    driver.send(Capacity((Size(0), Size(2), Size(2)), limit=6))
+    assert leases(driver.ready(1)) and leases(driver.ready(2))

@@ -120,6 +120,9 @@ def test_identity_moves_with_the_suite(suite: Path, tmp_path: Path) -> None:
         ("small/Quadratic.dim = -3", "dim"),
         ("Case.num_seeds = (3", "gin syntax error"),
         ("Case.timeout_seconds = 0", "Case.timeout_seconds; got 0; expected seconds > 0"),
+        ("Case.num_gpus = 1.5", "Case.num_gpus; got 1.5; expected a share of one device, or a whole number"),
+        ("Case.num_gpus = -1", "Case.num_gpus; got -1; expected a share of one device, or a whole number"),
+        ("Case.num_gpus = None", "Case.num_gpus; got None; expected a share of one device, or a whole number"),
     ],
 )
 def test_wrong_bindings_are_one_clear_line(suite: Path, text: str, message: str) -> None:

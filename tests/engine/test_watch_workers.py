@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
 import pytest
 from stores import curves
 
 from lobench.core.result import Outcome
+from lobench.core.schedule import Size
 from lobench.engine.pool import Message
-from lobench.engine.watch_workers import finished_of
+from lobench.engine.watch_workers import WatchWorkers, finished_of
 
 VALUES = {"lease": 3, "outcome": "passed", "message": "", "replace": False}
 PAYLOAD = curves({"train/loss": [1.0, 0.5]}).to_payload()
@@ -24,3 +32,33 @@ def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(len
     event, found = finished_of(Message(worker=1, kind="result", values=VALUES, payload=PAYLOAD[:length]), 2.0)
     assert found is None and event.outcome is Outcome.ERROR and event.replace_worker
     assert "its worker's result cannot be read" in event.message
+
+
+class Silent:
+    """An executor whose workers take what they are sent and say nothing."""
+
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None: ...
+
+    def send(self, worker: int, kind: str, **values: Any) -> None: ...
+
+    def kill(self, worker: int) -> None: ...
+
+    def wait(self, timeout: float) -> Sequence[Message]:
+        return ()
+
+    def close(self) -> None: ...
+
+
+def test_what_a_worker_has_is_counted_not_what_its_case_would_like(tmp_path: Path) -> None:
+    """A case of eight cores gets the two that this machine has."""
+    wakeup, _ = Pipe()
+    workers = WatchWorkers(
+        make_executor=lambda _: Silent(), wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
+    )
+    workers.start(3, Size(2))
+    before = time.monotonic()
+    workers.run(3, lease=0)
+    time.sleep(0.05)
+    workers.kill(3)
+    assert 0.1 <= workers.core_seconds <= 2 * (time.monotonic() - before)
+    workers.close()

@@ -27,9 +27,10 @@ import ray
 import ray.exceptions
 
 from lobench import LobenchError, Message
+from lobench_ray import entry
 from lobench_ray.access import check_access
 from lobench_ray.clock import AwakeClock
-from lobench_ray.slot import Slot, versions
+from lobench_ray.slot import versions
 
 __all__ = ["Bridge", "main"]
 
@@ -63,7 +64,7 @@ class Bridge:
         self._clock = AwakeClock()
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of those that live, by Ray's id
         self._nodes_seen = 0.0
-        self._left_out: set[str] = set()  # nodes that would give other numbers
+        self._left_out: set[str] = set()  # nodes that would give other numbers, or none
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
@@ -78,7 +79,8 @@ class Bridge:
             self._say("unreachable", message=_one_line(error))
             return
         self._say("connected", address=address)
-        self._parcel, self._actor_class = ray.put(self._data), ray.remote(Slot)
+        ray.cloudpickle.register_pickle_by_value(entry)
+        self._parcel, self._actor_class = ray.put(self._data), ray.remote(entry.SlotEntry)
         for target in (self._read, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
         silence = float(self._values["silence_seconds"])
@@ -175,12 +177,12 @@ class Bridge:
         self._receive(worker)
 
     def _leave_out(self, worker: int, node: str, problem: str) -> None:
-        """Starts a slot elsewhere, where there is another node."""
+        """Starts a slot elsewhere, where there is another node; a head without cores is none."""
         size = self._slots[worker].size
         self._kill(worker)
         is_known = node in self._left_out
         self._left_out.add(node)
-        if not self._nodes.keys() - self._left_out:
+        if not any(self._nodes[other][0] for other in self._nodes.keys() - self._left_out):
             self._say("failed", worker, messages=[problem])
             return
         if not is_known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -250,15 +251,43 @@ def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) ->
     finally:
         cluster.kill()
     assert content(tmp_path / "store") == gated.local
-    cluster.environment["PYTHONPATH"] = str(older.parent)
     try:
-        cluster.start_head()
-        del cluster.environment["PYTHONPATH"]  # the chief's
+        cluster.start_head("--num-cpus=0")  # no node that cases could run on
+        cluster.start_second(PYTHONPATH=str(older.parent))
         refused = cluster.watch(gated.run, gated.suite, "--store", str(tmp_path / "none"))
     finally:
         cluster.kill()
     assert refused.returncode == 2, refused.stdout + refused.stderr
     assert "optax 0.0.1 for" in refused.stderr
+
+
+@pytest.mark.parametrize("broken", ["package", "folder"])
+def test_a_node_that_cannot_run_workers_is_left_out(
+    cluster: Cluster, gated: Gated, tmp_path: Path, broken: str
+) -> None:
+    """It lacks what they are made of, or a folder of its own for them."""
+    cluster.second.kill()
+    (tmp_path / "lobench_ray").mkdir()
+    (tmp_path / "lobench_ray/__init__.py").touch()  # and nothing else of it
+    environment = {"PYTHONPATH": str(tmp_path)} if broken == "package" else {}
+    second = cluster.start_second(**environment)
+    folder = second.folder / "tmp" / f"lobench-{os.getuid()}"
+    if broken == "folder":
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.touch()
+    process = chief(gated, cluster, tmp_path / "store", "--once")
+    try:
+        assert process.stdout is not None
+        said = iter(process.stdout.readline, "")
+        line = next(line for line in said if "left out" in line)
+        assert ("lobench_ray.slot" if broken == "package" else str(folder)) in line
+        gated.open()
+        ending(process)
+    finally:
+        second.kill()
+        if broken == "folder":
+            folder.unlink()
+    assert content(tmp_path / "store") == gated.local
 
 
 def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluster: Cluster, tmp_path: Path) -> None:
@@ -276,6 +305,20 @@ def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluste
         process.communicate(timeout=PATIENT)
     assert process.returncode == 130
     assert {record["case"]["name"] for record in results(store)} == {"a", "b"}
+
+
+def test_a_dry_run_does_not_take_this_machines_cores_for_the_clusters(tmp_path: Path) -> None:
+    suite, run = (
+        make_suite(tmp_path, extra="\nwide/Case.task = @Bowl()\nwide/Case.num_cpus = 999\n"),
+        make_run(tmp_path, -3.0),
+    )
+    found = []
+    for options in ((), ("--executor", "ray"), ("--executor", "ray", "--workers", "3")):
+        done = watch(run, suite, *options, "--dry-run")
+        assert done.returncode == 0, done.stderr
+        found += [line.split(" x ")[-1].split(" ")[0] for line in done.stdout.splitlines() if "/wide" in line]
+    assert found[1:] == ["999", "3"]
+    assert found[0] != "999"
 
 
 def test_no_ray_where_one_was_named(tmp_path: Path) -> None:

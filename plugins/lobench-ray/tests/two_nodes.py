@@ -103,9 +103,9 @@ class Cluster:
         # Short: names of sockets below it must not be longer than 107 characters.
         self.scratch = Path("/tmp") / f"lobench-ray-{self.port}"
 
-    def start_head(self) -> None:
+    def start_head(self, *more: str) -> None:
         options = ("--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.scratch}")
-        head = self.nodes["head"] = Node(self.folder / "head", self.environment, *options)
+        head = self.nodes["head"] = Node(self.folder / "head", self.environment, *options, *more)
         found = re.search(r"--address='(\S+)'", head.log.read_text())
         assert found is not None
         self.address = found[1]
