@@ -77,10 +77,13 @@ def compare_subjects(
     found = []
     for other in others:
         if not first.cells.keys() & other.cells.keys():
+            changed = _changed(first, other)
             raise UsageError(
                 f"{first.label} and {other.label} have no case in common",
-                got=f"{_names(first)}, and {_names(other)}",
-                next_step="evaluate both on the same suite",
+                got=f"changed between the two: {', '.join(changed)}"
+                if changed
+                else f"{_names(first)}, and {_names(other)}",
+                next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
             )
         chosen = _metrics(subjects, metrics)
         effects = [
@@ -89,6 +92,12 @@ def compare_subjects(
             )
             for label, metric in chosen
         ]
+        if not any(effects):
+            raise UsageError(
+                f"neither {first.label} nor {other.label} has the metric",
+                got=", ".join(label for label, _ in chosen),
+                expected=", ".join(sorted(first.metrics() | other.metrics())),
+            )
         cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
         changed = _changed(first, other)
         found.append(
@@ -114,7 +123,8 @@ def _metrics(subjects: Sequence[Subject], asked: Sequence[str]) -> list[tuple[st
     primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
     if len(primary) > 1:
         return [("primary", None), *((name, name) for name in ("train/loss", "test/loss") if name in known)]
-    return [(name, name) for name in headline_metrics(subjects)]
+    # Where no evaluation gave a curve nobody knows a metric: that they are lost is to be said all the same.
+    return [(name, name) for name in headline_metrics(subjects) or primary]
 
 
 def _effect(

@@ -11,6 +11,8 @@ from commands import Done, lobench
 from stores import add
 from tiny import make_run, make_suite
 
+from lobench.core.result import Outcome
+
 DRAW = np.random.default_rng(0)
 GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
 BAD = {name: [value + 0.3 for value in values] for name, values in GOOD.items()}
@@ -116,3 +118,30 @@ def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -
     assert len(list((tmp_path / "kept").glob("theta_2.npz-*/ledger.sqlite"))) == 2
     harmed = run(*subjects[:2][::-1], *options)
     assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"
+
+
+def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": Outcome.ERROR})
+    add(tmp_path, 2, {"a": Outcome.TIMEOUT})
+    done = run("1", "2", "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "without a result: 4 and 4 seeds; 1 cases cannot be compared" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
+    assert "error" in row and "timeout" in row and "INCONCLUSIVE" in row
+    assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
+
+
+def test_a_metric_that_only_a_third_one_has_is_one_clear_line(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}})
+    add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.2]}})
+    add(tmp_path, 3, {"a": {"train/loss": [1.0, 1.2], "test/other": [1.0, 1.2]}})
+    done = run("1", "2", "3", "--store", tmp_path, "--metric", "test/other")
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "neither theta_1.npz nor theta_2.npz has the metric; got test/other; expected train/loss" in done.stderr
+
+
+def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        add(tmp_path / name, 1, {"a": {"train/loss": [1.0, 1.1]}}, identities={"a": name})
+    done = run(tmp_path / "old", tmp_path / "new")
+    assert done.returncode == 2 and "changed between the two: s/a" in done.stderr
