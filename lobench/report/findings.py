@@ -80,7 +80,10 @@ class Findings:
         return names[0] if len(names) == 1 else "primary metric"
 
     def scale(self, case: int, metric: str) -> ScoreScale | None:
-        """Returns what 0 and 1 mean; None where the case has no such metric, or no baseline while others do."""
+        """Returns what 0 and 1 mean.
+
+        None where the case has no such metric, no baseline while others do, or nobody who came below untrained.
+        """
         key = (case, metric)
         if key not in self._scales:
             self._scales[key] = self._scale(case, self.metric_of(case, metric))
@@ -96,8 +99,11 @@ class Findings:
         finals = np.asarray([cell.final(name).mean() for cell in cells])
         if not np.isfinite(finals).any():
             return None
-        pick = np.nanmax if higher_is_better(name) else np.nanmin
-        return ScoreScale(untrained=float(cells[0].metrics[name][:, 0].mean()), tuned=float(pick(finals)))
+        higher, untrained = higher_is_better(name), float(cells[0].metrics[name][:, 0].mean())
+        tuned = float(np.nanmax(finals) if higher else np.nanmin(finals))
+        # Where nobody came below untrained the scale would stand on its head: the worse, the higher the score.
+        is_better = tuned > untrained if higher else tuned < untrained
+        return ScoreScale(untrained=untrained, tuned=tuned) if is_better else None
 
     def scores(self, subject: int, case: int, metric: str) -> np.ndarray | None:
         """Returns float64[num_seeds], or None where nothing can be said."""
@@ -139,7 +145,7 @@ class Findings:
         return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
 
     def differences(self, before: int, after: int, metric: str) -> dict[str, list[float]]:
-        """Returns score(after) - score(before) of each common seed, by case."""
+        """Returns score(after) - score(before) of each common seed, by identity of the case."""
         found: dict[str, list[float]] = {}
         for case in range(len(self.gathered.cases)):
             old, new = self.scores(before, case, metric), self.scores(after, case, metric)
@@ -148,7 +154,7 @@ class Findings:
             old_seeds, new_seeds = (self.gathered.cells[at, case].seeds for at in (before, after))
             old_of = dict(zip(old_seeds, old, strict=True))
             pairs = [float(value - old_of[seed]) for seed, value in zip(new_seeds, new, strict=True) if seed in old_of]
-            found[self.gathered.name(case)] = pairs
+            found[self.gathered.cases[case].identity] = pairs
         return found
 
     def case(self, subject: int, case: int, comparison: Comparison | None) -> CaseFinding | None:
@@ -173,7 +179,7 @@ class Findings:
             num_diverged=int(cell.diverged.sum()),
             best_single=single,
             envelope=envelope,
-            effect=effects.get(self.gathered.name(case)),
+            effect=effects.get(self.gathered.cases[case].identity),
         )
 
     def _speedups(self, cell: Cell, case: int) -> tuple[Speedup | None, Speedup | None]:
