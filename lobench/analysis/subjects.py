@@ -130,8 +130,7 @@ def relative_scale(cells: Sequence[Cell], metric: str) -> ScoreScale:
         if values and len(values) >= len(cell.diverged) and all(map(math.isfinite, values)):
             ends.append(math.fsum(values) / len(values))
     tuned = (max if higher else min)(ends, default=nan)
-    is_better = tuned > untrained if higher else tuned < untrained
-    return ScoreScale(untrained=untrained, tuned=tuned if is_better else nan)
+    return ScoreScale.of(metric, untrained=untrained, tuned=tuned)
 
 
 def scales_among(subjects: Sequence[Subject], metric: str | None = None) -> dict[str, ScoreScale]:

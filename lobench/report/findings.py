@@ -80,10 +80,7 @@ class Findings:
         return names[0] if len(names) == 1 else "primary metric"
 
     def scale(self, case: int, metric: str) -> ScoreScale | None:
-        """Returns what 0 and 1 mean.
-
-        None where the case has no such metric, no baseline while others do, or nobody who came below untrained.
-        """
+        """Returns what 0 and 1 mean; None where the case has no such metric, or no baseline while others do."""
         key = (case, metric)
         if key not in self._scales:
             self._scales[key] = self._scale(case, self.metric_of(case, metric))
@@ -94,16 +91,13 @@ class Findings:
             found = self.gathered.baselines.get(case)
             if found is None or name not in found.tuned:
                 return None
-            return ScoreScale(untrained=found.untrained[name], tuned=found.tuned_mean(name))
+            return ScoreScale.of(name, untrained=found.untrained[name], tuned=found.tuned_mean(name))
         cells = [cell for (_, at), cell in self.gathered.cells.items() if at == case and name in cell.metrics]
         finals = np.asarray([cell.final(name).mean() for cell in cells])
         if not np.isfinite(finals).any():
             return None
-        higher, untrained = higher_is_better(name), float(cells[0].metrics[name][:, 0].mean())
-        tuned = float(np.nanmax(finals) if higher else np.nanmin(finals))
-        # Where nobody came below untrained the scale would stand on its head: the worse, the higher the score.
-        is_better = tuned > untrained if higher else tuned < untrained
-        return ScoreScale(untrained=untrained, tuned=tuned) if is_better else None
+        pick = np.nanmax if higher_is_better(name) else np.nanmin
+        return ScoreScale.of(name, untrained=float(cells[0].metrics[name][:, 0].mean()), tuned=float(pick(finals)))
 
     def scores(self, subject: int, case: int, metric: str) -> np.ndarray | None:
         """Returns float64[num_seeds], or None where nothing can be said."""
