@@ -11,7 +11,7 @@ from lobench.analysis.comparison import Comparison, compare_cases
 from lobench.analysis.gates import GateReport, GateRules, gate_cases
 from lobench.analysis.intervals import Interval
 from lobench.analysis.scores import ScoreScale
-from lobench.analysis.subjects import Subject, case_scores, differences, headline_metrics, scales_among
+from lobench.analysis.subjects import Subject, case_scores, differences, headline_metrics, place_of, scales_among
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 
@@ -54,6 +54,13 @@ class Compared:
     @property
     def primary(self) -> MetricEffect:
         return self.effects[0]
+
+    def name(self, identity: str) -> str:
+        """Returns what to call a case: suite and name, and its test where that name is several cases'."""
+        case = self.cases[identity]
+        name = f"{case.suite}/{case.name}"
+        namesakes = sum((one.suite, one.name) == (case.suite, case.name) for one in self.cases.values())
+        return name if namesakes == 1 else f"{name} ({place_of(case)[-1]})"
 
 
 def compare_subjects(
@@ -168,8 +175,8 @@ def _is_changed(identity: str, a: Subject, b: Subject) -> bool:
     sides = (a, b) if identity in a.cells else (b, a)
     if identity in sides[1].cells:
         return False
-    case = sides[0].cells[identity].case
-    return any((cell.case.suite, cell.case.name) == (case.suite, case.name) for cell in sides[1].cells.values())
+    place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == place for cell in sides[1].cells.values())
 
 
 def _changed(a: Subject, b: Subject) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
         shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
         row = [
-            f"{case.suite}/{case.name}",
+            found.name(one.case),
             *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
             interval_text(shown) if not math.isnan(shown.lower) else paired.note,
             _p(one.p_holm),
@@ -158,7 +158,7 @@ def _record(found: Compared) -> dict[str, Any]:
         cases = {}
         for row in effect.comparison.cases:
             case = found.cases[row.case]
-            cases[f"{case.suite}/{case.name}"] = {
+            cases[found.name(row.case)] = {
                 **dataclasses.asdict(row.paired),
                 "p_holm": row.p_holm,
                 "effect": str(row.verdict),

@@ -145,3 +145,15 @@ def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
         add(tmp_path / name, 1, {"a": {"train/loss": [1.0, 1.1]}}, identities={"a": name})
     done = run(tmp_path / "old", tmp_path / "new")
     assert done.returncode == 2 and "changed between the two: s/a" in done.stderr
+
+
+def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    test = suite / "test_tiny.py"
+    test.write_text(test.read_text() + "\n@cases('tiny.gin')\ndef test_again(case, evaluate):\n    evaluate(case)\n")
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    done = run("adam(); adam.learning_rate = 0.01", "adam(); adam.learning_rate = 0.1", *options)
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads(done.stdout)
+    tests = [f"tiny/{name} (test_tiny.py::{test}[{name}])" for name in "ab" for test in ("test_tiny", "test_again")]
+    assert sorted(pair["metrics"]["train/loss"]["cases"]) == sorted(tests)
