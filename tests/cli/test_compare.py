@@ -157,3 +157,19 @@ def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
     (pair,) = json.loads(done.stdout)
     tests = [f"tiny/{name} (test_tiny.py::{test}[{name}])" for name in "ab" for test in ("test_tiny", "test_again")]
     assert sorted(pair["metrics"]["train/loss"]["cases"]) == sorted(tests)
+
+
+def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
+    """The kept results are of what lay there before, too: the last of them need not be what lies there now."""
+    suite, run_folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
+    one, two, current = (run_folder / name for name in ("theta_1.npz", "theta_2.npz", "current.npz"))
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    effects = []
+    for content in (one, two, one):
+        current.write_bytes(content.read_bytes())
+        done = run(one, current, *options)
+        effects.append(json.loads(done.stdout)[0]["metrics"]["train/loss"]["effect"])
+    assert effects == ["undecided", "better", "undecided"]
+    current.write_bytes(b"no checkpoint")
+    done = run(one, current, *options)
+    assert done.returncode == 2 and not done.stdout and "current.npz" in done.stderr.splitlines()[-1]
