@@ -87,7 +87,8 @@ def _subject(text: str, command: CompareCommand) -> Subject:
         raise UsageError(
             "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
         )
-    if Path(place).is_dir():
+    # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
+    if Path(place).is_dir() and (command.store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
         if len(stores) > 1:
             raise UsageError(

@@ -173,3 +173,18 @@ def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
     current.write_bytes(b"no checkpoint")
     done = run(one, current, *options)
     assert done.returncode == 2 and not done.stdout and "current.npz" in done.stderr.splitlines()[-1]
+
+
+def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in ("1", "2"):
+        (tmp_path / step).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "theta_2.npz (git r2) against theta_1.npz" in run("1", "2", "--store", store).stdout
+    assert "there is no result store here" in run("1", "2").stderr
+
+
+def test_a_margin_below_zero_is_refused(store: Path) -> None:
+    done = run("1", "2", "--store", store, "--margin", "-5")
+    assert done.returncode == 2 and "--margin" in done.stderr
