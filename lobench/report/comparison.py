@@ -13,6 +13,7 @@ from lobench.analysis.comparison import Effect
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
+from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
 
@@ -173,8 +174,8 @@ def _record(found: Compared) -> dict[str, Any]:
             "num_pairs": effect.num_pairs,
             "cases": cases,
         }
-    plain: dict[str, Any] = _plain(record)
-    return plain
+    finite: dict[str, Any] = finite_or_none(record)
+    return finite
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
@@ -185,11 +186,3 @@ def _subject(subject: Subject) -> dict[str, Any]:
         "diverged": subject.num_diverged,
         "lost": subject.num_lost,
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

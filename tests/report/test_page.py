@@ -120,6 +120,9 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
     assert (
         "censored on 0 of 2 cases" in text and "censored on 0 of 2 cases" in words and "more than a tenth" not in text
     )
+    output = tmp_path / "new" / "verdict.txt"
+    assert lobench("report", "--store", store, "--format", "text", "--output", output).returncode == 0
+    assert output.read_text(encoding="utf-8").startswith("lobench: digits")
     no_page = lobench("report", "--store", store)
     assert no_page.returncode == 2 and "html is not for a terminal; give --output, or --format text" in no_page.stderr
 
