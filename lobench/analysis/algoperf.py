@@ -104,7 +104,7 @@ class AlgoPerfScores:
 
     Attributes:
       ignored_workloads: Evaluations of workloads that neither score nor gate, by workload.
-      num_not_finite: Evaluations without a finite value or time.
+      num_not_finite: Evaluations without a finite value, time or step.
       num_repeated: Evaluations of a step that the log holds already.
     """
 
@@ -129,7 +129,7 @@ def score_log(log: pd.DataFrame, targets: Targets) -> AlgoPerfScores:
         raise ValueError("the log holds no evaluation")
     wanted = log[log["workload"].isin(targets.names)]
     ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
-    finite = wanted[np.isfinite(wanted["val_metric"]) & np.isfinite(wanted["time"])]
+    finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1)]
     trial = ["submission", "study", "workload", "trial"]
     usable = finite.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
     studies = _studies(wanted)

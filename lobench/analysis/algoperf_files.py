@@ -58,6 +58,9 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
             got=", ".join(log.columns)[:200],
             expected=", ".join(needed),
         )
+    twice = [column for column in needed if list(log.columns).count(column) > 1]
+    if twice:
+        raise UsageError(f"the log has the column {twice[0]} twice", where=where, expected="one of each name")
     if log.empty:
         raise UsageError("the log holds no evaluation", where=where)
     log = log[list(needed)]

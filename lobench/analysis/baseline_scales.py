@@ -81,7 +81,7 @@ def baseline_scales(subjects: Sequence[Subject], places: Sequence[Path] | None =
             continue
         num_scaled += 1
         for metric in found.tuned:
-            scale = ScoreScale(untrained=found.untrained[metric], tuned=found.tuned_mean(metric))
+            scale = ScoreScale.of(metric, untrained=found.untrained[metric], tuned=found.tuned_mean(metric))
             scales.setdefault(metric, {})[identity] = scale
             if metric == info.primary_metric:
                 scales.setdefault("primary", {})[identity] = scale

@@ -11,7 +11,7 @@ from lobench.analysis.comparison import Comparison, compare_cases
 from lobench.analysis.gates import GateReport, GateRules, gate_cases
 from lobench.analysis.intervals import Interval
 from lobench.analysis.scores import ScoreScale
-from lobench.analysis.subjects import Subject, case_scores, differences, headline_metrics, scales_among
+from lobench.analysis.subjects import Subject, case_scores, differences, headline_metrics, place_of, scales_among
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 
@@ -55,6 +55,13 @@ class Compared:
     def primary(self) -> MetricEffect:
         return self.effects[0]
 
+    def name(self, identity: str) -> str:
+        """Returns what to call a case: suite and name, and its test where that name is several cases'."""
+        case = self.cases[identity]
+        name = f"{case.suite}/{case.name}"
+        namesakes = sum((one.suite, one.name) == (case.suite, case.name) for one in self.cases.values())
+        return name if namesakes == 1 else f"{name} ({place_of(case)[-1]})"
+
 
 def compare_subjects(
     subjects: Sequence[Subject],
@@ -77,10 +84,13 @@ def compare_subjects(
     found = []
     for other in others:
         if not first.cells.keys() & other.cells.keys():
+            changed = _changed(first, other)
             raise UsageError(
                 f"{first.label} and {other.label} have no case in common",
-                got=f"{_names(first)}, and {_names(other)}",
-                next_step="evaluate both on the same suite",
+                got=f"changed between the two: {', '.join(changed)}"
+                if changed
+                else f"{_names(first)}, and {_names(other)}",
+                next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
             )
         chosen = _metrics(subjects, metrics)
         effects = [
@@ -89,6 +99,12 @@ def compare_subjects(
             )
             for label, metric in chosen
         ]
+        if not any(effects):
+            raise UsageError(
+                f"neither {first.label} nor {other.label} has the metric",
+                got=", ".join(label for label, _ in chosen),
+                expected=", ".join(sorted(first.metrics() | other.metrics())),
+            )
         cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
         changed = _changed(first, other)
         found.append(
@@ -114,7 +130,8 @@ def _metrics(subjects: Sequence[Subject], asked: Sequence[str]) -> list[tuple[st
     primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
     if len(primary) > 1:
         return [("primary", None), *((name, name) for name in ("train/loss", "test/loss") if name in known)]
-    return [(name, name) for name in headline_metrics(subjects)]
+    # Where no evaluation gave a curve nobody knows a metric: that they are lost is to be said all the same.
+    return [(name, name) for name in headline_metrics(subjects) or primary]
 
 
 def _effect(
@@ -158,8 +175,8 @@ def _is_changed(identity: str, a: Subject, b: Subject) -> bool:
     sides = (a, b) if identity in a.cells else (b, a)
     if identity in sides[1].cells:
         return False
-    case = sides[0].cells[identity].case
-    return any((cell.case.suite, cell.case.name) == (case.suite, case.name) for cell in sides[1].cells.values())
+    place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == place for cell in sides[1].cells.values())
 
 
 def _changed(a: Subject, b: Subject) -> tuple[str, ...]:

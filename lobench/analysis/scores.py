@@ -39,6 +39,16 @@ class ScoreScale:
     tuned: float
     log: bool = False
 
+    @classmethod
+    def of(cls, metric: str, *, untrained: float, tuned: float) -> ScoreScale:
+        """Returns the scale of a metric; not usable where tuned is no better than untrained.
+
+        Such a scale would stand on its head: the worse, the higher the score. On a test loss that happens, where what
+        was tuned on train overfits.
+        """
+        is_better = tuned > untrained if higher_is_better(metric) else tuned < untrained
+        return cls(untrained=untrained, tuned=tuned if is_better else math.nan)
+
     @property
     def is_usable(self) -> bool:
         """Whether 0 and 1 are two different, finite places; otherwise every score is NaN, and the case is counted."""

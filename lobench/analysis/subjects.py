@@ -21,6 +21,7 @@ __all__ = [
     "case_scores",
     "differences",
     "headline_metrics",
+    "place_of",
     "relative_scale",
     "scales_among",
     "subjects_of",
@@ -130,8 +131,7 @@ def relative_scale(cells: Sequence[Cell], metric: str) -> ScoreScale:
         if values and len(values) >= len(cell.diverged) and all(map(math.isfinite, values)):
             ends.append(math.fsum(values) / len(values))
     tuned = (max if higher else min)(ends, default=nan)
-    is_better = tuned > untrained if higher else tuned < untrained
-    return ScoreScale(untrained=untrained, tuned=tuned if is_better else nan)
+    return ScoreScale.of(metric, untrained=untrained, tuned=tuned)
 
 
 def scales_among(subjects: Sequence[Subject], metric: str | None = None) -> dict[str, ScoreScale]:
@@ -190,8 +190,16 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
+def place_of(case: CaseInfo) -> tuple[str, str, str]:
+    """Returns where a case is written: what is at one place with another identity is the same case, changed.
+
+    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
+    """
+    return case.suite, case.name, case.node_id.rsplit("/", 1)[-1]
+
+
 def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow]) -> Subject:
-    latest = {(row.case.suite, row.case.name): row.case.identity for row in rows}
+    latest = {place_of(row.case): row.case.identity for row in rows}
     current = set(latest.values())
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
@@ -212,20 +220,31 @@ def _cell(rows: Sequence[EvaluationRow], revisions: set[str]) -> Cell:
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     diverged: set[int] = set()
-    lost: Counter[str] = Counter()
+    lost: dict[int, str] = {}
     for row in rows:
         curves = row.curves
+        # Of a seed that was evaluated twice the later one counts, also where it is the one that gave nothing.
+        for seed in row.key.seed_block.seeds:
+            lost.pop(seed, None)
+            for values in (*final.values(), *untrained.values()):
+                values.pop(seed, None)
+        diverged.difference_update(row.key.seed_block.seeds)
         if curves is None:
-            lost[str(row.outcome)] += row.key.seed_block.size
+            lost.update(dict.fromkeys(row.key.seed_block.seeds, str(row.outcome)))
             continue
         origin = curves.provenance
         if origin.git_revision:
             revisions.add(origin.git_revision[:12] + ("+" if origin.git_dirty else ""))
-        diverged.difference_update(curves.seeds)
         diverged.update(seed for seed, step in zip(curves.seeds, curves.diverged_at, strict=True) if step >= 0)
-        for name, values in curves.metrics.items():
-            block = np.asarray(values)
+        for name, view in curves.metrics.items():
+            block = np.asarray(view)
             if name != "batch/loss" and block.size:
                 untrained.setdefault(name, {}).update(zip(curves.seeds, block[:, 0].tolist(), strict=True))
                 final.setdefault(name, {}).update(zip(curves.seeds, block[:, -1].tolist(), strict=True))
-    return Cell(case=rows[-1].case, final=final, untrained=untrained, diverged=frozenset(diverged), lost=lost)
+    return Cell(
+        case=rows[-1].case,
+        final=final,
+        untrained=untrained,
+        diverged=frozenset(diverged),
+        lost=Counter(lost.values()),
+    )

@@ -42,7 +42,13 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     "suites which the stores name, below this folder).",
 )
 @click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
-@click.option("--margin", default=0.02, show_default=True, help="Harm to the score that the gate tolerates.")
+@click.option(
+    "--margin",
+    default=0.02,
+    show_default=True,
+    type=click.FloatRange(0, 3),
+    help="Harm to the score that the gate tolerates.",
+)
 @click.option(
     "--alpha",
     default=0.05,

@@ -87,7 +87,8 @@ def _subject(text: str, command: CompareCommand) -> Subject:
         raise UsageError(
             "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
         )
-    if Path(place).is_dir():
+    # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
+    if Path(place).is_dir() and (command.store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
         if len(stores) > 1:
             raise UsageError(
@@ -106,13 +107,17 @@ def _subject(text: str, command: CompareCommand) -> Subject:
     return _chosen(command.store, text)
 
 
-def _chosen(store: Path, which: str) -> Subject:
-    """Returns the subject of a store that an outer step, an end of a path or a start of a sha256 picks."""
+def _subjects(store: Path) -> list[Subject]:
     ledger = Ledger.open(store, read_only=True)
     try:
-        subjects = subjects_of(ledger.evaluations())
+        return subjects_of(ledger.evaluations())
     finally:
         ledger.close()
+
+
+def _chosen(store: Path, which: str) -> Subject:
+    """Returns the subject of a store that an outer step, an end of a path or a start of a sha256 picks."""
+    subjects = _subjects(store)
     if not subjects:
         raise UsageError("the store holds no evaluation yet", where=str(store))
     if which in ("", "last"):
@@ -145,7 +150,7 @@ def _store_of(text: str, command: CompareCommand) -> Path:
 
 
 def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subject:
-    from lobench.cli.watch_setup import WatchCommand, run_watch
+    from lobench.cli.watch_setup import WatchCommand, checkpoint_at, run_watch
 
     bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
     store = _store_of(text, command)
@@ -161,9 +166,16 @@ def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subje
         retry_errors=True,
     )
     with contextlib.redirect_stdout(sys.stderr):
+        now = checkpoint_at(watch)
         if run_watch(watch) == 130:
             raise click.Abort
-    return _chosen(store, "last")
+    if now is None:
+        return _chosen(store, "last")
+    # The store keeps what lay at this path before; the last one of it need not be what lies there now.
+    found = [subject for subject in _subjects(store) if subject.checkpoint.sha256 == now.sha256]
+    if not found:
+        raise LobenchError("the checkpoint was not evaluated", where=path, next_step="see the lines above")
+    return last_subject(found)
 
 
 def _evaluate_optimizer(text: str, command: CompareCommand) -> Subject:

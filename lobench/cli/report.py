@@ -40,9 +40,15 @@ def report(store: Path, output: Path | None, kind: str, baselines: tuple[Path, .
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
     gathered = gather(store, baselines or None)
     if output is None or kind == "text":
+        from lobench.cli.results_output import written
         from lobench.report.verdict import verdict_text
 
-        click.echo(verdict_text(gathered), file=output.open("w", encoding="utf-8") if output else None)
+        text = verdict_text(gathered)
+        if output is None:
+            click.echo(text)
+        else:
+            with written(output):
+                output.write_text(text + "\n", encoding="utf-8")
         return
     paths = [output]
     if kind == "html":

@@ -40,8 +40,12 @@ Examples:
 @click.option("--history", is_flag=True, help="Runs by date instead, of every store in or below --store.")
 def results(store: Path, kind: str, output: Path | None, curves: bool, pattern: str, sort: str, history: bool) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.cli.results_output import export, history_text, table_text
+    from lobench.cli.results_output import export, history_text, table_text, written
+    from lobench.core.errors import UsageError
 
+    if history and (kind in ("csv", "parquet") or pattern != "*"):
+        what = f"--format {kind}" if pattern == "*" else "--case"
+        raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return
@@ -49,4 +53,5 @@ def results(store: Path, kind: str, output: Path | None, curves: bool, pattern: 
     if output is None:
         click.echo(text)
     else:
-        output.write_text(text + "\n", encoding="utf-8")
+        with written(output):
+            output.write_text(text + "\n", encoding="utf-8")

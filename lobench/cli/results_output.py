@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
 import sys
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lobench.core.errors import UsageError
+from lobench.core.errors import StoreError, UsageError
 from lobench.engine.ledger import EvaluationRow, Ledger
 
-__all__ = ["export", "history_text", "table_text"]
+__all__ = ["export", "history_text", "table_text", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -50,8 +52,10 @@ def history_text(store: Path, kind: str) -> str:
     runs = history(find_stores(store))
     if kind == "table":
         return history_table(runs)
+    from lobench.report.records import finite_or_none
+
     records = [dataclasses.asdict(run) | {"store": str(run.store)} for run in runs]
-    return json.dumps(records, indent=1)
+    return json.dumps(finite_or_none(records), indent=1, allow_nan=False)
 
 
 def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
@@ -64,16 +68,31 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
     frame = StoredResults(store, tuple(_rows(store, pattern))).frame()
     if kind == "csv":
-        frame.to_csv(output or sys.stdout, index=False)
+        with written(output):
+            frame.to_csv(output or sys.stdout, index=False)
         return
     if output is None:
         raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")
     try:
-        frame.to_parquet(output, index=False)
+        with written(output):
+            frame.to_parquet(output, index=False)
     except ImportError as error:
         raise UsageError(
             "parquet needs pyarrow", next_step="pip install 'lobench[parquet]', or take --format csv"
         ) from error
+
+
+@contextlib.contextmanager
+def written(output: Path | None) -> Iterator[None]:
+    """Makes the folder of an output, and one clear line of what the system says against it."""
+    if output is None:
+        yield
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise StoreError("cannot write this file", where=str(output), got=error.strerror or str(error)) from error
 
 
 def _rows(store: Path, pattern: str) -> list[EvaluationRow]:

@@ -19,6 +19,7 @@ from typing import NoReturn
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
@@ -27,7 +28,7 @@ from lobench.engine.devices import devices_here
 from lobench.engine.layers import Layers
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, WorkerConfig
-from lobench.engine.readers import load_readers
+from lobench.engine.readers import load_checkpoint, load_readers, reader_for
 from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles, forget_modules
@@ -38,7 +39,7 @@ from lobench.plugins import PluginManager, load_plugins
 from lobench.report.live import PAGE, ReportSink
 from lobench.report.progress import ShownProgress, make_progress
 
-__all__ = ["WatchCommand", "default_store", "run_watch"]
+__all__ = ["WatchCommand", "checkpoint_at", "default_store", "run_watch"]
 
 _ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
@@ -95,6 +96,19 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
     while (code := _run_round(command, checkpoints, before)) is None:
         before.num_rounds += 1
     return code
+
+
+def checkpoint_at(command: WatchCommand) -> Checkpoint | None:
+    """Returns the checkpoint that the location is now; None where no reader takes it for one: a run's folder, say.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    manager = load_plugins()
+    _register_conftests(command.suites, manager, make_progress(sys.stdout))
+    if reader_for(epath.Path(command.location), load_readers(manager, allow_pickle=command.allow_pickle)) is None:
+        return None
+    return load_checkpoint(command.location, manager, allow_pickle=command.allow_pickle)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ def _differences(new: Finals, old: Finals, baseline: BaselineCase, metric: str) 
     seeds = sorted(after.keys() & before.keys())
     if not seeds or metric not in baseline.tuned:
         return []
-    scale = ScoreScale(untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
+    scale = ScoreScale.of(metric, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
     found = [normalised_scores([values[seed] for seed in seeds], scale) for values in (after, before)]
     return [float(value) for value in found[0] - found[1]]
 

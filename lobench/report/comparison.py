@@ -13,6 +13,7 @@ from lobench.analysis.comparison import Effect
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
+from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
 
@@ -75,7 +76,7 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
         shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
         row = [
-            f"{case.suite}/{case.name}",
+            found.name(one.case),
             *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
             interval_text(shown) if not math.isnan(shown.lower) else paired.note,
             _p(one.p_holm),
@@ -158,7 +159,7 @@ def _record(found: Compared) -> dict[str, Any]:
         cases = {}
         for row in effect.comparison.cases:
             case = found.cases[row.case]
-            cases[f"{case.suite}/{case.name}"] = {
+            cases[found.name(row.case)] = {
                 **dataclasses.asdict(row.paired),
                 "p_holm": row.p_holm,
                 "effect": str(row.verdict),
@@ -173,8 +174,8 @@ def _record(found: Compared) -> dict[str, Any]:
             "num_pairs": effect.num_pairs,
             "cases": cases,
         }
-    plain: dict[str, Any] = _plain(record)
-    return plain
+    finite: dict[str, Any] = finite_or_none(record)
+    return finite
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
@@ -185,11 +186,3 @@ def _subject(subject: Subject) -> dict[str, Any]:
         "diverged": subject.num_diverged,
         "lost": subject.num_lost,
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

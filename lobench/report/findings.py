@@ -91,13 +91,13 @@ class Findings:
             found = self.gathered.baselines.get(case)
             if found is None or name not in found.tuned:
                 return None
-            return ScoreScale(untrained=found.untrained[name], tuned=found.tuned_mean(name))
+            return ScoreScale.of(name, untrained=found.untrained[name], tuned=found.tuned_mean(name))
         cells = [cell for (_, at), cell in self.gathered.cells.items() if at == case and name in cell.metrics]
         finals = np.asarray([cell.final(name).mean() for cell in cells])
         if not np.isfinite(finals).any():
             return None
         pick = np.nanmax if higher_is_better(name) else np.nanmin
-        return ScoreScale(untrained=float(cells[0].metrics[name][:, 0].mean()), tuned=float(pick(finals)))
+        return ScoreScale.of(name, untrained=float(cells[0].metrics[name][:, 0].mean()), tuned=float(pick(finals)))
 
     def scores(self, subject: int, case: int, metric: str) -> np.ndarray | None:
         """Returns float64[num_seeds], or None where nothing can be said."""
@@ -139,7 +139,7 @@ class Findings:
         return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
 
     def differences(self, before: int, after: int, metric: str) -> dict[str, list[float]]:
-        """Returns score(after) - score(before) of each common seed, by case."""
+        """Returns score(after) - score(before) of each common seed, by identity of the case."""
         found: dict[str, list[float]] = {}
         for case in range(len(self.gathered.cases)):
             old, new = self.scores(before, case, metric), self.scores(after, case, metric)
@@ -148,7 +148,7 @@ class Findings:
             old_seeds, new_seeds = (self.gathered.cells[at, case].seeds for at in (before, after))
             old_of = dict(zip(old_seeds, old, strict=True))
             pairs = [float(value - old_of[seed]) for seed, value in zip(new_seeds, new, strict=True) if seed in old_of]
-            found[self.gathered.name(case)] = pairs
+            found[self.gathered.cases[case].identity] = pairs
         return found
 
     def case(self, subject: int, case: int, comparison: Comparison | None) -> CaseFinding | None:
@@ -173,7 +173,7 @@ class Findings:
             num_diverged=int(cell.diverged.sum()),
             best_single=single,
             envelope=envelope,
-            effect=effects.get(self.gathered.name(case)),
+            effect=effects.get(self.gathered.cases[case].identity),
         )
 
     def _speedups(self, cell: Cell, case: int) -> tuple[Speedup | None, Speedup | None]:

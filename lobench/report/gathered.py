@@ -56,7 +56,7 @@ class Cell:
     """One subject on one case: the seeds of all its blocks that gave curves.
 
     Attributes:
-      metrics: float32[num_seeds, num_evals] by name.
+      metrics: float32[num_seeds, num_evals] by name; those that every seed has.
       steps: int[num_evals].
       diverged_at: int[num_seeds], -1 where not.
       troubles: Outcome and message of each block that did not pass.
@@ -194,7 +194,8 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell | None:
         metrics={
             name: np.stack([np.asarray(curves.metrics[name])[place] for curves, place in found])
             for name in first.metrics
-            if name != "batch/loss"
+            # A plugin's metric may have come, or gone, between two blocks of seeds.
+            if name != "batch/loss" and all(name in curves.metrics for curves, _ in found)
         },
         steps=np.asarray(first.eval_steps),
         diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found]),

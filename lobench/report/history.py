@@ -14,6 +14,8 @@ __all__ = ["history_table"]
 
 def history_table(runs: Sequence[RunSummary]) -> str:
     """Returns a line for each run, the latest last, and what its numbers mean."""
+    if not runs:
+        return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
     header = ["date", "store", "revision", "checkpoints", "evaluations", "last checkpoint", *metrics, "diverged"]
     rows = [header, *(_cells(run, metrics) for run in runs)]

@@ -11,7 +11,8 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome
 from lobench.engine.ledger import EvaluationRow
 
-__all__ = ["records", "unread_records"]
+__all__ = ["finite_or_none", "records", "unread_records"]
+
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
     *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "compile_seconds", "wall_seconds"),
@@ -112,3 +113,12 @@ def _metric(curves: Curves, name: str) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def finite_or_none(value: Any) -> Any:
+    """Returns what JSON can hold of nested dicts and lists: NaN and infinities as None."""
+    if isinstance(value, dict):
+        return {key: finite_or_none(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite_or_none(item) for item in value]
+    return _finite(value) if isinstance(value, float) else value

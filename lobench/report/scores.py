@@ -52,7 +52,8 @@ def scores_table(found: AlgoPerfScores, targets: Targets) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    # Without markup: brackets are part of a name.
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     table = Table(box=None, header_style="bold")
     for name in ("submission", "score", "workloads left", "removed"):
         table.add_column(name, justify="left" if name in ("submission", "removed") else "right", overflow="fold")
@@ -63,7 +64,7 @@ def scores_table(found: AlgoPerfScores, targets: Targets) -> None:
         table.add_row(name, f"{submission.score:.4f}", left, "\n".join(lost))
     console.print(table)
     console.print(
-        f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value"
+        f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value, time or step"
         + (f", {found.num_repeated} repeated" if found.num_repeated else "")
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )

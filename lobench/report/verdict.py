@@ -83,6 +83,8 @@ def verdict_text(gathered: Gathered) -> str:
 
 def interval_text(found: Interval) -> str:
     """Returns a mean with its bounds."""
+    if math.isnan(found.mean):
+        return "n/a"
     if math.isnan(found.lower):
         return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
     return f"{found.mean:.3f} [{found.lower:.3f}, {found.upper:.3f}]"
@@ -92,11 +94,13 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
     """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
     found = [_score_card(findings, metric) for metric in findings.metrics]
     if comparison is not None:
+        why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
+        numbers = f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}"
         found.append(
             Card(
                 label=f"Against {findings.gathered.subjects[findings.first].label}",
                 value=str(comparison.verdict),
-                note=f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}",
+                note=why if math.isnan(comparison.p_value) else numbers,
                 kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
             )
         )
@@ -109,10 +113,13 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
 def _score_card(findings: Findings, metric: str) -> Card:
     found, name = findings.mean_score(findings.shown, metric), findings.metric_label(metric)
     missing = f" (without a score: {found.num_missing})" if found.num_missing else ""
+    bounds = interval_text(found.interval).partition(" ")[2]
+    if bounds:
+        bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
     return Card(
         label=f"Score on {name}, {findings.gathered.subjects[findings.shown].label}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
-        note=f"95% {interval_text(found.interval).partition(' ')[2]}, {found.num_cases} cases{missing}",
+        note=f"{bounds}{found.num_cases} cases{missing}",
     )
 
 

@@ -98,10 +98,13 @@ def test_a_nan_is_no_evaluation() -> None:
             ("x", "s0", "b", "t1", 3, 3.0, 0.95),
             ("x", "s0", "b", "t2", 1, 9.0, 0.1),
             ("x", "s0", "b", "t2", 2, 9.5, 0.95),
+            ("x", "s0", "b", "t3", math.nan, 0.1, 0.1),  # no step: neither an evaluation, nor one like the next
+            ("x", "s0", "b", "t3", math.nan, 0.2, 0.95),
         ),
         TARGETS,
     )
-    assert found.num_not_finite == 2 and found.submissions["x"].workloads["b"].seconds == 3.0
+    assert (found.num_not_finite, found.num_repeated) == (4, 0)
+    assert found.submissions["x"].workloads["b"].seconds == 3.0
 
 
 def test_the_published_scores_to_the_fourth_digit() -> None:
@@ -165,10 +168,18 @@ def test_the_command_prints_json_and_a_table(tmp_path: Path) -> None:
     assert "1.0000" in table and "0 of 1 studies reached it" in table
 
 
+def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
+    targets, logs = targets_file(tmp_path), tmp_path / "log.csv"
+    logs.write_text(HEADER + "mine [v2],s0,wmt,t1,1,5.0,31\ntheirs[/],s0,wmt,t1,1,5.0,29\n")
+    done = run(logs, "--targets", targets)
+    assert "mine [v2]" in done.stdout and "theirs[/]" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"", "not a CSV"),
+        (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", "has the column time twice"),
         (b"submission,study\na,b\n", "lacks the columns workload, trial, global_step, time, val_metric"),
         (HEADER.encode(), "holds no evaluation"),
         ((HEADER + "a,s,wmt,t,1,soon,31\n").encode(), "line 2: time is no number; got 'soon'"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,14 @@ from pathlib import Path
 import pytest
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.analysis.baseline_file import BaselineError
+from lobench.analysis.baseline_file import Baseline, BaselineError
 from lobench.analysis.baseline_scales import BaselineScales, baseline_scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.engine.ledger import Ledger
+from lobench.pytest_plugin.measuring import _differences
+from lobench.pytest_plugin.references import Finals
+from lobench.report.findings import Findings
+from lobench.report.gathered import gather
 
 
 def subjects(store: Path) -> list[Subject]:
@@ -38,6 +44,24 @@ def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
     scale = scales["identity of case0"]
     assert (scale.untrained, scale.tuned) == (pytest.approx(2.3), pytest.approx(0.2))
     assert found.of(None) == scales
+
+
+def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path) -> None:
+    """Its test loss ends above untrained: on a scale from there up to it, the worst test loss would score highest."""
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    path = suite / "baselines" / "adam-velo.json"
+    baseline = Baseline.load(path)
+    overfit = {"test/loss": (5.0,) * 5}
+    cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
+    dataclasses.replace(baseline, cases=cases).save(path)
+    found = baseline_scales(subjects(store), [suite])
+    assert not any(scale.is_usable for scale in found.of("test/loss").values())
+    assert all(scale.is_usable for scale in found.of("train/loss").values())
+    findings = Findings(gather(store, [suite]))
+    assert findings.all_scores(0, "test/loss") == [] and findings.mean_score(0, "test/loss").num_missing == 3
+    finals = [Finals(metrics={"test/loss": {0: value, 1: value}}) for value in (3.0, 4.0)]
+    gated = _differences(*finals, next(iter(cases.values())), "test/loss")
+    assert len(gated) == 2 and all(map(math.isnan, gated))
 
 
 def test_without_a_baseline_there_is_no_scale(tmp_path: Path) -> None:

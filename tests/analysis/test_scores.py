@@ -56,3 +56,20 @@ def test_time_to_target_is_the_first_place_or_censored() -> None:
 def test_nan_ranks_last() -> None:
     assert worst_last([1.0, math.nan]).tolist() == [1.0, math.inf]
     assert worst_last([1.0, math.nan], higher=True).tolist() == [1.0, -math.inf]
+
+
+@pytest.mark.parametrize(
+    ("metric", "untrained", "tuned", "usable"),
+    [
+        ("train/loss", 2.0, 1.0, True),
+        ("test/loss", 2.0, 3.0, False),
+        ("test/loss", 2.0, 2.0, False),
+        ("test/accuracy", 0.1, 0.9, True),
+        ("test/accuracy", 0.1, 0.05, False),
+        ("test/loss", 2.0, math.nan, False),
+    ],
+)
+def test_a_scale_never_stands_on_its_head(metric: str, untrained: float, tuned: float, usable: bool) -> None:
+    scale = ScoreScale.of(metric, untrained=untrained, tuned=tuned)
+    assert scale.is_usable is usable
+    assert bool(np.isnan(normalised_scores([tuned, 1.0], scale)).all()) is not usable

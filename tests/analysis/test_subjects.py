@@ -17,6 +17,7 @@ from lobench.core.result import Outcome
 from lobench.engine.ledger import Ledger
 
 NAN = math.nan
+SAME = {"a": "a", "b": "b"}
 
 
 def subjects(store: Path) -> list[Subject]:
@@ -70,6 +71,18 @@ def test_only_common_seeds_pair_and_what_is_lost_is_counted(tmp_path: Path) -> N
     assert pairs == {"s/a": 2, "s/b": 0, "s/c": 0} and found.primary.num_pairs == 2
     assert (found.a.num_lost, found.b.num_lost) == (4, 4)
     assert found.primary.gate.verdict is Verdict.INCONCLUSIVE
+
+
+def test_of_a_seed_that_was_evaluated_twice_the_later_one_counts(tmp_path: Path) -> None:
+    """Another width of the seed blocks, another inner program: what the first one lost, the second one found."""
+    add(tmp_path, 1, {"a": Outcome.TIMEOUT, "b": {"train/loss": [1.0, math.nan, 1.0, 1.0]}}, identities=SAME)
+    for start in (0, 2):
+        add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}}, start=start, identities=SAME)
+    add(tmp_path, 1, {"b": Outcome.OOM}, start=1, identities=SAME)
+    (found,) = subjects(tmp_path)
+    assert found.cells["a"].lost == {} and sorted(found.cells["a"].final["train/loss"]) == [0, 1, 2, 3]
+    assert found.cells["b"].lost == {"oom": 4} and list(found.cells["b"].final["train/loss"]) == [0]
+    assert found.num_lost == 4 and found.num_diverged == 0
 
 
 def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:

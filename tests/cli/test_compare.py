@@ -11,6 +11,8 @@ from commands import Done, lobench
 from stores import add
 from tiny import make_run, make_suite
 
+from lobench.core.result import Outcome
+
 DRAW = np.random.default_rng(0)
 GOOD = {name: (0.5 + 0.02 * DRAW.standard_normal(6)).tolist() for name in "abc"}
 BAD = {name: [value + 0.3 for value in values] for name, values in GOOD.items()}
@@ -116,3 +118,73 @@ def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -
     assert len(list((tmp_path / "kept").glob("theta_2.npz-*/ledger.sqlite"))) == 2
     harmed = run(*subjects[:2][::-1], *options)
     assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"
+
+
+def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": Outcome.ERROR})
+    add(tmp_path, 2, {"a": Outcome.TIMEOUT})
+    done = run("1", "2", "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "without a result: 4 and 4 seeds; 1 cases cannot be compared" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.startswith("s/a"))
+    assert "error" in row and "timeout" in row and "INCONCLUSIVE" in row
+    assert run("1", "2", "--store", tmp_path, "--strict").returncode == 1
+
+
+def test_a_metric_that_only_a_third_one_has_is_one_clear_line(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}})
+    add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.2]}})
+    add(tmp_path, 3, {"a": {"train/loss": [1.0, 1.2], "test/other": [1.0, 1.2]}})
+    done = run("1", "2", "3", "--store", tmp_path, "--metric", "test/other")
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "neither theta_1.npz nor theta_2.npz has the metric; got test/other; expected train/loss" in done.stderr
+
+
+def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        add(tmp_path / name, 1, {"a": {"train/loss": [1.0, 1.1]}}, identities={"a": name})
+    done = run(tmp_path / "old", tmp_path / "new")
+    assert done.returncode == 2 and "changed between the two: s/a" in done.stderr
+
+
+def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    test = suite / "test_tiny.py"
+    test.write_text(test.read_text() + "\n@cases('tiny.gin')\ndef test_again(case, evaluate):\n    evaluate(case)\n")
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    done = run("adam(); adam.learning_rate = 0.01", "adam(); adam.learning_rate = 0.1", *options)
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads(done.stdout)
+    tests = [f"tiny/{name} (test_tiny.py::{test}[{name}])" for name in "ab" for test in ("test_tiny", "test_again")]
+    assert sorted(pair["metrics"]["train/loss"]["cases"]) == sorted(tests)
+
+
+def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
+    """The kept results are of what lay there before, too: the last of them need not be what lies there now."""
+    suite, run_folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
+    one, two, current = (run_folder / name for name in ("theta_1.npz", "theta_2.npz", "current.npz"))
+    options = ["--suite", suite, "--store", tmp_path / "kept", "--workers", "1", "--format", "json"]
+    effects = []
+    for content in (one, two, one):
+        current.write_bytes(content.read_bytes())
+        done = run(one, current, *options)
+        effects.append(json.loads(done.stdout)[0]["metrics"]["train/loss"]["effect"])
+    assert effects == ["undecided", "better", "undecided"]
+    current.write_bytes(b"no checkpoint")
+    done = run(one, current, *options)
+    assert done.returncode == 2 and not done.stdout and "current.npz" in done.stderr.splitlines()[-1]
+
+
+def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in ("1", "2"):
+        (tmp_path / step).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "theta_2.npz (git r2) against theta_1.npz" in run("1", "2", "--store", store).stdout
+    assert "there is no result store here" in run("1", "2").stderr
+
+
+def test_a_margin_below_zero_is_refused(store: Path) -> None:
+    done = run("1", "2", "--store", store, "--margin", "-5")
+    assert done.returncode == 2 and "--margin" in done.stderr

@@ -14,6 +14,7 @@ from commands import Done, lobench
 from stores import add
 
 from lobench.core.result import Outcome
+from lobench.engine.ledger import Ledger
 from lobench.report.table import sparkline
 
 
@@ -93,6 +94,30 @@ def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path)
     assert second["scores"]["train/loss"]["mean"] == pytest.approx(1.0)
     # test: the first run's checkpoint is the best here.
     assert second["scores"]["test/loss"]["mean"] == pytest.approx(0.25 / 0.625)
+
+
+def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "empty").close()
+    assert "no evaluation yet" in run("--store", tmp_path / "empty", "--history").stdout
+    add(tmp_path / "one", 1, {"a": {"train/loss": [1.0]}})
+    text = run("--store", tmp_path, "--history", "--format", "json").stdout
+    (found,) = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert found["scores"]["train/loss"] == {"mean": 1.0, "lower": None, "upper": None, "degrees": None}
+
+
+@pytest.mark.parametrize("options", [("--format", "csv"), ("--case", "a")])
+def test_what_a_history_cannot_do_is_refused(store: Path, options: tuple[str, str]) -> None:
+    done = run("--store", store, "--history", *options)
+    assert done.returncode == 2 and "--history has no" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("kind", ["table", "json", "csv", "parquet"])
+def test_an_output_gets_its_folder_or_one_clear_line(store: Path, tmp_path: Path, kind: str) -> None:
+    output = tmp_path / "new" / "folder" / "results"
+    assert run("--store", store, "--format", kind, "--output", output).returncode == 0 and output.stat().st_size
+    done = run("--store", store, "--format", kind, "--output", output / "below")
+    assert done.returncode == 2 and "cannot write this file" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_an_empty_folder_is_one_clear_line(tmp_path: Path) -> None:

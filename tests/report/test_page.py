@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from stores import add
 
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import Ledger
+from lobench.report.findings import Findings
 from lobench.report.gathered import gather
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
@@ -118,6 +120,9 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
     assert (
         "censored on 0 of 2 cases" in text and "censored on 0 of 2 cases" in words and "more than a tenth" not in text
     )
+    output = tmp_path / "new" / "verdict.txt"
+    assert lobench("report", "--store", store, "--format", "text", "--output", output).returncode == 0
+    assert output.read_text(encoding="utf-8").startswith("lobench: digits")
     no_page = lobench("report", "--store", store)
     assert no_page.returncode == 2 and "html is not for a terminal; give --output, or --format text" in no_page.stderr
 
@@ -149,6 +154,44 @@ def test_without_a_baseline_the_scale_is_the_stores_own(store: Path) -> None:
     words = Page(render_page(gather(store, []))).words
     assert "1 is the best mean in this store (no baseline found)" in words
     assert "No baseline was found" in words and "speed-up" not in words
+
+
+def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
+    """Untrained is 2: a scale from there to the best of those above would give the worst the highest score."""
+    add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.1, 3.2]}})
+    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.4, 2.6]}})
+    findings = Findings(gather(tmp_path, []))
+    assert math.isnan(findings.mean_score(0, "primary").interval.mean) and findings.change() is None
+    words = Page(render_page(findings.gathered)).words
+    assert "0 cases (without a score: 1)" in words and "worse" not in words and "one seed a case" not in words
+
+
+def test_a_case_that_changed_keeps_both_of_its_comparisons(tmp_path: Path) -> None:
+    for step in (1, 2):
+        for identity, first in (("old", 1.0), ("new", 0.1)):
+            finals = [first * step, first * step + 0.01, first * step]
+            add(tmp_path, step, {"a": {"train/loss": finals}}, identities={"a": identity})
+    findings = Findings(gather(tmp_path, []))
+    change = findings.change()
+    assert change is not None and len(change.cases) == 2
+    effects = [found.effect for found in findings.shown_cases(change)]
+    assert len({effect.paired.mean for effect in effects if effect}) == 2
+
+
+def test_a_metric_that_only_some_seeds_have_is_left_out(tmp_path: Path) -> None:
+    identities = {"a": "one"}
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1], "test/other": [1.0, 2.0]}}, identities=identities)
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}}, start=2, identities=identities)
+    (cell,) = gather(tmp_path, []).cells.values()
+    assert cell.seeds == (0, 1, 2, 3) and set(cell.metrics) == {"train/loss"}
+
+
+def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
+    for step in (1, 2):
+        add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
+    words = Page(render_page(gather(tmp_path, []))).words
+    assert "no interval: one seed a case, 1 cases" in words and "undecidable below n = 2" in words
+    assert "= nan" not in words and "95% (no" not in words
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
