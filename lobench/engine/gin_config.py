@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import inspect
 import json
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -200,7 +199,7 @@ def _import(statement: Import) -> None:
     except LobenchError:
         raise
     except Exception as error:
-        line = traceback.format_exception_only(error)[-1].strip()
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,
@@ -376,7 +375,7 @@ def _build(scope: str, where: str) -> Case:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
         raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
     except Exception as error:
-        line = traceback.format_exception_only(error)[0].strip().splitlines()[0]
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError("cannot build the case", where=where, got=line) from error
     assert isinstance(case, Case)
     return case
