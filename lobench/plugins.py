@@ -7,7 +7,6 @@ import difflib
 import importlib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -176,4 +175,4 @@ def load_plugins() -> PluginManager:
 
 
 def _one_line(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+    return f"{type(error).__name__}: {error}".splitlines()[0]  # without notes, which jax adds

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import importlib
 import inspect
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +151,7 @@ def _import(statement: Import) -> None:
     except LobenchError:
         raise
     except Exception as error:
-        line = traceback.format_exception_only(error)[-1].strip()
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,
@@ -328,7 +327,7 @@ def _build(scope: str, where: str) -> Case:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
         raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
     except Exception as error:
-        line = traceback.format_exception_only(error)[0].strip().splitlines()[0]
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError("cannot build the case", where=where, got=line) from error
     assert isinstance(case, Case)
     return case

@@ -16,7 +16,6 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -127,7 +126,7 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
-            line = traceback.format_exception_only(error)[-1].strip()
+            line = f"{type(error).__name__}: {error}".splitlines()[0]
             self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
             raise
         finished = self._finished()

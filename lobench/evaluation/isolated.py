@@ -14,15 +14,19 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
 from lobench.engine.job import decode, encode
 from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
-from lobench.evaluation.runner import BlockRunner, ThetaLeaves
+from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 
 __all__ = ["IsolatedRunner"]
+
+# gin raises subclasses of its own making, of the same names.
+_RAISED = {kind.__name__: kind for kind in (*(getattr(errors, name) for name in errors.__all__), WrongThreads)}
 
 
 class IsolatedRunner:
@@ -37,8 +41,15 @@ class IsolatedRunner:
         """Trains one seed block in the child.
 
         Raises:
-          LobenchError: what the child raised, as one line; or the child died.
+          LobenchError: what the child raised, in its class and as one line; or the child died.
         """
+        try:
+            return self._run(spec, test, theta, block)
+        except WrongThreads:
+            self.close()  # it computed a case with another number of cores before
+            return self._run(spec, test, theta, block)
+
+    def _run(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
         connection = self._connect()
         with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
             path = ""
@@ -57,8 +68,11 @@ class IsolatedRunner:
                 raise LobenchError(
                     "the evaluating process died", where=f"{spec.path}: case {spec.scope!r}", got=f"exit status {code}"
                 ) from error
+            except BaseException:
+                self.close()  # interrupted: its answer would come to the next one who asks
+                raise
         if values["kind"] == "error":
-            raise LobenchError(values["message"])
+            raise _RAISED.get(values["raised"], LobenchError)(values["message"])
         return Curves.from_payload(payload)
 
     def close(self) -> None:
@@ -99,7 +113,8 @@ def main(descriptor: int, layers: str) -> None:
                 )
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
-                connection.send_bytes(encode("error", message=text.splitlines()[0] if text else repr(error)))
+                message = text.splitlines()[0] if text else repr(error)
+                connection.send_bytes(encode("error", message=message, raised=type(error).__name__))
             else:
                 connection.send_bytes(encode("curves", curves.to_payload()))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from lobench.core.case import seed_blocks
+from lobench.core.case import Case, CaseSpec, seed_blocks
 from lobench.core.errors import SuiteError, UsageError
-from lobench.engine.gin_config import bind_case
+from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.engine.metrics import with_metrics
 from lobench.engine.readers import load_checkpoint
@@ -73,7 +73,7 @@ def evaluate(
     )
     bound = bind_case(specs[case], layers, test=test or "", build=False)
     bound.require_optimizer()
-    runner = _runner(layers)
+    runner = _runner(layers, bound)
     blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block, bound.case.first_seed)
     metrics = manager.declarations("lobench_metrics")
     return Result([with_metrics(runner.run(specs[case], test or "", theta, block), metrics) for block in blocks])
@@ -84,9 +84,26 @@ def _manager() -> PluginManager:
     return load_plugins()
 
 
-@functools.lru_cache(maxsize=1)
-def _runner(layers: Layers) -> IsolatedRunner:
-    """Keeps the last configuration's child warm; it ends with this process in any case, since its pipe does."""
-    runner = IsolatedRunner(layers)
-    atexit.register(runner.close)
-    return runner
+@dataclass(slots=True)
+class _Warm:
+    """A child, what it was started with, and each case as it bound it."""
+
+    layers: Layers
+    runner: IsolatedRunner
+    cases: dict[CaseSpec, tuple[str, Case]] = field(default_factory=dict)
+
+
+_warm: _Warm | None = None
+
+
+def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
+    """Keeps the last configuration's child warm, and that one alone; it ends with this process, since its pipe does."""
+    global _warm
+    case = (bound.bindings, bound.case)
+    # A child reads a gin file once: where the file has changed since, another one must.
+    if _warm is None or _warm.layers != layers or _warm.cases.get(bound.spec, case) != case:
+        if _warm is not None:
+            _warm.runner.close()
+        _warm = _Warm(layers, IsolatedRunner(layers))
+    _warm.cases[bound.spec] = case
+    return _warm.runner

@@ -119,8 +119,8 @@ def _summary(
 
 
 def _best(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
-    masked = np.where((np.asarray(studies) == study) & ~np.isnan(finals), finals, np.inf)
-    return int(np.argmin(masked))
+    own = np.flatnonzero(np.asarray(studies) == study)  # where all of them diverged it is still one of them
+    return int(own[np.argmin(np.where(np.isnan(finals[own]), np.inf, finals[own]))])
 
 
 def _kept(num_evals: int, at: int) -> np.ndarray:

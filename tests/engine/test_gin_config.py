@@ -151,3 +151,14 @@ def test_files_that_include_each_other(suite: Path) -> None:
     (suite.parent / "common.gin").write_text('include "x.gin"\n')
     with pytest.raises(ConfigError, match="the file includes itself"):
         specs_in(suite)
+
+
+def test_a_module_that_fails_says_its_error_and_not_what_was_noted_below(suite: Path) -> None:
+    (suite.parent / "noting_tasks.py").write_text(
+        "error = ValueError('four of three')\nerror.add_note('jax says')\nraise error\n"
+    )
+    file = suite.parent / "noting.gin"
+    file.write_text("import noting_tasks\nsmall/Case.task = @Bowl()\n")
+    (spec,) = specs_in(file)
+    with pytest.raises(ConfigError, match="cannot import 'noting_tasks'; got ValueError: four of three;"):
+        bind_case(spec, Layers(), build=False)

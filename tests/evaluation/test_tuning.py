@@ -11,6 +11,7 @@ import pytest
 from tiny import make_suite
 
 from lobench.analysis.baseline_file import Baseline
+from lobench.evaluation.tuning import _best
 
 
 def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -89,3 +90,8 @@ def test_what_cannot_be_tuned_is_one_clear_line(suite: Path, arguments: tuple[st
     assert done.returncode == 2
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_study_that_diverged_is_not_won_by_another_ones_point() -> None:
+    finals = np.asarray([3.0, 2.0, np.nan, np.nan, np.nan, 1.0])
+    assert [_best(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]

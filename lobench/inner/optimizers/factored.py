@@ -113,7 +113,7 @@ class FactoredMoments:
         return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
 
     def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
-        return rows[:, segment.start : segment.start + segment.size].reshape(-1, *segment.shape)
+        return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
 
     def _scales(self, state: jax.Array) -> jax.Array:
         """Returns float32[num_decays, size]: rsqrt(row / mean row), rsqrt(column), or of the moment itself."""

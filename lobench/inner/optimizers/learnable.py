@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 
 __all__ = ["LearnableAdam", "LearnableSGD", "LearnableSGDM"]
 
@@ -41,9 +43,7 @@ class LearnableSGDM(LearnedOptimizer):
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         decay = 1 - jnp.exp(theta["one_minus_momentum"])
-        return optax.with_extra_args_support(
-            optax.chain(optax.trace(decay=decay), optax.scale(-jnp.exp(theta["log_lr"])))
-        )
+        return _in_float32(optax.chain(optax.trace(decay=decay), optax.scale(-jnp.exp(theta["log_lr"]))))
 
 
 @configurable
@@ -69,7 +69,7 @@ class LearnableAdam(LearnedOptimizer):
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         values = jax.tree.map(jnp.exp, theta)
-        return optax.with_extra_args_support(
+        return _in_float32(
             optax.adam(
                 values["log_lr"],
                 b1=1 - values["one_minus_beta1"],
@@ -77,3 +77,15 @@ class LearnableAdam(LearnedOptimizer):
                 eps=values["log_epsilon"],
             )
         )
+
+
+def _in_float32(transformation: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """Computes in float32 at least: theta is float32, and averages of shorter numbers would become so at a step."""
+
+    def wide(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32)), tree)
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
+        return transformation.update(wide(updates), state)  # neither rule looks at parameters
+
+    return optax.GradientTransformationExtraArgs(lambda params: transformation.init(wide(params)), update)

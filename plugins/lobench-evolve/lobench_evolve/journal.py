@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import json
 import math
 import sqlite3
@@ -84,24 +85,28 @@ class Journal:
         self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
 
     def check(self, values: Mapping[str, str]) -> None:
-        """Writes values into a new run, and compares them with those of an old one.
+        """Writes values into a new run, or one that has no result yet; compares them with those of another.
 
         Raises:
           UsageError: one differs; it is named with both values.
         """
         with self._transaction() as connection:
+            has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
+            known = dict(connection.execute("SELECT name, value FROM run"))
             for name, value in values.items():
-                row = connection.execute("SELECT value FROM run WHERE name = ?", (name,)).fetchone()
-                if row is None:
-                    connection.execute("INSERT INTO run VALUES (?, ?)", (name, value))
-                elif row[0] != value:
+                if known.get(name) == value:
+                    continue
+                if name in known and has_results:
                     raise UsageError(
                         f"the run was begun with another {name}; its bits would not go on",
                         where=str(self._path.parent),
-                        got=value[:200],
-                        expected=row[0][:200],
+                        got=_from_difference(value, known[name]),
+                        expected=_from_difference(known[name], value),
                         next_step="choose another --store, or begin again in an empty one",
                     )
+                connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
+                if name in known:
+                    connection.execute("DELETE FROM state")
 
     def blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
@@ -195,6 +200,13 @@ def _generations(connection: sqlite3.Connection) -> list[Closed]:
         Closed(generation=generation, ended=Generation(**_numbers(json.loads(record))), seconds=seconds)
         for generation, record, seconds in rows
     ]
+
+
+def _from_difference(value: str, other: str) -> str:
+    """Returns what is worth showing of a long text: a little before the first difference, and what follows."""
+    num_same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other, strict=False)))
+    start = max(num_same - 40, 0)
+    return ("..." if start else "") + value[start : start + 120]
 
 
 def _unpack(data: bytes) -> tuple[float, ...]:

@@ -123,7 +123,7 @@ class MemberProgram:
 
     def _clipped(self, losses: jax.Array) -> jax.Array:
         clip = self._settings.loss_clip
-        return jnp.clip(jnp.where(jnp.isfinite(losses), losses, clip), -clip, clip) if clip else losses
+        return jnp.minimum(jnp.where(jnp.isfinite(losses), losses, clip), clip) if clip else losses
 
 
 def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, clip_norm: float) -> Any:

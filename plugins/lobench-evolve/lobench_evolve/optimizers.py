@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import optax
 
 from lobench import LearnedOptimizer, TaskFamily, as_stepper, as_task, configurable
 
@@ -20,6 +21,7 @@ class _FromTheta:
     init: Callable[..., Any]
     update: Callable[..., tuple[Any, Any]]
     initial_params: Callable[[Any], Any]
+    eval_params: Callable[[Any, Any], Any] | None
 
 
 @configurable
@@ -43,4 +45,8 @@ class LearnedInit(LearnedOptimizer):
         return task.init_with_state(init_key)[0]
 
     def opt_fn(self, theta: Any, num_steps: int | None = None) -> Any:
-        return _FromTheta(self._optimizer.init, self._optimizer.update, lambda params: theta)
+        optimizer = self._optimizer
+        if type(optimizer) is optax.GradientTransformation:
+            optimizer = optax.with_extra_args_support(optimizer)
+        eval_params = getattr(optimizer, "eval_params", None)
+        return _FromTheta(optimizer.init, optimizer.update, lambda params: theta, eval_params)

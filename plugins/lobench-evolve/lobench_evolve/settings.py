@@ -153,6 +153,16 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
             expected=f"at most population_size, {ga.population_size}",
         )
     size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
+    if run.strategy == "ga" and ga.elite_evals and ga.num_candidates < 2:
+        raise ConfigError(
+            "TruncationGA.num_candidates",
+            got="1",
+            expected="at least 2: the last elite, and one that may take its place",
+        )
+    if run.strategy == "es" and run.first_n == 1:
+        raise ConfigError(
+            "Evolve.first_n", got="1", expected="0, or at least 2: a pair says nothing before both are there"
+        )
     if run.first_n > size:
         raise ConfigError("Evolve.first_n", got=str(run.first_n), expected=f"at most the population's size, {size}")
     most = max(size, ga.num_candidates * ga.elite_evals if run.strategy == "ga" else 0)
@@ -201,7 +211,7 @@ def _checked(kind: type[Any], name: str, value: Any, where: str) -> Any:
             raise ConfigError(what, where=where, got=repr(value), expected="a list of the file's scopes")
         return tuple(value)
     if isinstance(default, Mapping):
-        if not isinstance(value, Mapping):
+        if not isinstance(value, Mapping) or not all(_is_number(factor) for factor in value.values()):
             raise ConfigError(what, where=where, got=repr(value), expected="a dictionary of factors by leaf")
         return {str(path): float(factor) for path, factor in value.items()}
     if isinstance(default, bool | str):
@@ -210,9 +220,13 @@ def _checked(kind: type[Any], name: str, value: Any, where: str) -> Any:
         return value
     lowest, highest = _BOUNDS[kind, name]
     whole = isinstance(default, int)
-    is_number = isinstance(value, int) or (isinstance(value, float) and not whole)
-    if isinstance(value, bool) or not is_number or not lowest <= value <= highest or math.isinf(value):
+    is_number = _is_number(value) and not (whole and isinstance(value, float))
+    if not is_number or not lowest <= value <= highest or math.isinf(value):
         bounds = f">= {lowest:g}" + (f" and <= {highest:g}" if highest < math.inf else "")
         kind_of = "an integer" if whole else "a number"
         raise ConfigError(what, where=where, got=repr(value), expected=f"{kind_of} {bounds}")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -169,7 +169,8 @@ def _failed(error: Exception) -> bytes:
     if isinstance(error, LobenchError):
         return encode("failed", messages=[str(error)])
     traceback.print_exception(error)
-    return encode("failed", messages=[traceback.format_exception_only(error)[-1].strip().splitlines()[0]])
+    # jax ends what a traceback says with a note of its own.
+    return encode("failed", messages=[f"{type(error).__name__}: {error}".splitlines()[0]])
 
 
 def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:

@@ -201,3 +201,17 @@ def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[s
     assert done.returncode == 2
     assert "the run was begun with another bindings" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_error_of_a_task_is_said(tmp_path: Path) -> None:
+    """And not the note that jax puts under it."""
+    suite = make_config(tmp_path, "a/Case.task = @Misshapen()\n")
+    with (suite.parent / "tiny_tasks.py").open("a") as file:
+        file.write(
+            "@configurable\nclass Misshapen(Bowl):\n"
+            "    def loss(self, params, key, data):\n        return params @ jnp.ones(7)\n"
+        )
+    done = run(command(suite, tmp_path / "store", "--workers", "1"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lobench: TypeError: ") and "(7,)" in line

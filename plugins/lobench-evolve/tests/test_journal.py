@@ -31,3 +31,27 @@ def test_no_database(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"evolve.sqlite: cannot read the run's journal") as caught:
             read()
         assert "\n" not in str(caught.value)
+
+
+def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None:
+    """Such as one whose configuration was wrong in what only a worker sees."""
+    journal = Journal(tmp_path, {"settings": "a"})
+    journal.begin_state(b"state")
+    journal.close()
+    again = Journal(tmp_path, {"settings": "b"})
+    assert again.state() is None
+    again.begin_state(b"other")
+    again.check({"settings": "b"})
+    assert again.state() == (0, b"other")
+    again.add(0, "population", 0, b"")
+    with pytest.raises(UsageError, match="another settings"):
+        again.check({"settings": "a"})
+    again.close()
+
+
+def test_what_differs_is_shown_however_long_the_values_are(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, {"settings": "x" * 500 + "first_n: 1"})
+    journal.add(0, "population", 0, b"")
+    with pytest.raises(UsageError, match=r"got \.\.\..*first_n: 2; expected \.\.\..*first_n: 1"):
+        journal.check({"settings": "x" * 500 + "first_n: 2"})
+    journal.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from lobench_evolve.members import MemberProgram
 from lobench_evolve.settings import Evolve
 from lobench_evolve.weights import Weights, key_of
 
-from lobench import Case
-from lobench.inner.optimizers import AdafacMLPLOpt
+from lobench import Case, Task
+from lobench.inner.optimizers import AdafacMLPLOpt, LearnableAdam
 from lobench.inner.tasks import DigitsMLP
 
 OPTIMIZER = AdafacMLPLOpt(step_mult=0.01)
@@ -45,3 +46,20 @@ def test_a_member_that_diverges_changes_no_bit_of_its_neighbours() -> None:
     after = found.run(thetas.at[2].set(jnp.inf), SEEDS)
     assert np.array_equal(np.delete(before, 2), np.delete(after, 2))
     assert after[2] == pytest.approx(-5.0, abs=2.6)  # losses count as 5 from where they are not finite
+
+
+def test_low_losses_count_as_they_are() -> None:
+    """Only what is above the clip counts as the clip: a loss may be as negative as a log-likelihood."""
+
+    class Low(Task):
+        def init(self, key: jax.Array) -> jax.Array:
+            return jnp.zeros(3)
+
+        def loss(self, params: jax.Array, key: jax.Array, data: None) -> jax.Array:
+            return jnp.sum((params - 1) ** 2) - 100
+
+    optimizer = LearnableAdam(initial_lr=0.0)
+    weights = Weights(optimizer, {})
+    case = Case(task=Low(), learned_optimizer=optimizer, num_inner_steps=2, num_seeds=1)
+    (fitness,) = MemberProgram(case, "here", Evolve(), weights).run(weights.init(key_of(0))[None], [0])
+    assert fitness == pytest.approx(97.0)

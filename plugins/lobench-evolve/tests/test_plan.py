@@ -35,6 +35,9 @@ def config(folder: Path, extra: str = "", gin: str = GIN) -> Path:
         ("Evolve.last_weight = 1.5", r"Evolve.last_weight; got 1.5.*>= 0 and <= 1"),
         ("Evolve.first_n = 201", r"Evolve.first_n.*got 201.*at most the population's size, 200"),
         ("Evolve.cases = 'bowl'", r"Evolve.cases; got 'bowl'.*a list"),
+        ("Evolve.strategy = 'es'\nEvolve.first_n = 1", r"Evolve.first_n; got 1.*at least 2"),
+        ("TruncationGA.num_candidates = 1", r"TruncationGA.num_candidates; got 1.*at least 2"),
+        ("Evolve.initial_scale = {'x': 'y'}", r"Evolve.initial_scale; got {'x': 'y'}.*a dictionary"),
         ("Evolve.initial_scale = 3", r"Evolve.initial_scale; got 3.*a dictionary"),
         ("bowl/Evolve.num_generations = 5", r"bowl/Evolve.num_generations.*without a scope"),
         ("TruncationGA.num_parents = 300", r"TruncationGA.num_parents.*got 300.*population_size, 200"),
@@ -106,3 +109,11 @@ def test_shares_are_disjoint_and_make_the_whole() -> None:
 def test_a_share_that_is_none(text: str) -> None:
     with pytest.raises(UsageError, match="0 <= I < N"):
         share(text, 10)
+
+
+def test_a_deadline_is_no_part_of_what_a_run_is(tmp_path: Path) -> None:
+    def bindings(*gin_params: str) -> str:
+        return plan(config(tmp_path), folder=tmp_path, scopes=[], seed=0, gin_params=gin_params).identity()["bindings"]
+
+    assert bindings("Case.timeout_seconds = 9.0") == bindings("bowl/Case.timeout_seconds = 5.0") == bindings()
+    assert bindings("Case.num_inner_steps = 9") != bindings()

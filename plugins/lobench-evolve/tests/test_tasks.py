@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,8 @@ from lobench_evolve.optimizers import LearnedInit
 from lobench_evolve.tasks import PointGoals, Sinusoids
 
 import lobench
-from lobench import ConfigError, Task
+from lobench import ConfigError, Task, as_stepper
+from lobench.inner.optimizers import schedule_free_adamw
 from lobench.testing.optimizers import OptimizerContract
 from lobench.testing.tasks import TaskContract
 
@@ -117,3 +119,25 @@ def test_learned_initial_parameters_are_where_training_starts(tmp_path: Path) ->
     x = np.linspace(-5, 5, 101)
     expected = np.mean([(cfg["amplitude"] * np.sin(x - cfg["phase"])) ** 2 for cfg in amplitudes])
     assert zero[0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", [optax.scale(-0.1), schedule_free_adamw(0.1)], ids=["plain", "averaging"])
+def test_any_optimizer_adapts_learned_initial_parameters_as_it_would_others(optimizer: Any) -> None:
+    class Bowl(Task):
+        def init(self, key: jax.Array) -> jax.Array:
+            return jnp.ones(3)
+
+        def loss(self, params: jax.Array, key: jax.Array, data: None) -> jax.Array:
+            return jnp.sum(params**2)
+
+    def evaluated(optimizer: Any) -> np.ndarray:
+        stepper = as_stepper(optimizer, 3)
+        params = stepper.initial_params(jnp.ones(3))
+        state = stepper.init(params, None, KEY)
+        for _ in range(3):
+            loss, grads = jax.value_and_grad(lambda at: jnp.sum(at**2))(params)
+            state, params, _ = stepper.step(state, params, None, grads, loss, KEY)
+        return np.asarray(stepper.eval_params(state, params))
+
+    learned = LearnedInit(Bowl(), optimizer)
+    np.testing.assert_array_equal(evaluated(learned.opt_fn(learned.init(KEY), 3)), evaluated(optimizer))

@@ -1,0 +1,80 @@
+"""`lobench.evaluate` called again and again in one process, as notebooks do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import GIN, is_alive, make_suite
+
+import lobench
+
+TWO_CORES = "cores/Case.task = @Bowl()\ncores/Case.num_cpus = 2\n"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_suite(tmp_path_factory.mktemp("notebook"), extra=TWO_CORES) / "tiny.gin"
+
+
+def children() -> set[int]:
+    """Evaluating processes that live under this one."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            command = (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        if parent == os.getpid() and "lobench.evaluation.isolated" in command and is_alive(int(folder.name)):
+            found.add(int(folder.name))
+    return found
+
+
+def test_cases_with_other_numbers_of_cores_follow_each_other(suite: Path) -> None:
+    one = lobench.evaluate(suite, case="a", optimizer="sgd()")
+    two = lobench.evaluate(suite, case="cores", optimizer="sgd()")
+    assert two.final("train/loss").shape == (2,)
+    again = lobench.evaluate(suite, case="a", optimizer="sgd()")
+    assert again.metrics["train/loss"].tobytes() == one.metrics["train/loss"].tobytes()
+
+
+def test_other_settings_leave_no_process_behind(suite: Path) -> None:
+    for rate in (0.1, 0.01):
+        lobench.evaluate(suite, case="a", optimizer=f"sgd(); sgd.learning_rate = {rate}")
+    assert len(children()) == 1
+
+
+def test_a_changed_file_counts(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path) / "tiny.gin"
+    assert lobench.evaluate(suite, case="a", optimizer="sgd()").eval_steps[-1] == 10
+    suite.write_text(GIN.replace("num_inner_steps = 10", "num_inner_steps = 15"))
+    assert lobench.evaluate(suite, case="a", optimizer="sgd()").eval_steps[-1] == 15
+
+
+def test_an_interrupted_answer_is_not_the_next_ones(suite: Path) -> None:
+    slow = suite.parent / "slow.gin"
+    slow.write_text(GIN + "a/Case.num_inner_steps = 20_000_000\n")
+    options = {"optimizer": "sgd()", "gin_params": ("Bowl.dim = 4",)}
+    lobench.evaluate(suite, case="b", **options)  # warm, so that what follows is a training
+
+    def interrupt() -> None:
+        time.sleep(2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        lobench.evaluate(slow, case="a", **options)
+    assert lobench.evaluate(suite, case="b", **options).eval_steps.tolist() == [0, 5, 10]
+
+
+def test_errors_keep_their_class(suite: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "theta.npz", other=np.zeros(3, np.float32))
+    (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
+    with pytest.raises(lobench.ThetaMismatch, match="other float32"):
+        lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")

@@ -1,0 +1,47 @@
+"""Every shipped optimizer trains networks of short numbers, with scalars and with tensors that hold nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lobench import LearnedOptimizer, as_stepper
+from lobench.inner import optimizers
+
+KEY = jax.random.key(0)
+
+
+def odd(dtype: Any) -> dict[str, Any]:
+    return {
+        "weights": jnp.ones((3, 2), dtype),
+        "scalar": jnp.ones((), dtype),
+        "nothing": jnp.ones((0,), dtype),
+        "no_kernel": jnp.ones((2, 0, 3), dtype),
+    }
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("name", optimizers.__all__)
+def test_it_steps(name: str, dtype: Any) -> None:
+    optimizer = getattr(optimizers, name)()
+    if isinstance(optimizer, LearnedOptimizer):
+        optimizer = optimizer.opt_fn(optimizer.init(KEY), 10)
+    stepper = as_stepper(optimizer, 10)
+
+    @jax.jit
+    def train(params: Any) -> Any:
+        def step(_: jax.Array, carry: Any) -> Any:
+            state, params = carry
+            return stepper.step(state, params, None, params, jnp.float32(1), KEY)[:2]
+
+        state, params = jax.lax.fori_loop(0, 3, step, (stepper.init(params, None, KEY), params))
+        return stepper.eval_params(state, params)
+
+    end = train(odd(dtype))
+    for path, leaf in odd(dtype).items():
+        assert (end[path].shape, end[path].dtype) == (leaf.shape, leaf.dtype)
+        assert np.isfinite(np.asarray(end[path], np.float32)).all()
