@@ -20,9 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import lobench_pbt
 from lobench_pbt.codec import trial_from, trial_to
 from lobench_pbt.connection import Address, Connection
+from lobench_pbt.gin_paths import read_back
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, security_from, start_server
 from lobench_pbt.service import Service
+from lobench_pbt.space import Kind, Parameter
 from lobench_pbt.study import FitnessFrom
 from lobench_pbt.trial import Refusal, Refused, State
 from pbt_simulation import PLUGINS, make_study, write_theta
@@ -386,3 +388,31 @@ def test_a_worker_whose_lease_is_lost_goes_on_with_another_trial(tmp_path: Path)
                 assert trial.complete(tmp_path / "theta.npz", {"loss": 1.0}) is False
         assert ids == [1, 2]
         assert [row.worker_id for row in served.service.list_trials("")] == ["quick", "slow"]
+
+
+def test_a_parameter_that_is_not_active_keeps_nothing_of_the_trial_before(tmp_path: Path) -> None:
+    """One process trains many trials: an inactive parameter is as the trainer's own configuration has it."""
+    import gin
+
+    gin.external_configurable(lambda kind="", momentum=0.0, decay=0.0: None, name="inactive", module="served_tests")
+    gin.bind_parameter("inactive.decay", 7.0)  # the trainer's own; momentum has none
+    kind = Parameter(path="inactive.kind", kind=Kind.CATEGORICAL, values=("sgd", "sgdm"))
+    when = {"inactive.kind": ("sgdm",)}
+    inactive = [
+        Parameter(path=f"inactive.{name}", kind=Kind.REAL, low=0.5, high=0.9, when=when)
+        for name in ("momentum", "decay")
+    ]
+    kinds = ""
+    try:
+        for served in serving(tmp_path, Security(), parameters=(kind, *inactive), population=8, generations=0):
+            np.savez(tmp_path / "theta.npz", x=1.0)
+            with lobench_pbt.client(served.address, patience=PATIENCE) as study:
+                for trial in study.trials("one"):
+                    trial.apply()
+                    kinds += "m" if trial.params["inactive.kind"] == "sgdm" else "-"
+                    bound = read_back({"inactive.kind": 0, "inactive.momentum": 0, "inactive.decay": 0})
+                    assert bound == {"inactive.decay": 7.0, **trial.params}
+                    trial.complete(tmp_path / "theta.npz", {"loss": 1.0})
+        assert "mm" in kinds and "m-" in kinds and "-m" in kinds, "the draws of this seed show what is tested"
+    finally:
+        gin.clear_config()
