@@ -33,6 +33,7 @@ __all__ = ["Security", "security_from", "serve", "start_server"]
 
 _THREADS = 16
 _PAGE = 500
+_PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
 _CODES = {
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
@@ -157,8 +158,16 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
             name = self._service.get_study(request.study)[0].name
             limit = min(request.limit or _PAGE, _PAGE)
             trials = self._service.list_trials(name, after=request.after_id, limit=limit)
-            messages = [trial_to(trial, study=name) for trial in trials]
-            return pbt_pb2.ListTrialsReply(trials=messages, more=len(messages) == limit)
+            messages: list[pbt_pb2.Trial] = []
+            size = 0
+            for trial in trials:
+                message = trial_to(trial, study=name)
+                size += message.ByteSize()
+                if messages and size > _PAGE_BYTES:
+                    break
+                messages.append(message)
+            is_cut = len(messages) < len(trials)
+            return pbt_pb2.ListTrialsReply(trials=messages, more=is_cut or len(messages) == limit)
 
     def Suggest(self, request: Any, context: Any) -> Any:
         with _refusals(context):

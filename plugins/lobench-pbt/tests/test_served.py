@@ -26,6 +26,7 @@ from lobench_pbt.server import Security, security_from, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.space import Kind, Parameter
 from lobench_pbt.study import FitnessFrom
+from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Refusal, Refused, State
 from pbt_simulation import PLUGINS, make_study, write_theta
 
@@ -388,6 +389,20 @@ def test_a_worker_whose_lease_is_lost_goes_on_with_another_trial(tmp_path: Path)
                 assert trial.complete(tmp_path / "theta.npz", {"loss": 1.0}) is False
         assert ids == [1, 2]
         assert [row.worker_id for row in served.service.list_trials("")] == ["quick", "slow"]
+
+
+def test_trials_of_many_metrics_are_listed_in_pages_that_a_client_takes(tmp_path: Path) -> None:
+    """A suite of hundreds of cases has a metric of each: a few trials of it are more than a message holds."""
+    metrics = {f"{'case' * 10}_{number}:train/loss": 1.0 for number in range(5000)} | {"loss": 1.0}
+    for served in serving(tmp_path, Security(), population=20, generations=0):
+        for worker in range(20):
+            trial = served.service.suggest("", str(worker)).trial
+            assert trial is not None
+            theta = write_theta(tmp_path / f"{worker}.npz", 1.0)
+            done = Completion(attempt=0, checkpoint=theta, metrics=metrics, n_steps=trial.n_steps)
+            served.service.complete("", trial.id, done)
+        with lobench_pbt.client(served.address, patience=PATIENCE) as study:
+            assert [trial.id for trial in study.all_trials()] == list(range(1, 21))
 
 
 def test_a_parameter_that_is_not_active_keeps_nothing_of_the_trial_before(tmp_path: Path) -> None:
