@@ -66,7 +66,11 @@ class Vault:
                 shutil.copytree(source, copy)
             else:
                 shutil.copyfile(source, copy)
-        except (FileNotFoundError, NotADirectoryError, shutil.Error) as error:
+        except shutil.Error as error:  # of a folder: what could not be copied, each with its source
+            if all(os.access(entry[0], os.R_OK) for entry in error.args[0]):
+                raise  # the store's, not the trainer's: a full disk
+            raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
             if os.access(source, os.R_OK):

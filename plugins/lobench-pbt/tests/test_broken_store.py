@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
-from pbt_simulation import PLUGINS, make_study
+from lobench_pbt.trial import Artifact, Refused
+from lobench_pbt.vault import Vault, bytes_sha256
+from pbt_simulation import PLUGINS, make_study, write_theta
 
-from lobench import ConfigError
+from lobench import ConfigError, StoreError
 
 
 def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tmp_path: Path) -> None:
@@ -41,6 +44,31 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     hasty.close()
     server.stop(grace=None).wait()
     service.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, kind: str) -> None:
+    """The system's bound on the size of a file stands in for the disk; below it all goes on."""
+    (tmp_path / "folder").mkdir()
+    state = tmp_path / "folder" / "file"
+    state.write_bytes(bytes(100_000))
+    path = state if kind == "file" else state.parent
+    theta, vault = write_theta(tmp_path / "theta.npz", 1.0), Vault(tmp_path / "store")
+    artifact = Artifact(uri=str(path), sha256=bytes_sha256(path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(StoreError, match=r"cannot keep a checkpoint.*too large"):
+            vault.take("trial", theta, artifact)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((tmp_path / "store").iterdir())
+    (state.parent / "dangling").symlink_to(tmp_path / "nowhere")
+    if kind == "folder":
+        with pytest.raises(Refused, match="there is no such checkpoint"):
+            vault.take("trial", theta, artifact)
+    else:
+        assert vault.take("trial", theta, artifact)[1] is not None
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])
