@@ -15,6 +15,7 @@ from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
+from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
 from pbt_simulation import PLUGINS, make_study, write_theta
@@ -69,6 +70,27 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
             vault.take("trial", theta, artifact)
     else:
         assert vault.take("trial", theta, artifact)[1] is not None
+
+
+def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    copies: list[list[Path]] = []
+    for name in ("link", "real", "link"):
+        service = Service(tmp_path / name / "store", clock=lambda: 0.0, plugins=PLUGINS)
+        service.create_study(make_study(parameters=()))
+        trial = service.suggest("", "worker").trial
+        assert trial is not None
+        theta = write_theta(tmp_path / f"{trial.id}.npz", trial.id)
+        done = Completion(attempt=0, checkpoint=theta, metrics={"loss": 1.0}, n_steps=trial.n_steps)
+        service.complete("", trial.id, done)
+        service.close()
+        copies.append(sorted((tmp_path / "real" / "store" / "checkpoints").rglob("*.npz")))
+    assert [len(found) for found in copies] == [1, 2, 3], "each start leaves what the earlier ones kept"
+    (tmp_path / "real").rename(tmp_path / "moved")
+    with pytest.raises(StoreError, match=r"the store was moved.*move it back to"):
+        Service(tmp_path / "moved" / "store", clock=lambda: 0.0, plugins=PLUGINS)
+    assert len(list((tmp_path / "moved" / "store" / "checkpoints").rglob("*.npz"))) == 3
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])
