@@ -178,7 +178,7 @@ def test_an_infinite_fitness_wins_and_nan_is_kept_as_what_it_is(served: Served) 
 
 
 def test_only_who_knows_the_token_is_let_in(tmp_path: Path) -> None:
-    for name, content in (("right", "secret\n"), ("wrong", "guess"), ("foreign", "schlüssel")):
+    for name, content in (("right", "secret\n"), ("wrong", "guess")):
         (tmp_path / name).write_text(content)
     for served in serving(tmp_path, security_from(tmp_path / "right", None, None)):
         assert suggestion(served.connect(f",token_file={tmp_path / 'right'}")).id == 1
@@ -221,8 +221,28 @@ def test_bad_addresses_and_files_are_named(tmp_path: Path) -> None:
         security_from(tmp_path / "empty", None, None)
     with pytest.raises(ConfigError, match="go together"):
         security_from(None, tmp_path / "empty", None)
-    with pytest.raises(ConfigError, match="--listen"):
-        Security().check("6006")
+    for listen in ("6006", "::1:6006"):
+        with pytest.raises(ConfigError, match="--listen"):
+            Security().check(listen)
+    Security().check("[::1]:6006")
+
+
+@pytest.mark.parametrize("content", [b"schl\xc3\xbcssel", b"two\nlines", b"\xff\xfe"])
+def test_a_token_that_no_request_can_carry_is_refused_at_both_ends(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(ConfigError, match="this is no token; expected one line of ASCII"):
+        security_from(tmp_path / "token", None, None)
+    with pytest.raises(UsageError, match="this is no token; expected one line of ASCII"):
+        Address.parse(f"localhost:1,token_file={tmp_path / 'token'}")
+    with pytest.raises(ConfigError, match="cannot read the token; got Is a directory"):
+        security_from(tmp_path, None, None)
+
+
+def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rubbish").write_text("no certificate")
+    for path in (tmp_path / "rubbish", tmp_path):
+        with pytest.raises(ConfigError, match="expected a certificate chain and its key without a password"):
+            security_from(None, path, path)
 
 
 def report(connection: Connection, sha256: str, **changes: object) -> str:
