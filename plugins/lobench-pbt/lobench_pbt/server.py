@@ -277,6 +277,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
     service = Service(store)
     try:
         service.create_study(study)
+        service.resume()
         server, address = start_server(service, _again(store, listen), security)
         temporary = store / "address.tmp"
         temporary.write_text(address)

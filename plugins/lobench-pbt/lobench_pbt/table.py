@@ -212,6 +212,17 @@ class TrialTable:
         if trial.completed_seq is not None and (before is None or before.completed_seq is None):
             self._db.execute("UPDATE studies SET next_seq = ? WHERE name = ?", (trial.completed_seq + 1, self._study))
 
+    def extend(self, *, lease: float, fitness: float) -> None:
+        """Moves deadlines that are earlier to the times given."""
+        self._db.execute(
+            f"UPDATE trials SET lease_deadline = ? WHERE study = ? AND state IN {_ACTIVE} AND lease_deadline < ?",
+            (lease, self._study, lease),
+        )
+        self._db.execute(
+            "UPDATE trials SET fitness_deadline = ? WHERE study = ? AND state = ? AND fitness_deadline < ?",
+            (fitness, self._study, State.AWAITING_FITNESS, fitness),
+        )
+
     def stop(self) -> None:
         self._db.execute("UPDATE studies SET stopped = 1 WHERE name = ?", (self._study,))
 

@@ -286,6 +286,47 @@ def test_missing_fitness_is_infeasible_and_not_nan(tmp_path: Path) -> None:
         assert [row.reason for row in rows] == ["poisoned", "no fitness came before the deadline"]
 
 
+def test_nobody_loses_a_trial_or_its_fitness_because_the_controller_was_away(tmp_path: Path) -> None:
+    """Deadlines go on by the clock; what passed while nobody listened counts from the new beginning."""
+    for served in serving(tmp_path, Security(), fitness_from=FitnessFrom.WATCH, fitness_seconds=1000.0, population=3):
+        connection = served.connect()
+        trained, held, lost = (suggestion(connection, worker) for worker in ("one", "two", "three"))
+        request = completion(trained, tmp_path / "theta.npz", metrics={})
+        connection.call(connection.stub.Complete, request)
+        served.now = 5000.0  # a night
+        served.service.resume()
+        served.service.expire()
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 9.0
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 9.0
+        assert suggestion(connection, "four").id == lost.id, "a worker that is gone has lost its trial all the same"
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 100.0
+        assert report(connection, request.checkpoint.sha256) == "ACCEPTED"
+        assert served.service.list_trials("")[0].state is State.SUCCEEDED
+
+
+def test_the_command_begins_with_time_for_who_is_still_there(trainer: Path) -> None:
+    """The store as a controller left it that was killed an hour ago."""
+    from lobench_pbt.study_file import read_study
+
+    service = Service(trainer / "store", clock=lambda: time.time() - 3600, plugins=PLUGINS)
+    service.create_study(read_study(trainer / "study.gin"))
+    trial = service.suggest("", "worker").trial
+    assert trial is not None
+    service.close()
+    process = serve(trainer)
+    try:
+        connection = Connection(Address.parse((trainer / "store" / "address").read_text()), patience=PATIENCE)
+        request = pbt_pb2.HeartbeatRequest(trial=trial.id, attempt=0)
+        assert connection.call(connection.stub.Heartbeat, request).stop is False
+        connection.close()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
 STUDY = """
 import pbt_trainer
 Study.population = 2
