@@ -52,11 +52,14 @@ class StudyClient:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._study = connection, connection.address.study
+        self._sessions: set[TrialSession] = set()  # whose heartbeats go on
 
     def __enter__(self) -> StudyClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for session in list(self._sessions):  # where the trainer failed amid a trial
+            session.close()
         self._connection.close()
 
     def trials(self, worker: str) -> Iterator[TrialSession]:
@@ -74,9 +77,11 @@ class StudyClient:
                 time.sleep(_POLL_SECONDS)
                 continue
             session = TrialSession(self._connection, reply.trial)
+            self._sessions.add(session)
             try:
                 yield session
             finally:
+                self._sessions.discard(session)
                 session.close()
 
     def stop(self) -> None:

@@ -452,6 +452,16 @@ def test_a_worker_whose_lease_is_lost_goes_on_with_another_trial(tmp_path: Path)
         assert [row.worker_id for row in served.service.list_trials("")] == ["quick", "slow"]
 
 
+def test_a_trainer_that_fails_ends_its_heartbeats_with_the_client(served: Served) -> None:
+    """Its trial goes to somebody else once the lease is over, and no thread fails on a closed channel."""
+    with pytest.raises(RuntimeError, match="a bug"), lobench_pbt.client(served.address, patience=PATIENCE) as study:
+        trials = study.trials("one")  # a name keeps the iterator, as a progress bar around it does
+        for trial in trials:
+            kept = trial
+            raise RuntimeError("a bug")
+    assert not kept._thread.is_alive()
+
+
 def test_trials_of_many_metrics_are_listed_in_pages_that_a_client_takes(tmp_path: Path) -> None:
     """A suite of hundreds of cases has a metric of each: a few trials of it are more than a message holds."""
     metrics = {f"{'case' * 10}_{number}:train/loss": 1.0 for number in range(5000)} | {"loss": 1.0}
