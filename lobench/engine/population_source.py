@@ -46,6 +46,7 @@ class _Folder:
     Attributes:
       inside: Folders to descend into.
       looked_at: Its mtime when all in it was found and complete; None while it must be looked into.
+      trouble: Why it could not be looked into the last time; "" where it could.
     """
 
     source: DirectorySource
@@ -53,6 +54,7 @@ class _Folder:
     generation: int | None
     inside: list[epath.Path] = field(default_factory=list)
     looked_at: float | None = None
+    trouble: str = ""
 
 
 class PopulationSource:
@@ -76,8 +78,10 @@ class PopulationSource:
         self.poll_seconds = root.source.poll_seconds
 
     def pending(self) -> dict[str, str]:
-        """Returns what looks like a checkpoint and is not complete, with the reason."""
-        return {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
+        """Returns what looks like a checkpoint and is not complete, and folders that cannot be read, and why."""
+        found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
+        troubles = {parts: folder.trouble for parts, folder in self._folders.items() if folder.trouble}
+        return found | {str(self._root.joinpath(*parts)): why for parts, why in troubles.items()}
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         visited: set[tuple[str, ...]] = set()
@@ -96,17 +100,27 @@ class PopulationSource:
         visited.add(parts)
         folder = self._folders.get(parts)
         if folder is None:
-            source = DirectorySource(dataclasses.replace(self._context, location=str(path)))
-            folder = self._folders[parts] = _Folder(source, _run_name(parts), _generation(parts))
+            folder = self._folders[parts] = _Folder(self._source(path), _run_name(parts), _generation(parts))
         changed_at = self._changed_at(path) if parts else None
         if changed_at is None or changed_at != folder.looked_at:
-            for checkpoint in folder.source.poll():
+            try:
+                seen, folder.trouble = folder.source.poll(), ""
+            except OSError as error:
+                if not parts:
+                    raise
+                # Gone since its name was read, or not ours to read: other trials' are found all the same.
+                folder.source, folder.trouble, folder.inside = self._source(path), error.strerror or str(error), []
+                return
+            for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
             folder.inside = self._inside(path) if len(parts) < _DEEPEST else []
             is_settled = changed_at is not None and time.time() - changed_at > _SETTLED_SECONDS
             folder.looked_at = changed_at if is_settled and not folder.source.pending() else None
         for child in folder.inside:
             yield from self._visit(child, (*parts, child.name), visited)
+
+    def _source(self, path: epath.Path) -> DirectorySource:
+        return DirectorySource(dataclasses.replace(self._context, location=str(path)))
 
     def _changed_at(self, path: epath.Path) -> float | None:
         if not self._is_local:

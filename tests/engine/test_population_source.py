@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,29 @@ def test_a_new_checkpoint_in_an_old_folder_is_found(tmp_path: Path, age: int) ->
     assert source.poll() == []
     publish(folder / "theta_2.npz")
     assert [seen.index for seen in source.poll()] == [2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read a folder")
+def test_a_folder_that_may_not_be_read_hides_no_other() -> None:
+    """A watch under another account than one of the trainers'; and each folder is found once it may be read."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        root = Path(folder)
+        root.chmod(0o755)
+        for trial in (1, 2, 3):
+            publish(root / f"generation_0/trial_{trial}/theta_1.npz")
+        closed, source = root / "generation_0" / "trial_2", source_of(root)
+        source_of(root).poll()  # what is imported when it is used, is
+        closed.chmod(0)
+        os.seteuid(65534)
+        try:
+            found, why = source.poll(), source.pending()
+        finally:
+            os.seteuid(0)
+        assert [seen.run for seen in found] == ["trial_1", "trial_3"]
+        assert why == {str(closed): "Permission denied"}
+        closed.chmod(0o755)
+        assert [seen.run for seen in source.poll()] == ["trial_2"]
+        assert source.pending() == {}
 
 
 def test_what_is_being_written_is_pending_and_then_found(tmp_path: Path) -> None:

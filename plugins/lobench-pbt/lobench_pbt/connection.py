@@ -14,7 +14,7 @@ from lobench import LobenchError, UsageError
 from lobench_pbt.proto import pbt_pb2_grpc
 from lobench_pbt.trial import Refusal, Refused
 
-__all__ = ["Address", "Connection", "ControllerAway"]
+__all__ = ["Address", "Connection", "ControllerAway", "read_token"]
 
 _REFUSALS = {
     grpc.StatusCode.NOT_FOUND: Refusal.NOT_FOUND,
@@ -26,6 +26,25 @@ _REFUSALS = {
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
 _LONGEST_WAIT = 2.0
+
+
+def read_token(path: Path, kind: type[LobenchError]) -> str:
+    """Reads the token that all share.
+
+    Raises:
+      `kind`: the file cannot be read, is empty, or holds what no request can carry.
+    """
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise kind("cannot read the token", where=str(path), got=error.strerror or str(error)) from error
+    except UnicodeDecodeError:
+        token = "\0"
+    if not token:
+        raise kind("the token is empty", where=str(path))
+    if not token.isprintable():
+        raise kind("this is no token", where=str(path), expected="one line of ASCII")
+    return token
 
 
 class ControllerAway(LobenchError):
@@ -55,7 +74,7 @@ class Address:
             expected = "HOST:PORT[,study=NAME][,token_file=FILE][,ca=FILE]"
             raise UsageError("the address of a controller", got=repr(text), expected=expected)
         try:
-            token = Path(given["token_file"]).read_text().strip() if "token_file" in given else ""
+            token = read_token(Path(given["token_file"]), UsageError) if "token_file" in given else ""
             ca = Path(given["ca"]).read_bytes() if "ca" in given else b""
         except OSError as error:
             raise UsageError("cannot read it", where=str(error.filename), got=error.strerror or "") from error

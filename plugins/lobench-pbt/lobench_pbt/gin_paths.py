@@ -9,7 +9,38 @@ from collections.abc import Mapping, Sequence
 from lobench import ConfigError
 from lobench_pbt.trial import Value
 
-__all__ = ["bind", "check_paths", "read_back", "to_text"]
+__all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
+
+_applied: dict[str, tuple[Value, object]] = {}  # by path: what `apply` bound in this process, what gin held before
+_NOTHING = object()
+
+
+def apply(params: Mapping[str, Value]) -> None:
+    """Binds a trial's values; what an earlier trial of this process bound and this one has not is as it was before.
+
+    Raises:
+      ConfigError: as `bind`.
+    """
+    held = read_back({**dict.fromkeys(_applied, 0), **params})
+    for path in _applied.keys() - params.keys():
+        value, before = _applied.pop(path)
+        if path in held and held[path] == value:  # else the trainer has bound it anew: its own
+            _put_back(path, before)
+    bind(params)
+    for path, value in params.items():
+        last, before = _applied.get(path, (_NOTHING, _NOTHING))
+        found = held.get(path, _NOTHING)
+        _applied[path] = (value, before if found == last else found)
+
+
+def _put_back(path: str, before: object) -> None:
+    import gin.config as gin_state
+
+    key = gin_state.ParsedBindingKey.parse(path)
+    if before is _NOTHING:
+        del gin_state._CONFIG[key.config_key][key.arg_name]  # gin has no other way to take a binding back
+    else:
+        gin_state._CONFIG[key.config_key][key.arg_name] = before
 
 
 def bind(params: Mapping[str, Value]) -> None:

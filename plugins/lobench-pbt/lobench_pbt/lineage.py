@@ -40,8 +40,13 @@ def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
 def segments(
     trial: Callable[[int], Trial], id: int, *, from_step: int = 0, to_step: int | None = None
 ) -> list[dict[str, Any]]:
-    """Returns the segments that lead to a trial, cut to outer steps [from_step, to_step)."""
+    """Returns the segments that lead to a trial, cut to outer steps [from_step, to_step).
+
+    The last one is of the trial, or where that begins at `to_step` or later, of the ancestor whose weights it had then.
+    """
     found: list[dict[str, Any]] = []
+    while (last := trial(id)).parent_ids and (not last.n_steps or (to_step is not None and last.start_step >= to_step)):
+        id = last.parent_ids[0]
     for place in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
         row = trial(place)
         start = max(row.start_step, from_step)

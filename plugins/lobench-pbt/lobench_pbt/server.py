@@ -9,6 +9,7 @@ import ipaddress
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -21,6 +22,7 @@ import grpc
 
 from lobench import ConfigError, LobenchError, StoreError
 from lobench_pbt.codec import artifact_from, trial_to
+from lobench_pbt.connection import read_token
 from lobench_pbt.decide import Answer
 from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
 from lobench_pbt.service import Service, Verdict
@@ -33,6 +35,7 @@ __all__ = ["Security", "security_from", "serve", "start_server"]
 
 _THREADS = 16
 _PAGE = 500
+_PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
 _CODES = {
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
@@ -67,8 +70,11 @@ class Security:
           ConfigError: that, or an address that is none.
         """
         host, _, port = listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) >= 1 << 16:  # gRPC would take a larger one modulo that
-            raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006")
+        is_bare = ":" in host and not (host.startswith("[") and host.endswith("]"))  # gRPC reads it as a host alone
+        if (
+            not host or is_bare or not port.isdecimal() or int(port) >= 1 << 16
+        ):  # a larger one it would take modulo that
+            raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006 or [::1]:6006")
         if not (_is_loopback(host.strip("[]")) or self.token or self.tls_cert):
             raise ConfigError(
                 "an address beyond loopback needs a token or TLS",
@@ -81,15 +87,23 @@ def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path 
     """Reads what the options name.
 
     Raises:
-      ConfigError: an empty token, or a certificate without its key.
+      ConfigError: a token that is none, a certificate without its key, or one that is none.
     """
-    token = token_file.read_text().strip() if token_file else ""
-    if token_file and not token:
-        raise ConfigError("the token is empty", where=str(token_file))
-    if (tls_cert is None) != (tls_key is None):
+    token = read_token(token_file, ConfigError) if token_file else ""
+    if tls_cert is None and tls_key is None:
+        return Security(token=token)
+    if tls_cert is None or tls_key is None:
         raise ConfigError("--tls-cert and --tls-key go together")
-    cert = tls_cert.read_bytes() if tls_cert else b""
-    return Security(token=token, tls_cert=cert, tls_key=tls_key.read_bytes() if tls_key else b"")
+    try:
+        # gRPC would say of a bad one only that it cannot listen.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
+        return Security(token=token, tls_cert=tls_cert.read_bytes(), tls_key=tls_key.read_bytes())
+    except OSError as error:  # as ssl's errors are
+        expected = "a certificate chain and its key without a password, both PEM"
+        got = error.strerror or str(error)
+        raise ConfigError(
+            "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=got, expected=expected
+        ) from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -157,8 +171,16 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
             name = self._service.get_study(request.study)[0].name
             limit = min(request.limit or _PAGE, _PAGE)
             trials = self._service.list_trials(name, after=request.after_id, limit=limit)
-            messages = [trial_to(trial, study=name) for trial in trials]
-            return pbt_pb2.ListTrialsReply(trials=messages, more=len(messages) == limit)
+            messages: list[pbt_pb2.Trial] = []
+            size = 0
+            for trial in trials:
+                message = trial_to(trial, study=name)
+                size += message.ByteSize()
+                if messages and size > _PAGE_BYTES:
+                    break
+                messages.append(message)
+            is_cut = len(messages) < len(trials)
+            return pbt_pb2.ListTrialsReply(trials=messages, more=is_cut or len(messages) == limit)
 
     def Suggest(self, request: Any, context: Any) -> Any:
         with _refusals(context):
@@ -255,6 +277,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
     service = Service(store)
     try:
         service.create_study(study)
+        service.resume()
         server, address = start_server(service, _again(store, listen), security)
         temporary = store / "address.tmp"
         temporary.write_text(address)

@@ -24,6 +24,9 @@ from lobench_pbt.vault import Vault
 __all__ = ["Service", "Verdict"]
 
 
+_WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a minute
+
+
 class Verdict:
     """What becomes of a reported fitness."""
 
@@ -70,6 +73,20 @@ class Service:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+    def resume(self) -> None:
+        """Lets nobody's time run out because no controller listened: who is still there has time to say so.
+
+        A lease lasts one more period from now on, at least; a fitness as long as a watch may wait between two tries.
+
+        Raises:
+          StoreError: the database cannot be read or written.
+        """
+        with self._lock, transaction(self._db):
+            for row in studies(self._db):
+                study, now = study_from_json(row.config), self._clock()
+                fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
+                TrialTable(self._db, row.name).extend(lease=now + study.lease_seconds, fitness=fitness)
 
     def expire(self) -> None:
         """Deals with deadlines that have passed.

@@ -41,7 +41,8 @@ def show_status(store: Path, name: str, *, tree: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    # A reason may hold brackets and colons: they are text here, not rich's markup.
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False)
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(table.counts().items())) or "no trials yet"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lobench import UsageError
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
@@ -43,10 +43,17 @@ def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
             finals.setdefault(metric, {}).setdefault(case.name, []).extend(evaluation.curves.final(metric))
     metrics: dict[str, float] = {}
     for metric, cases in finals.items():
-        means = {name: math.fsum(values) / len(values) for name, values in cases.items()}
-        metrics[metric] = math.fsum(means.values()) / len(means)
+        means = {name: _mean(values) for name, values in cases.items()}
+        metrics[metric] = _mean(means.values())
         metrics |= {f"{name}:{metric}": mean for name, mean in means.items()}
     return metrics, "" if metrics else "no case was evaluated"
+
+
+def _mean(values: Collection[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except (ValueError, OverflowError):  # infinities of both signs, or a sum beyond what a float holds
+        return sum(values) / len(values)
 
 
 class PbtSink:

@@ -19,6 +19,7 @@ __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "check_parameters"]
 
 _STEP = 0.2  # of the value (multiply) or of the range (add)
 _NOISE = 0.1  # of the range
+_INTEGERS = range(-(1 << 63), 1 << 63)  # what a message holds
 
 
 class Kind(enum.StrEnum):
@@ -150,6 +151,10 @@ def _check_domain(parameter: Parameter, where: str) -> None:
         raise ConfigError("a parameter has no path", where=where, expected="a gin path such as 'adam.learning_rate'")
     if not parameter.is_range:
         values = parameter.values
+        foreign = [value for value in values if not _crosses(value)]
+        if foreign:
+            expected = "texts, booleans, finite numbers, integers of 64 bits"
+            raise ConfigError("values", where=where, got=repr(foreign), expected=expected)
         if not values or len(set(values)) != len(values):
             raise ConfigError("values", where=where, got=repr(list(values)), expected="one or more, each once")
         if parameter.kind is Kind.DISCRETE and (
@@ -162,6 +167,8 @@ def _check_domain(parameter: Parameter, where: str) -> None:
         raise ConfigError("the range is reversed or not finite", where=where, got=bounds, expected="low <= high")
     if parameter.kind is Kind.INT and (parameter.low != int(parameter.low) or parameter.high != int(parameter.high)):
         raise ConfigError("the bounds of an int", where=where, got=bounds, expected="whole numbers")
+    if parameter.kind is Kind.INT and not (_crosses(int(parameter.low)) and _crosses(int(parameter.high))):
+        raise ConfigError("the bounds of an int", where=where, got=bounds, expected="integers of 64 bits")
     if parameter.scale is Scale.LOG and parameter.low <= 0:
         raise ConfigError("a log scale needs low > 0", where=where, got=bounds)
     if parameter.rule is Rule.MULTIPLY and parameter.low <= 0 <= parameter.high:
@@ -171,6 +178,13 @@ def _check_domain(parameter: Parameter, where: str) -> None:
             got=bounds,
             next_step="use rule 'add', 'noise' or 'resample'",
         )
+
+
+def _crosses(value: object) -> bool:
+    """Says whether a trainer gets this very value: None, say, would be another one on the other side."""
+    if isinstance(value, int):
+        return value in _INTEGERS
+    return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _order(by_path: Mapping[str, Parameter]) -> list[str]:

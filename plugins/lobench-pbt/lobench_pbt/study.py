@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lobench import ConfigError, Direction, Objective, UsageError
+from lobench import ConfigError, Direction, Member, Objective, UsageError
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import PluginManager
 from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
@@ -174,25 +174,28 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
             raise ConfigError(f"Study.{name}", where=where, got=repr(value), expected=expected)
     if not study.name or any(character in study.name for character in "/\\\0 "):
         raise ConfigError("Study.name", where=where, got=repr(study.name), expected="a name without spaces and slashes")
-    _check_objectives(study, where)
-    load_strategy(study, plugins, where)
+    _check_objectives(study, load_strategy(study, plugins, where), where)
     check_parameters(study.parameters, where)
     _check_schedule(study, where)
 
 
-def _check_objectives(study: Study, where: str) -> None:
+def _check_objectives(study: Study, strategy: SelectionStrategy, where: str) -> None:
     if not study.objectives:
         raise ConfigError("Study.objectives is empty", where=where, expected="at least one metric with a direction")
     for objective in study.objectives:
         if not objective.metric or not objective.weight > 0:
             raise ConfigError("an objective", where=where, got=repr(objective), expected="a metric and a weight > 0")
-    if study.strategy == "tournament" and len(study.objectives) > 1 and not study.weighted:
+    # Which strategies compare one value is theirs to say, and they say it when they select.
+    fitness = (0.0,) * (1 if study.weighted else len(study.objectives))
+    try:
+        strategy.select([Member(id=1, fitness=fitness), Member(id=2, fitness=fitness)], 1, study.seed)
+    except UsageError as error:
         raise ConfigError(
-            "a tournament compares one value",
+            f"Study.strategy {study.strategy!r}: {error.what}",
             where=where,
             got=f"{len(study.objectives)} objectives",
             next_step="set Study.weighted = True, or Study.strategy = 'pareto'",
-        )
+        ) from error
 
 
 def _check_schedule(study: Study, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,10 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """
     if read_only and not path.is_file():
         raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    if read_only and not path.with_name(f"{path.name}-wal").exists() and not _may_write(path.parent):
+        uri += "&immutable=1"  # nobody serves it, and SQLite would make files beside it even to read
     try:
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
         if not read_only:
             db.execute("PRAGMA journal_mode=WAL")
@@ -82,6 +85,10 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     if int(version) > SCHEMA_VERSION:
         raise StoreError("the database is of a newer version", where=str(path), got=version)
     return db
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +218,17 @@ class TrialTable:
             )
         if trial.completed_seq is not None and (before is None or before.completed_seq is None):
             self._db.execute("UPDATE studies SET next_seq = ? WHERE name = ?", (trial.completed_seq + 1, self._study))
+
+    def extend(self, *, lease: float, fitness: float) -> None:
+        """Moves deadlines that are earlier to the times given."""
+        self._db.execute(
+            f"UPDATE trials SET lease_deadline = ? WHERE study = ? AND state IN {_ACTIVE} AND lease_deadline < ?",
+            (lease, self._study, lease),
+        )
+        self._db.execute(
+            "UPDATE trials SET fitness_deadline = ? WHERE study = ? AND state = ? AND fitness_deadline < ?",
+            (fitness, self._study, State.AWAITING_FITNESS, fitness),
+        )
 
     def stop(self) -> None:
         self._db.execute("UPDATE studies SET stopped = 1 WHERE name = ?", (self._study,))

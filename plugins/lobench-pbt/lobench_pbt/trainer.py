@@ -9,7 +9,8 @@
                 trial.report(step, {"loss": loss})        # may be left out
                 if trial.should_stop:
                     break
-            trial.complete(save(state))                   # a checkpoint that was published by a rename
+            done = step + 1 - trial.start_step            # fewer than asked for where it stopped early
+            trial.complete(save(state), n_steps=done)     # a checkpoint that was published by a rename
 
 The lease is renewed in the background. A trial whose lease was lost (`is_lost`) should stop, and what is reported of it
 or completes it does nothing: somebody else has it. `trials` goes on with the next one.
@@ -26,7 +27,7 @@ from typing import Any
 from lobench import LobenchError, checkpoint_sha256
 from lobench_pbt.codec import artifact_to, trial_from
 from lobench_pbt.connection import Address, Connection
-from lobench_pbt.gin_paths import bind, read_back, to_text
+from lobench_pbt.gin_paths import apply, read_back, to_text
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
 from lobench_pbt.vault import bytes_sha256
@@ -51,11 +52,14 @@ class StudyClient:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._study = connection, connection.address.study
+        self._sessions: set[TrialSession] = set()  # whose heartbeats go on
 
     def __enter__(self) -> StudyClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for session in list(self._sessions):  # where the trainer failed amid a trial
+            session.close()
         self._connection.close()
 
     def trials(self, worker: str) -> Iterator[TrialSession]:
@@ -73,9 +77,11 @@ class StudyClient:
                 time.sleep(_POLL_SECONDS)
                 continue
             session = TrialSession(self._connection, reply.trial)
+            self._sessions.add(session)
             try:
                 yield session
             finally:
+                self._sessions.discard(session)
                 session.close()
 
     def stop(self) -> None:
@@ -142,8 +148,11 @@ class TrialSession:
                 )
 
     def apply(self) -> None:
-        """Binds the parameters to their gin paths; call it after the checkpoint is restored."""
-        bind(self.params)
+        """Binds the parameters to their gin paths; call it after the checkpoint is restored.
+
+        A parameter that is not active here is as it was before any trial of this process, whatever the last one had.
+        """
+        apply(self.params)
         self._applied = True
 
     @property

@@ -66,7 +66,11 @@ class Vault:
                 shutil.copytree(source, copy)
             else:
                 shutil.copyfile(source, copy)
-        except (FileNotFoundError, NotADirectoryError, shutil.Error) as error:
+        except shutil.Error as error:  # of a folder: what could not be copied, each with its source
+            if all(os.access(entry[0], os.R_OK) for entry in error.args[0]):
+                raise  # the store's, not the trainer's: a full disk
+            raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise Refused(Refusal.INVALID, "there is no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
             if os.access(source, os.R_OK):
@@ -94,14 +98,26 @@ class Vault:
         shutil.rmtree(self._folder(artifact), ignore_errors=True)
 
     def sweep(self, kept: Collection[Artifact]) -> None:
-        """Removes what a killed controller left behind."""
+        """Removes what a killed controller left behind.
+
+        Raises:
+          StoreError: what is kept lies elsewhere: the store was moved, and trials would start from nothing.
+        """
         needed = {self._folder(artifact) for artifact in kept}
+        for artifact in kept:
+            before = Path(artifact.uri).parents[2]
+            if before != self._root and not (before.exists() and before.samefile(self._root)):
+                raise StoreError(
+                    "the store was moved, and its trials know their checkpoints by where it was",
+                    where=str(self._root.parent),
+                    next_step=f"move it back to {before.parent}, or make that a link to it",
+                )
         for folder in self._root.iterdir():
             if folder not in needed:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, artifact: Artifact) -> Path:
-        return self._root / Path(artifact.uri).relative_to(self._root).parts[0]
+        return self._root / Path(artifact.uri).parents[1].name  # the store may be known by another path now, a link's
 
 
 def _sync(path: Path) -> None:

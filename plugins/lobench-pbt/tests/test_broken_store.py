@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,12 @@ from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
-from pbt_simulation import PLUGINS, make_study
+from lobench_pbt.transitions import Completion
+from lobench_pbt.trial import Artifact, Refused
+from lobench_pbt.vault import Vault, bytes_sha256
+from pbt_simulation import PLUGINS, make_study, write_theta
 
-from lobench import ConfigError
+from lobench import ConfigError, StoreError
 
 
 def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tmp_path: Path) -> None:
@@ -41,6 +45,52 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     hasty.close()
     server.stop(grace=None).wait()
     service.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, kind: str) -> None:
+    """The system's bound on the size of a file stands in for the disk; below it all goes on."""
+    (tmp_path / "folder").mkdir()
+    state = tmp_path / "folder" / "file"
+    state.write_bytes(bytes(100_000))
+    path = state if kind == "file" else state.parent
+    theta, vault = write_theta(tmp_path / "theta.npz", 1.0), Vault(tmp_path / "store")
+    artifact = Artifact(uri=str(path), sha256=bytes_sha256(path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(StoreError, match=r"cannot keep a checkpoint.*too large"):
+            vault.take("trial", theta, artifact)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((tmp_path / "store").iterdir())
+    (state.parent / "dangling").symlink_to(tmp_path / "nowhere")
+    if kind == "folder":
+        with pytest.raises(Refused, match="there is no such checkpoint"):
+            vault.take("trial", theta, artifact)
+    else:
+        assert vault.take("trial", theta, artifact)[1] is not None
+
+
+def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    copies: list[list[Path]] = []
+    for name in ("link", "real", "link"):
+        service = Service(tmp_path / name / "store", clock=lambda: 0.0, plugins=PLUGINS)
+        service.create_study(make_study(parameters=()))
+        trial = service.suggest("", "worker").trial
+        assert trial is not None
+        theta = write_theta(tmp_path / f"{trial.id}.npz", trial.id)
+        done = Completion(attempt=0, checkpoint=theta, metrics={"loss": 1.0}, n_steps=trial.n_steps)
+        service.complete("", trial.id, done)
+        service.close()
+        copies.append(sorted((tmp_path / "real" / "store" / "checkpoints").rglob("*.npz")))
+    assert [len(found) for found in copies] == [1, 2, 3], "each start leaves what the earlier ones kept"
+    (tmp_path / "real").rename(tmp_path / "moved")
+    with pytest.raises(StoreError, match=r"the store was moved.*move it back to"):
+        Service(tmp_path / "moved" / "store", clock=lambda: 0.0, plugins=PLUGINS)
+    assert len(list((tmp_path / "moved" / "store" / "checkpoints").rglob("*.npz"))) == 3
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "export"])

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lobench_pbt.decide import reproduce, suggest
-from lobench_pbt.lineage import schedule, warm_starts
+from lobench_pbt.lineage import schedule, segments, warm_starts
 from lobench_pbt.service import Service
 from lobench_pbt.space import Space
 from lobench_pbt.study import FitnessFrom, Opponents, Study
@@ -183,8 +183,34 @@ def test_the_schedule_of_a_trial(id: int, expected: list[int]) -> None:
 
 
 def test_the_weights_of_a_trial_go_back_along_its_winners() -> None:
-    segments = [{"trial": id, "parents": PARENTS.get(id, [])} for id in (0, 2, 3, 4, 5)]
-    assert [segment["trial"] for segment in warm_starts(segments)] == [0, 2, 4, 5]
+    found = [{"trial": id, "parents": PARENTS.get(id, [])} for id in (0, 2, 3, 4, 5)]
+    assert [segment["trial"] for segment in warm_starts(found)] == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("id", "to_step", "trials", "weights"),
+    [
+        (5, None, [0, 2, 3, 4, 5], [0, 2, 4, 5]),
+        (5, 16, [0, 2, 3, 4, 5], [0, 2, 4, 5]),
+        (5, 15, [0, 2, 4], [0, 2, 4]),
+        (5, 10, [0, 2], [0, 2]),
+        (6, None, [0, 2, 3, 4, 5], [0, 2, 4, 5]),
+        (5, 0, [], []),
+    ],
+)
+def test_a_schedule_that_is_cut_ends_with_the_weights_that_the_trial_had_then(
+    id: int, to_step: int | None, trials: list[int], weights: list[int]
+) -> None:
+    """Trial 3 gave 5 a value by crossover and no weights; trial 6 was stopped before its first step."""
+    depth = {0: 0, 2: 1, 3: 1, 4: 2, 5: 3, 6: 4}
+
+    def row(id: int) -> Trial:
+        parents = tuple({**PARENTS, 6: [5, 4]}.get(id, ()))
+        return Trial(id=id, parent_ids=parents, start_step=5 * depth[id], n_steps=0 if id == 6 else 5)
+
+    found = segments(row, id, to_step=to_step)
+    assert [segment["trial"] for segment in found] == trials
+    assert [segment["trial"] for segment in warm_starts(found)] == weights
 
 
 @pytest.mark.parametrize(("opponent", "winner"), [((0.0, 1.0), 1), ((1.0, 1.0), 2), ((1.0, 0.0), 1)])

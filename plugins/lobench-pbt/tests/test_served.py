@@ -20,10 +20,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import lobench_pbt
 from lobench_pbt.codec import trial_from, trial_to
 from lobench_pbt.connection import Address, Connection
+from lobench_pbt.gin_paths import read_back
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, security_from, start_server
 from lobench_pbt.service import Service
+from lobench_pbt.space import Kind, Parameter
 from lobench_pbt.study import FitnessFrom
+from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Refusal, Refused, State
 from pbt_simulation import PLUGINS, make_study, write_theta
 
@@ -175,7 +178,7 @@ def test_an_infinite_fitness_wins_and_nan_is_kept_as_what_it_is(served: Served) 
 
 
 def test_only_who_knows_the_token_is_let_in(tmp_path: Path) -> None:
-    for name, content in (("right", "secret\n"), ("wrong", "guess"), ("foreign", "schlüssel")):
+    for name, content in (("right", "secret\n"), ("wrong", "guess")):
         (tmp_path / name).write_text(content)
     for served in serving(tmp_path, security_from(tmp_path / "right", None, None)):
         assert suggestion(served.connect(f",token_file={tmp_path / 'right'}")).id == 1
@@ -218,8 +221,28 @@ def test_bad_addresses_and_files_are_named(tmp_path: Path) -> None:
         security_from(tmp_path / "empty", None, None)
     with pytest.raises(ConfigError, match="go together"):
         security_from(None, tmp_path / "empty", None)
-    with pytest.raises(ConfigError, match="--listen"):
-        Security().check("6006")
+    for listen in ("6006", "::1:6006"):
+        with pytest.raises(ConfigError, match="--listen"):
+            Security().check(listen)
+    Security().check("[::1]:6006")
+
+
+@pytest.mark.parametrize("content", [b"schl\xc3\xbcssel", b"two\nlines", b"\xff\xfe"])
+def test_a_token_that_no_request_can_carry_is_refused_at_both_ends(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(ConfigError, match="this is no token; expected one line of ASCII"):
+        security_from(tmp_path / "token", None, None)
+    with pytest.raises(UsageError, match="this is no token; expected one line of ASCII"):
+        Address.parse(f"localhost:1,token_file={tmp_path / 'token'}")
+    with pytest.raises(ConfigError, match="cannot read the token; got Is a directory"):
+        security_from(tmp_path, None, None)
+
+
+def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rubbish").write_text("no certificate")
+    for path in (tmp_path / "rubbish", tmp_path):
+        with pytest.raises(ConfigError, match="expected a certificate chain and its key without a password"):
+            security_from(None, path, path)
 
 
 def report(connection: Connection, sha256: str, **changes: object) -> str:
@@ -261,6 +284,47 @@ def test_missing_fitness_is_infeasible_and_not_nan(tmp_path: Path) -> None:
         rows = served.service.list_trials("")
         assert [(row.state, row.fitness) for row in rows] == [(State.INFEASIBLE, None)] * 2
         assert [row.reason for row in rows] == ["poisoned", "no fitness came before the deadline"]
+
+
+def test_nobody_loses_a_trial_or_its_fitness_because_the_controller_was_away(tmp_path: Path) -> None:
+    """Deadlines go on by the clock; what passed while nobody listened counts from the new beginning."""
+    for served in serving(tmp_path, Security(), fitness_from=FitnessFrom.WATCH, fitness_seconds=1000.0, population=3):
+        connection = served.connect()
+        trained, held, lost = (suggestion(connection, worker) for worker in ("one", "two", "three"))
+        request = completion(trained, tmp_path / "theta.npz", metrics={})
+        connection.call(connection.stub.Complete, request)
+        served.now = 5000.0  # a night
+        served.service.resume()
+        served.service.expire()
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 9.0
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 9.0
+        assert suggestion(connection, "four").id == lost.id, "a worker that is gone has lost its trial all the same"
+        connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=held.id, attempt=0))
+        served.now += 100.0
+        assert report(connection, request.checkpoint.sha256) == "ACCEPTED"
+        assert served.service.list_trials("")[0].state is State.SUCCEEDED
+
+
+def test_the_command_begins_with_time_for_who_is_still_there(trainer: Path) -> None:
+    """The store as a controller left it that was killed an hour ago."""
+    from lobench_pbt.study_file import read_study
+
+    service = Service(trainer / "store", clock=lambda: time.time() - 3600, plugins=PLUGINS)
+    service.create_study(read_study(trainer / "study.gin"))
+    trial = service.suggest("", "worker").trial
+    assert trial is not None
+    service.close()
+    process = serve(trainer)
+    try:
+        connection = Connection(Address.parse((trainer / "store" / "address").read_text()), patience=PATIENCE)
+        request = pbt_pb2.HeartbeatRequest(trial=trial.id, attempt=0)
+        assert connection.call(connection.stub.Heartbeat, request).stop is False
+        connection.close()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
 STUDY = """
@@ -386,3 +450,55 @@ def test_a_worker_whose_lease_is_lost_goes_on_with_another_trial(tmp_path: Path)
                 assert trial.complete(tmp_path / "theta.npz", {"loss": 1.0}) is False
         assert ids == [1, 2]
         assert [row.worker_id for row in served.service.list_trials("")] == ["quick", "slow"]
+
+
+def test_a_trainer_that_fails_ends_its_heartbeats_with_the_client(served: Served) -> None:
+    """Its trial goes to somebody else once the lease is over, and no thread fails on a closed channel."""
+    with pytest.raises(RuntimeError, match="a bug"), lobench_pbt.client(served.address, patience=PATIENCE) as study:
+        trials = study.trials("one")  # a name keeps the iterator, as a progress bar around it does
+        for trial in trials:
+            kept = trial
+            raise RuntimeError("a bug")
+    assert not kept._thread.is_alive()
+
+
+def test_trials_of_many_metrics_are_listed_in_pages_that_a_client_takes(tmp_path: Path) -> None:
+    """A suite of hundreds of cases has a metric of each: a few trials of it are more than a message holds."""
+    metrics = {f"{'case' * 10}_{number}:train/loss": 1.0 for number in range(5000)} | {"loss": 1.0}
+    for served in serving(tmp_path, Security(), population=20, generations=0):
+        for worker in range(20):
+            trial = served.service.suggest("", str(worker)).trial
+            assert trial is not None
+            theta = write_theta(tmp_path / f"{worker}.npz", 1.0)
+            done = Completion(attempt=0, checkpoint=theta, metrics=metrics, n_steps=trial.n_steps)
+            served.service.complete("", trial.id, done)
+        with lobench_pbt.client(served.address, patience=PATIENCE) as study:
+            assert [trial.id for trial in study.all_trials()] == list(range(1, 21))
+
+
+def test_a_parameter_that_is_not_active_keeps_nothing_of_the_trial_before(tmp_path: Path) -> None:
+    """One process trains many trials: an inactive parameter is as the trainer's own configuration has it."""
+    import gin
+
+    gin.external_configurable(lambda kind="", momentum=0.0, decay=0.0: None, name="inactive", module="served_tests")
+    gin.bind_parameter("inactive.decay", 7.0)  # the trainer's own; momentum has none
+    kind = Parameter(path="inactive.kind", kind=Kind.CATEGORICAL, values=("sgd", "sgdm"))
+    when = {"inactive.kind": ("sgdm",)}
+    inactive = [
+        Parameter(path=f"inactive.{name}", kind=Kind.REAL, low=0.5, high=0.9, when=when)
+        for name in ("momentum", "decay")
+    ]
+    kinds = ""
+    try:
+        for served in serving(tmp_path, Security(), parameters=(kind, *inactive), population=8, generations=0):
+            np.savez(tmp_path / "theta.npz", x=1.0)
+            with lobench_pbt.client(served.address, patience=PATIENCE) as study:
+                for trial in study.trials("one"):
+                    trial.apply()
+                    kinds += "m" if trial.params["inactive.kind"] == "sgdm" else "-"
+                    bound = read_back({"inactive.kind": 0, "inactive.momentum": 0, "inactive.decay": 0})
+                    assert bound == {"inactive.decay": 7.0, **trial.params}
+                    trial.complete(tmp_path / "theta.npz", {"loss": 1.0})
+        assert "mm" in kinds and "m-" in kinds and "-m" in kinds, "the draws of this seed show what is tested"
+    finally:
+        gin.clear_config()

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,22 @@ def test_a_seed_that_diverged_is_nan_and_an_evaluation_without_curves_is_no_fitn
     assert missing == "" and math.isnan(metrics["train/loss"]) and metrics["whole:train/loss"] == 1.5
     assert metrics_of(finished("whole", "breaks")) == ({}, "suite/breaks was not evaluated (error: it broke)")
     assert metrics_of(finished()) == ({}, "no case was evaluated")
+
+
+def test_infinities_of_both_signs_are_nan_and_hold_up_nothing() -> None:
+    """What a sink raises is tried again for ever, and all that follows it waits."""
+    event = finished("whole")
+    (evaluation,) = event.evaluations
+    assert evaluation.curves is not None
+    for values, mean in (
+        ((math.inf, -math.inf), math.nan),
+        ((math.inf, 1.0), math.inf),
+        ((1.7e308, 1.7e308), math.inf),
+    ):
+        curves = SimpleNamespace(metrics=("train/loss",), final=lambda _, values=values: values)
+        changed = dataclasses.replace(event, evaluations=(dataclasses.replace(evaluation, curves=curves),))
+        metrics, missing = metrics_of(changed)
+        assert missing == "" and repr(metrics["train/loss"]) == repr(mean)
 
 
 def test_without_an_address_it_is_refused(tmp_path: Path) -> None:

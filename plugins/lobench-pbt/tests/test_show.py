@@ -1,0 +1,52 @@
+"""What `lobench pbt status` and `replay` print of a store."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lobench_pbt.service import Service
+from lobench_pbt.show import show_status
+from lobench_pbt.transitions import Completion
+from pbt_simulation import PLUGINS, make_study
+
+
+def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets and colons are what error messages are made of."""
+    reasons = ("bad shape [w]", "cannot read [/data/x]", "relu:x:loss")
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(parameters=()))
+    for reason in reasons:
+        trial = service.suggest("", "worker").trial
+        assert trial is not None
+        service.complete("", trial.id, Completion(attempt=0, reason=reason))
+    service.close()
+    show_status(tmp_path, "", tree=True)
+    shown = capsys.readouterr().out
+    assert [reason for reason in reasons if reason not in shown] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write a folder")
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_study_is_shown_to_who_may_not_write_its_store(is_served: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        Path(folder).chmod(0o755)
+        service = Service(Path(folder) / "store", clock=lambda: 0.0, plugins=PLUGINS)
+        service.create_study(make_study(parameters=()))
+        service.suggest("", "worker")
+        show_status(Path(folder) / "store", "", tree=True)  # what is imported when it is used, is
+        if not is_served:
+            service.close()
+        os.seteuid(65534)
+        try:
+            show_status(Path(folder) / "store", "", tree=False)
+        finally:
+            os.seteuid(0)
+        service.close()
+    assert capsys.readouterr().out.count("study sim: 1 active") == 2
