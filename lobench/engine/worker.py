@@ -16,6 +16,7 @@ import queue
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -86,9 +87,13 @@ class Loop:
             except LobenchError as error:
                 self._errors.append(str(error))
                 continue
-            if info is not None and info.key not in self._items:
+            if info is None:
+                continue
+            if info.key not in self._items:
                 self._items[info.key] = item
                 infos.append(info)
+            elif (other := self._items[info.key].nodeid) != item.nodeid:
+                self._errors.append(f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one")
         if self._errors or not infos:
             self._send(
                 "failed",
@@ -206,18 +211,19 @@ class Loop:
 
 
 def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
-    """Adds the file's stem to names that a suite has twice."""
-    counts: dict[tuple[str, str], int] = {}
-    for info in infos:
-        counts[info.suite, info.name] = counts.get((info.suite, info.name), 0) + 1
+    """Adds the file's stem to names that a suite has twice, and the test's own name where that is not enough."""
+    for parts in (1, 2):
+        counts = Counter((info.suite, info.name) for info in infos)
+        infos = [
+            info if counts[info.suite, info.name] == 1 else dataclasses.replace(info, name=_long_name(info, parts))
+            for info in infos
+        ]
+    return infos
 
-    def named(info: CaseInfo) -> CaseInfo:
-        if counts[info.suite, info.name] == 1:
-            return info
-        stem = Path(info.node_id.split("::")[0]).stem
-        return dataclasses.replace(info, name=f"{stem}.{info.name}")
 
-    return [named(info) for info in infos]
+def _long_name(info: CaseInfo, parts: int) -> str:
+    file, _, test = info.node_id.partition("::")
+    return f"{Path(file).stem}.{info.name if parts == 1 else test}"
 
 
 def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:

@@ -138,7 +138,14 @@ def _isolated(config: pytest.Config) -> IsolatedRunner:
 
 
 def _test_name(item: pytest.Item) -> str:
-    return item.function.__name__ if isinstance(item, pytest.Function) else ""
+    """Returns the test's part of a case's identity: with the parameters, where it has others than the case."""
+    if not isinstance(item, pytest.Function):
+        return ""
+    name: str = item.function.__name__
+    callspec = getattr(item, "callspec", None)  # none where the test gets its case otherwise
+    if callspec is None or all(isinstance(value, CaseSpec) for value in callspec.params.values()):
+        return name
+    return f"{name}[{callspec.id}]"
 
 
 def expectations_of(item: pytest.Item) -> Expectations:
@@ -198,6 +205,8 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
     if report.passed:
         return Outcome.PASSED, ""
     if report.skipped:
+        if hasattr(report, "wasxfail"):
+            return Outcome.SKIPPED, f"xfail: {report.wasxfail}".strip().splitlines()[0]
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         return Outcome.SKIPPED, reason.splitlines()[0] if reason else ""
     message = f"{type(error).__name__}: {error}" if not isinstance(error, LobenchError) else str(error)
