@@ -57,9 +57,11 @@ def running(log: Path, commands: list[list[str]]) -> Iterator[list[subprocess.Po
             process.wait()
 
 
-def wait_until(what: str, log: Path, done: Any) -> None:
+def wait_until(what: str, log: Path, done: Any, needed: list[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
     while not done():
+        if any(process.poll() is not None for process in needed):
+            raise SystemExit(f"{what} did not happen: a program that it needs has ended; see {log}")
         if STOPPED.is_set():
             raise SystemExit("stopped")
         if time.monotonic() > deadline:
@@ -82,13 +84,17 @@ def run_study(folder: Path, strategy: str, seed: int, config: str, trainers: Tra
             raise SystemExit("a trainer failed")
         return all((folder / f"{name}.done").exists() for name in trainers)
 
-    with running(log, [lobench("pbt", "serve", folder / "study.gin", "--store", folder / "store")]):
-        wait_until("the controller", log, address.exists)
+    with running(log, [lobench("pbt", "serve", folder / "study.gin", "--store", folder / "store")]) as controller:
+        wait_until("the controller", log, address.exists, controller)
         sink = f"pbt:{address.read_text()}"
         watch = ["watch", population, "--suite", HERE / "fitness", "--checkpoints", "all", "--workers", "1"]
-        with running(log, [lobench(*watch, "--sink", sink)]), lobench_pbt.client(address.read_text()) as study:
-            wait_until("the training", log, is_trained)
-            wait_until("the last fitness", log, lambda: all(trial.is_terminal for trial in study.all_trials()))
+        with (
+            running(log, [lobench(*watch, "--sink", sink)]) as watches,
+            lobench_pbt.client(address.read_text()) as study,
+        ):
+            needed = [*controller, *watches]
+            wait_until("the training", log, is_trained, needed)
+            wait_until("the last fitness", log, lambda: all(trial.is_terminal for trial in study.all_trials()), needed)
             trials = [trial for trial in study.all_trials() if trial.state == "succeeded"]
     return max(trials, key=lambda trial: trial.fitness or ())
 

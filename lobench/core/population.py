@@ -28,6 +28,8 @@ __all__ = [
 
 Fitness = tuple[float, ...]
 
+_SHOWN = 12  # metrics that an error names
+
 
 class Direction(enum.StrEnum):
     """Which way a metric is better; never guessed from its name."""
@@ -94,9 +96,9 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
     """
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
-        raise UsageError(
-            "a metric of the fitness is missing", got=", ".join(sorted(metrics)), expected=", ".join(missing)
-        )
+        names = sorted(metrics, key=lambda name: (len(name), name))  # means over cases before those of single cases
+        shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} in all)" if len(names) > _SHOWN else "")
+        raise UsageError("a metric of the fitness is missing", got=shown, expected=", ".join(missing))
     signs = (1.0 if objective.direction is Direction.MAX else -1.0 for objective in objectives)
     values = (sign * metrics[objective.metric] for sign, objective in zip(signs, objectives, strict=True))
     return tuple(-math.inf if math.isnan(value) else value for value in values)

@@ -37,6 +37,7 @@ _THREADS = 16
 _PAGE = 500
 _PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
+_LINE = 800  # characters, each of them up to nine bytes on its way
 _CODES = {
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
@@ -138,14 +139,20 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        context.abort(_CODES[error.refusal], str(error))
+        context.abort(_CODES[error.refusal], _details(error))
     except ConfigError as error:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, _details(error))
     except StoreError as error:
         # A full disk may be freed: nothing was changed, and clients ask again for as long as their patience lasts.
-        context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        context.abort(grpc.StatusCode.UNAVAILABLE, _details(error))
     except LobenchError as error:
-        context.abort(grpc.StatusCode.INTERNAL, str(error))
+        context.abort(grpc.StatusCode.INTERNAL, _details(error))
+
+
+def _details(error: LobenchError) -> str:
+    """Returns its line, cut in the middle where it is long: of more than 8 KiB, gRPC drops the code with it."""
+    line = str(error)
+    return line if len(line) <= _LINE else f"{line[: _LINE // 2]} ... {line[-_LINE // 2 + 5 :]}"
 
 
 class _Servicer(pbt_pb2_grpc.PbtServicer):

@@ -172,6 +172,12 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
                 f" and <= {high:g}" if high else ""
             )
             raise ConfigError(f"Study.{name}", where=where, got=repr(value), expected=expected)
+    for name in ("lease_seconds", "fitness_seconds"):
+        if not getattr(study, name) > 0:  # each trial's would be over as soon as it began
+            raise ConfigError(f"Study.{name}", where=where, got=repr(getattr(study, name)), expected="a number > 0")
+    for name in ("weighted", "budget"):
+        if not isinstance(getattr(study, name), bool):  # "no" would be true
+            raise ConfigError(f"Study.{name}", where=where, got=repr(getattr(study, name)), expected="True or False")
     if not study.name or any(character in study.name for character in "/\\\0 "):
         raise ConfigError("Study.name", where=where, got=repr(study.name), expected="a name without spaces and slashes")
     _check_objectives(study, load_strategy(study, plugins, where), where)

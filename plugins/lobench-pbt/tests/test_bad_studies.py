@@ -68,6 +68,12 @@ BAD = {
     "an integer of more than 64 bits": ("momentum/Discrete.values = [1, 9223372036854775808]", "of 64 bits"),
     "a bound of more than 64 bits": ("layers/Int.high = 9223372036854775808", "integers of 64 bits"),
     "a value that is not finite": ("momentum/Discrete.values = [0.5, 1e999]", "finite numbers"),
+    "a lease that is over as it begins": (
+        "Study.lease_seconds = 0",
+        "Study.lease_seconds; got 0; expected a number > 0",
+    ),
+    "no time for fitness": ("Study.fitness_seconds = 0.0", "Study.fitness_seconds; got 0.0; expected a number > 0"),
+    "a text that would be true": ("Study.budget = 'no'", "Study.budget; got 'no'; expected True or False"),
     "no members": ("Study.population = 0", "Study.population"),
     "no population": ("Study.population = None", "Study.population"),
     "an unknown strategy": ("Study.strategy = 'lottery'", "expected one of exploit_explore,"),

@@ -462,6 +462,17 @@ def test_a_trainer_that_fails_ends_its_heartbeats_with_the_client(served: Served
     assert not kept._thread.is_alive()
 
 
+def test_a_long_refusal_keeps_its_code_and_both_its_ends(served: Served) -> None:
+    connection = served.connect()
+    trial = suggestion(connection)
+    metrics = {f"é{number}": 1.0 for number in range(2000)}
+    line = refused(served, connection, completion(trial, served.folder / "theta.npz", metrics=metrics), Refusal.INVALID)
+    assert line.endswith("é0, é1, é2, é3, é4, é5, é6, é7, é8, é9, é10, é11, ... (2000 in all); expected loss")
+    request = completion(trial, served.folder / "a.npz", study="é" * 20000)
+    line = refused(served, connection, request, Refusal.NOT_FOUND)
+    assert line.startswith("there is no such study; got 'é") and line.endswith("é'; expected one of: sim")
+
+
 def test_trials_of_many_metrics_are_listed_in_pages_that_a_client_takes(tmp_path: Path) -> None:
     """A suite of hundreds of cases has a metric of each: a few trials of it are more than a message holds."""
     metrics = {f"{'case' * 10}_{number}:train/loss": 1.0 for number in range(5000)} | {"loss": 1.0}
