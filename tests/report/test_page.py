@@ -16,12 +16,14 @@ from commands import lobench
 from report_store import NASTY, make_baseline, make_store
 from stores import add
 
+from lobench.analysis.speedup import Form, Speedup
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import Ledger
 from lobench.report.findings import Findings
 from lobench.report.gathered import gather
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
+from lobench.report.verdict import _span
 
 
 class Page(HTMLParser):
@@ -104,6 +106,20 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
         line.startswith("Note: The speed-up over the best single setting") and sentence in line for line in lines
     )
     assert any("speed-up over tuned adam: over the best single setting" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
+        ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
+        ([(2.0, True), (3.0, False), (4.0, False)], ">= 3x in the median, censored on 1 of 3 cases"),
+        ([(math.nan, False)], "none, censored on 0 of 1 cases, diverged on 1"),
+    ],
+)
+def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], says: str) -> None:
+    form = Form.BEST_SINGLE
+    assert _span([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == says
 
 
 def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:
