@@ -202,6 +202,13 @@ def test_a_metric_that_only_some_seeds_have_is_left_out(tmp_path: Path) -> None:
     assert cell.seeds == (0, 1, 2, 3) and set(cell.metrics) == {"train/loss"}
 
 
+def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(tmp_path: Path) -> None:
+    for version, final in (("9", 1.0), ("10", 0.5)):
+        add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
+    (cell,) = gather(tmp_path, []).cells.values()
+    assert cell.final("train/loss").tolist() == [0.5]
+
+
 def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
