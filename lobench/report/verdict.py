@@ -216,6 +216,6 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     ]
     if missing:
         lines.append(f"{gathered.subjects[findings.shown].label} was not evaluated on {', '.join(missing)}.")
-    if not gathered.baselines:
+    if not gathered.baselines and not gathered.baseline_problems:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

@@ -23,7 +23,7 @@ from lobench.report.findings import Findings
 from lobench.report.gathered import gather
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
-from lobench.report.verdict import _span
+from lobench.report.verdict import _span, warnings
 
 
 class Page(HTMLParser):
@@ -215,6 +215,14 @@ def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     words = Page(render_page(gather(tmp_path, []))).words
     assert "no interval: one seed a case, 1 cases" in words and "undecidable below n = 2" in words
     assert "= nan" not in words and "95% (no" not in words
+
+
+def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> None:
+    suite = make_baseline(tmp_path)
+    add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
+    gathered = gather(tmp_path / "other", [suite])
+    assert warnings(Findings(gathered), []) == list(gathered.baseline_problems) and len(gathered.baseline_problems) == 1
+    assert Findings(gathered).scale_label.endswith("(no baseline fits)")
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
