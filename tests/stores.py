@@ -58,6 +58,7 @@ def add(
     uri: str = "",
     revision: str = "r1",
     identities: Mapping[str, str] | None = None,
+    program_version: str = "1",
 ) -> None:
     """Adds a checkpoint: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -75,10 +76,10 @@ def add(
             optimizer_hash=info.optimizer_hash,
             case_identity=info.identity,
             seed_block=SeedBlock(start=start, size=size),
-            program_version="1",
+            program_version=program_version,
         )
         outcome = finals if lost else Outcome.PASSED
         found = None if lost else curves(finals, start=start, revision=revision)
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
-    ledger.finish_checkpoint(position, program_version="1", case_keys=keys)
+    ledger.finish_checkpoint(position, program_version=program_version, case_keys=keys)
     ledger.close()

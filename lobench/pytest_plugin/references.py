@@ -88,18 +88,17 @@ class _StoreReference:
     """Has the seeds that the store has, of cases that train the same task for as long."""
 
     label: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Sequence[Cell]]
     checkpoint: Checkpoint | None = None
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
-        cell = self.cells.get(info.problem)
-        if cell is None:
-            return Finals(metrics={})
         wanted = {seed for block in blocks for seed in block.seeds}
-        metrics = {}
-        for name in cell.metrics:
-            rows = zip(cell.seeds, cell.final(name).tolist(), cell.diverged.tolist(), strict=True)
-            metrics[name] = {seed: math.nan if lost else value for seed, value, lost in rows if seed in wanted}
+        metrics: dict[str, dict[int, float]] = {}
+        for cell in self.cells.get(info.problem, ()):
+            for name in cell.metrics:
+                rows = zip(cell.seeds, cell.final(name).tolist(), cell.diverged.tolist(), strict=True)
+                found = {seed: math.nan if lost else value for seed, value, lost in rows if seed in wanted}
+                metrics.setdefault(name, {}).update(found)
         return Finals(metrics=metrics)
 
 
@@ -171,7 +170,11 @@ def _store_reference(path: Path) -> Reference:
     if not gathered.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
     place = gathered.headline_subject()
-    cells = {gathered.cases[case].problem: cell for (at, case), cell in gathered.cells.items() if at == place}
+    # One problem can be several cases: one that got more seeds, say.
+    cells: dict[str, list[Cell]] = {}
+    for (at, case), cell in gathered.cells.items():
+        if at == place:
+            cells.setdefault(gathered.cases[case].problem, []).append(cell)
     return _StoreReference(label=f"{gathered.subjects[place].label} of {path}", cells=cells)
 
 

@@ -70,7 +70,8 @@ class Findings:
     def scale_label(self) -> str:
         if self.gathered.baselines and self.gathered.baseline is not None:
             return f"0 is untrained, 1 is {self.gathered.baseline.label}"
-        return "0 is untrained, 1 is the best mean in this store (no baseline found)"
+        none = "no baseline fits" if self.gathered.baseline_problems else "no baseline found"
+        return f"0 is untrained, 1 is the best mean in this store ({none})"
 
     def metric_of(self, case: int, metric: str) -> str:
         return self.gathered.cases[case].primary_metric if metric == "primary" else metric

@@ -178,9 +178,9 @@ def _subjects(row: EvaluationRow, positions: dict[Checkpoint, int]) -> Iterator[
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell | None:
-    """Joins seed blocks; a seed that two blocks hold counts once, from the later program version."""
+    """Joins seed blocks; a seed that two blocks hold counts once, from the later evaluation."""
     by_seed: dict[int, tuple[Curves, int]] = {}
-    for row in sorted(rows, key=lambda row: (row.key.program_version, row.recorded_at)):
+    for row in sorted(rows, key=lambda row: row.recorded_at):
         if row.curves is not None:
             by_seed.update({seed: (row.curves, place) for place, seed in enumerate(row.curves.seeds)})
     troubles = tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED)

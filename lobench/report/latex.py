@@ -122,7 +122,7 @@ def bold_columns(columns: Sequence[_Column], *, higher: bool = False) -> set[int
         if index == best or math.isnan(means[index]):
             continue
         result = paired_t([column[seed] - columns[best][seed] for seed in seeds])
-        if result.p_value > _ALPHA:
+        if not result.p_value <= _ALPHA:  # NaN below two common seeds: nothing tells the two apart
             found.add(index)
     return found
 

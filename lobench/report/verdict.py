@@ -187,7 +187,12 @@ def _speedups(cases: Sequence[CaseFinding]) -> tuple[tuple[str, list[Speedup]], 
 def _span(found: Sequence[Speedup]) -> str:
     """Returns the median, which censored ones enter with their bound, and what is no plain number."""
     values = [one.value for one in found if not math.isnan(one.value)]
-    middle = f"{number(statistics.median_low(values))}x in the median" if values else "none"
+    middle = "none"
+    if values:
+        median = statistics.median_low(values)
+        # One that is censored below the median, or at it, may be anywhere above: the median is a bound then, too.
+        bound = ">= " if any(one.censored and one.value <= median for one in found) else ""
+        middle = f"{bound}{number(median)}x in the median"
     diverged = len(found) - len(values)
     censored = f", censored on {sum(one.censored for one in found)} of {len(found)} cases"
     return middle + censored + (f", diverged on {diverged}" if diverged else "")
@@ -211,6 +216,6 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     ]
     if missing:
         lines.append(f"{gathered.subjects[findings.shown].label} was not evaluated on {', '.join(missing)}.")
-    if not gathered.baselines:
+    if not gathered.baselines and not gathered.baseline_problems:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

@@ -10,11 +10,16 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from stores import add, case_info
 from tiny import content, make_run, make_suite, results
 
+from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.ledger import Ledger
+from lobench.evaluation.runner import ThetaLeaves
+from lobench.pytest_plugin.references import _store_reference
 
 GOOD, BAD, HARMFUL = "theta_1.npz", "theta_2.npz", "theta_3.npz"
 
@@ -154,6 +159,21 @@ def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:
     done, same = runs["store"], runs["store, adaptive"]
     assert done.code == 1 and "REGRESSED" in done.out, done.out + done.err
     assert same.code == 0 and "5 passed" in same.out, same.out + same.err
+
+
+@pytest.mark.parametrize("sizes", [(8, 4), (4, 8)])
+def test_a_store_has_every_seed_of_a_problem(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """A case that got more seeds is another case of the same problem; the store holds both."""
+    for identity, size in zip("xy", sizes, strict=True):
+        values = [0.5 + seed / 100 for seed in range(size)]
+        add(tmp_path, 1, {"a": {"train/loss": values}}, identities={"a": identity})
+    reference, info, block = _store_reference(tmp_path), case_info("a"), SeedBlock(start=0, size=8)
+    found = reference.finals(CaseSpec(path="", scope="a", root=""), info, [block], no_training)
+    assert sorted(found.metrics["train/loss"]) == list(range(8))
+
+
+def no_training(theta: ThetaLeaves, block: SeedBlock) -> NoReturn:
+    raise AssertionError
 
 
 def test_a_store_without_the_case_or_with_fewer_seeds_says_so(runs: dict[str, Done]) -> None:

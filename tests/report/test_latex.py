@@ -19,6 +19,11 @@ def test_best_by_direction_and_within_noise_are_bold() -> None:
     assert bold_columns(noisy) == {0, 1}
 
 
+def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
+    assert bold_columns([{0: 1.0}, {0: 2.0}]) == {0, 1}
+    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}]) == {0, 1}
+
+
 def test_what_diverged_or_is_missing_is_never_bold() -> None:
     assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
     assert bold_columns([{}, {0: math.nan}]) == set()

@@ -16,12 +16,14 @@ from commands import lobench
 from report_store import NASTY, make_baseline, make_store
 from stores import add
 
+from lobench.analysis.speedup import Form, Speedup
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import Ledger
 from lobench.report.findings import Findings
 from lobench.report.gathered import gather
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
+from lobench.report.verdict import _span, warnings
 
 
 class Page(HTMLParser):
@@ -106,6 +108,20 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     assert any("speed-up over tuned adam: over the best single setting" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
+        ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
+        ([(2.0, True), (3.0, False), (4.0, False)], ">= 3x in the median, censored on 1 of 3 cases"),
+        ([(math.nan, False)], "none, censored on 0 of 1 cases, diverged on 1"),
+    ],
+)
+def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], says: str) -> None:
+    form = Form.BEST_SINGLE
+    assert _span([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == says
+
+
 def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:
     suite = make_baseline(tmp_path)
     words = Page(render_page(gather(store, [suite]))).words
@@ -186,12 +202,27 @@ def test_a_metric_that_only_some_seeds_have_is_left_out(tmp_path: Path) -> None:
     assert cell.seeds == (0, 1, 2, 3) and set(cell.metrics) == {"train/loss"}
 
 
+def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(tmp_path: Path) -> None:
+    for version, final in (("9", 1.0), ("10", 0.5)):
+        add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
+    (cell,) = gather(tmp_path, []).cells.values()
+    assert cell.final("train/loss").tolist() == [0.5]
+
+
 def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
     words = Page(render_page(gather(tmp_path, []))).words
     assert "no interval: one seed a case, 1 cases" in words and "undecidable below n = 2" in words
     assert "= nan" not in words and "95% (no" not in words
+
+
+def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> None:
+    suite = make_baseline(tmp_path)
+    add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
+    gathered = gather(tmp_path / "other", [suite])
+    assert warnings(Findings(gathered), []) == list(gathered.baseline_problems) and len(gathered.baseline_problems) == 1
+    assert Findings(gathered).scale_label.endswith("(no baseline fits)")
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
