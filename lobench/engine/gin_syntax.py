@@ -108,7 +108,10 @@ def _statements(text: str, where: str, path: Path | None, includers: tuple[Path,
                 yield from parse_file(base / included, _includers=(*includers, path) if path else includers)
     except SyntaxError as error:
         line_number = error.lineno
-        message, content = error.msg, (error.text or "").strip()
+        message, content = (
+            error.msg.splitlines()[-1].strip(),
+            (error.text or "").strip(),
+        )  # what Python says comes first
         raise ConfigError(
             f"gin syntax error: {message}",
             where=f"{where}:{line_number}" if path and line_number else where,

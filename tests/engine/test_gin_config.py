@@ -162,3 +162,9 @@ def test_a_module_that_fails_says_its_error_and_not_what_was_noted_below(suite: 
     (spec,) = specs_in(file)
     with pytest.raises(ConfigError, match="cannot import 'noting_tasks'; got ValueError: four of three;"):
         bind_case(spec, Layers(), build=False)
+
+
+def test_a_value_without_quotes_is_one_line(suite: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bind(suite, "small", gin_params=("Quadratic.dim = es",))
+    assert str(caught.value).endswith("gin syntax error: Failed to parse token 'es'; got 'Quadratic.dim = es'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import signal
@@ -20,6 +21,7 @@ from lobench_evolve.run import Machines, plan, run_experiment
 __all__ = ["EvolveCommand", "run_command", "share"]
 
 _POLL_SECONDS = 0.2
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ def _run_many(command: EvolveCommand) -> int:
     if command.scopes:
         raise UsageError("--case is for one run", next_step="give --cases for a run for each, or neither for all cases")
     seeds = range(command.seed, command.seed + max(command.seeds, 1))
-    cases: Sequence[str] = command.cases or ("",)
+    cases: Sequence[str] = tuple(dict.fromkeys(command.cases)) or ("",)
     experiments = list(itertools.product(cases, seeds))
     for case in cases:  # a wrong name is said before anything is started
         plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
@@ -99,7 +101,9 @@ def _run_many(command: EvolveCommand) -> int:
             while waiting and len(running) < command.parallel:
                 case, seed = waiting.pop(0)
                 name = f"{case or 'all'}/seed_{seed}"
-                running[name] = subprocess.Popen(_single(command, name, case, seed, workers))
+                running[name] = subprocess.Popen(
+                    _single(command, name, case, seed, workers), preexec_fn=_end_with_parent
+                )
             time.sleep(_POLL_SECONDS)
             for name, child in list(running.items()):
                 if (code := child.poll()) is not None:
@@ -112,6 +116,12 @@ def _run_many(command: EvolveCommand) -> int:
         for child in running.values():
             child.wait()
     return min(worst, 3)
+
+
+def _end_with_parent() -> None:
+    """On Linux an experiment is ended when what started it was killed: the same command would find it busy."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: int) -> list[str]:

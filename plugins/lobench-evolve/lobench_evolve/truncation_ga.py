@@ -62,6 +62,13 @@ def _of(fitness: Sequence[float | None], index: int) -> float:
     return value
 
 
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except ValueError:  # infinities of both signs
+        return math.nan
+
+
 def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
     """Returns the mean of the finite values (NaN where there is none), how many results there are, how many are not."""
     known = [value for value in fitness if value is not None]
@@ -129,7 +136,7 @@ class Population:
         best, candidates = ranked(fitness)[0], self._candidates(fitness)
         each = self._settings.elite_evals
         if each:
-            means = [math.fsum(_of(fresh, i * each + j) for j in range(each)) / each for i in range(len(candidates))]
+            means = [_mean([_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
             place = ranked(means)[0]
             elite, elite_fitness = candidates[place], means[place]
         else:

@@ -215,3 +215,18 @@ def test_an_error_of_a_task_is_said(tmp_path: Path) -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("lobench: TypeError: ") and "(7,)" in line
+
+
+def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
+    """So that the same command can go on with them; a case that is named twice is one all the same."""
+    many = ("--seeds", "1", "--cases", "a", "--cases", "a", "--parallel", "2", "--executor", "inline", "--workers", "1")
+    config, store = make_config(tmp_path), tmp_path / "many"
+    started = command(config, store, *many, "--gin-param", "Evolve.num_generations = 20000")
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert "generation 0" in parent.stdout.readline()
+        parent.kill()
+        parent.communicate(timeout=60)  # until the last of them has gone, which has the pipe too
+    num_before = len(read_generations(store / "a" / "seed_0"))
+    said = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
+    assert said.count("ended with exit code 0") == 1

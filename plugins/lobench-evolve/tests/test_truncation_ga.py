@@ -122,3 +122,9 @@ def test_only_ancestors_are_remembered() -> None:
     while at.parent is not None:
         at = search.genomes[at.parent]
     assert at.id < 200
+
+
+def test_infinities_of_both_signs_are_no_elites() -> None:
+    search = population(TruncationGA(population_size=3, num_parents=2, num_candidates=2, elite_evals=2), 0)
+    ended = search.close([3.0, 2.0, 1.0], [math.inf, -math.inf, 1.0, 2.0])
+    assert (ended.elite, ended.elite_fitness) == (1, 1.5)
