@@ -245,13 +245,15 @@ def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) 
 
 def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    program = "from lobench.engine import watch_workers\nwatch_workers._SLOW_START_SECONDS = 0.0\n"
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write("\ntime.sleep(4)\n")  # so that the log is there when the worker is missed
+    program = "from lobench.engine import watch_workers\nwatch_workers._SLOW_START_SECONDS = 1.5\n"
     program += "from lobench.cli import main\nmain()"
     command = [sys.executable, "-c", program, "watch", str(run), "--suite", str(suite), *ALL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     log = run / "lobench" / "tiny" / "logs" / "worker-0.log"
-    assert done.stdout.count(f"worker 0 is not ready after 0 s; still waiting, see {log}") == 1
+    assert done.stdout.count(f"worker 0 is not ready after 1.5 s; still waiting, see {log}") == 1
 
 
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:

@@ -8,9 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server

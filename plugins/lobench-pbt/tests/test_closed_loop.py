@@ -14,18 +14,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import loop_trainer
 import numpy as np
 import pytest
-from tiny import make_suite
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import loop_trainer
 from lobench_pbt.lineage import replay
 from lobench_pbt.service import Service
 from lobench_pbt.study import study_from_json
 from lobench_pbt.trial import State
 from pbt_simulation import PLUGINS, assert_properties
+from tiny import make_suite
 
 from lobench import Draws, checkpoint_sha256
 

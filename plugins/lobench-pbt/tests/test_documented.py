@@ -10,9 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.study_file import read_study

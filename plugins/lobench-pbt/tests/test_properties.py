@@ -6,15 +6,11 @@ import dataclasses
 import math
 import os
 import sqlite3
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lobench_pbt.decide import reproduce, suggest

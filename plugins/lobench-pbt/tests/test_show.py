@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from lobench_pbt.service import Service
 from lobench_pbt.show import show_status
 from lobench_pbt.transitions import Completion

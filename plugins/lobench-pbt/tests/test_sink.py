@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.sink import PbtSink, metrics_of, trial_of

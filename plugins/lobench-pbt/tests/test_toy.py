@@ -6,15 +6,11 @@ alone, Q ends at 0.39.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from lobench_pbt.decide import Answer, suggest
 from lobench_pbt.service import Service
 from lobench_pbt.space import Kind, Parameter, Rule
