@@ -45,6 +45,13 @@ def results(store: Path) -> list[tuple[Any, ...]]:
         return database.execute("SELECT generation, phase, block, fitness FROM results ORDER BY 1, 2, 3").fetchall()
 
 
+def has_begun(store: Path) -> bool:
+    try:
+        return bool(results(store))
+    except sqlite3.OperationalError:  # no file yet, or no table in it
+        return False
+
+
 def checkpoints(store: Path) -> dict[str, str]:
     files = sorted((store / "checkpoints").glob("*.npz"))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -58,9 +65,13 @@ def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(clu
     second = cluster.second
     options = ("--executor", "ray", "--ray-address", cluster.address, "--workers", "2")
     process = start(config, store, *options, environment=cluster.environment)
-    until(lambda: (store / "evolve.sqlite").is_file() and results(store), "the evolution begins")
-    until(lambda: second.workers(), "a worker of it on the second node")
-    second.kill()
-    assert "a worker was lost" in output(process)
+    try:
+        until(lambda: has_begun(store), "the evolution begins")
+        until(lambda: second.workers(), "a worker of it on the second node")
+        second.kill()
+        assert "a worker was lost" in output(process)
+    finally:
+        process.kill()
+        process.wait()
     assert results(store) == results(local)
     assert checkpoints(store) == checkpoints(local) != {}
