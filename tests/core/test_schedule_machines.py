@@ -74,6 +74,16 @@ def leases(actions: list[Action]) -> list[Lease]:
     return [action for action in actions if isinstance(action, Lease)]
 
 
+def num_run(driver: Driver, case: CaseInfo) -> int:
+    """Runs all that the first worker is given, which must be of one case; returns how much that is."""
+    actions, done = driver.ready(0), 0
+    while running := leases(actions):
+        assert [lease.case for lease in running] == [case]
+        actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
+        done += 1
+    return done
+
+
 def test_slots_follow_the_machines() -> None:
     driver = Driver(PLAIN, max_cores=1)
     grown = driver.send(Capacity((Size(2), Size(1))))
@@ -121,23 +131,13 @@ def test_a_case_is_as_wide_after_its_machine_went_as_before() -> None:
 def test_what_no_machine_has_is_waited_for_by_one_worker_and_holds_nobody_up() -> None:
     driver = Driver(DEVICE, PLAIN, max_cores=1, max_gpus=0.0)
     assert started(driver.first) == [Size(1, 1.0)]  # the worker of one core was there already, to report the cases
-    actions, done = driver.ready(0), 0
-    while running := leases(actions):
-        assert [lease.case for lease in running] == [PLAIN]
-        actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
-        done += 1
-    assert done == PLAIN.num_seeds
+    assert num_run(driver, PLAIN) == PLAIN.num_seeds
 
 
 def test_a_case_wider_than_each_machine_is_waited_for_however_many_cores_they_have_together() -> None:
     driver = Driver(WIDE, PLAIN, max_cores=1, machines=(Size(1), Size(3)))
     (wide,) = [action.worker for action in driver.first if isinstance(action, StartWorker) and action.size == Size(4)]
-    actions, done = driver.ready(0), 0
-    while running := leases(actions):
-        assert [lease.case for lease in running] == [PLAIN]
-        actions = driver.send(Finished(0, running[0].lease, Outcome.PASSED, driver.now))
-        done += 1
-    assert done == PLAIN.num_seeds
+    assert num_run(driver, PLAIN) == PLAIN.num_seeds
     grown = driver.send(Capacity((Size(1), Size(3), Size(4))))
     (wide,) = [action.worker for action in grown if isinstance(action, StartWorker)]  # asked for anew, and the only one
     assert [lease.case for lease in leases(driver.ready(wide))] == [WIDE]
