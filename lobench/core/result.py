@@ -6,13 +6,13 @@ import enum
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.case import SeedBlock
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
 
@@ -106,7 +106,7 @@ class Curves:
 
     def mean(self, metric: str) -> list[float]:
         """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
-        return [math.fsum(row) / len(row) for row in self._rows(metric)]
+        return [mean_of(row) for row in self._rows(metric)]
 
     def _rows(self, metric: str) -> list[list[float]]:
         rows: list[list[float]] = self.metrics[metric].tolist()  # type: ignore[assignment]  # typeshed knows one axis
@@ -168,6 +168,14 @@ class Curves:
             provenance=Provenance(**header["provenance"]),
             problems=tuple(header.get("problems", ())),
         )
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Returns the mean, whatever the order; infinities of both signs make NaN, where `math.fsum` would raise."""
+    try:
+        return math.fsum(values) / len(values)
+    except (ValueError, OverflowError):  # infinities of both signs, or a sum beyond what a float holds
+        return sum(values) / len(values)
 
 
 def read_header(payload: bytes) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
-from lobench.core.result import Curves, EvaluationKey
+from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.engine.job import CURRENT_JOB, Finished
 from lobench.pytest_plugin import case_of
 
@@ -156,7 +155,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
     curves = Curves.from_payload(finished.payload)
 
     def mean(values: list[float]) -> str:
-        return f"{math.fsum(values) / len(values):.4g}"
+        return f"{mean_of(values):.4g}"
 
     test = mean(curves.final("test/loss")) if "test/loss" in curves.metrics else "-"
     steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)

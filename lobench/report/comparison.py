@@ -13,6 +13,7 @@ from lobench.analysis.comparison import Effect
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
+from lobench.core.result import mean_of
 from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
@@ -91,7 +92,7 @@ def _final(cell: Cell | None, metric: str) -> str:
     values = list(cell.final.get(metric, {}).values()) if cell is not None else []
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    return f"{math.fsum(values) / len(values):.4g}" if values else "-"
+    return f"{mean_of(values):.4g}" if values else "-"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:

@@ -165,6 +165,8 @@ def _mean_rows(findings: Findings, places: Sequence[int], has_baseline: bool) ->
 def _number(value: float, precision: int) -> str:
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return "\\mathrm{nan}" if math.isnan(value) else "\\infty" if value > 0 else "-\\infty"
     exponent = math.floor(math.log10(abs(value)))
     if -4 <= exponent < 6:
         return f"{value:.{max(0, precision - 1 - exponent)}f}"

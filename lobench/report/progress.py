@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import mean_of
 from lobench.engine.watch_contract import Progress
 from lobench.hookspecs import EvaluationFinished
 
@@ -125,11 +125,7 @@ def describe(event: EvaluationFinished) -> str:
     if event.curves is None:
         return f"{head}  {event.message}".rstrip()
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
-    shown = "  ".join(f"{name} {_mean(event.curves.final(name)):.4g}" for name in metrics)
+    shown = "  ".join(f"{name} {mean_of(event.curves.final(name)):.4g}" for name in metrics)
     diverged = f"  {event.curves.num_diverged} diverged" if event.curves.num_diverged else ""
     message = f"  {event.message}" if event.message else ""
     return f"{head}  {shown}{diverged}{message}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

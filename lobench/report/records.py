@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Curves, Outcome
+from lobench.core.result import Curves, Outcome, mean_of
 from lobench.engine.ledger import EvaluationRow
 
 __all__ = ["finite_or_none", "records", "unread_records"]
@@ -104,9 +104,9 @@ def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool
 def _metric(curves: Curves, name: str) -> dict[str, Any]:
     final, best, mean = curves.final(name), curves.best(name), curves.mean(name)
     return {
-        "final": _finite(math.fsum(final) / len(final)),
-        "best": _finite(math.fsum(best) / len(best)),
-        "mean": _finite(math.fsum(mean) / len(mean)),
+        "final": _finite(mean_of(final)),
+        "best": _finite(mean_of(best)),
+        "mean": _finite(mean_of(mean)),
         "per_seed": [_finite(value) for value in final],
     }
 
