@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.numbers import Number
+
 __all__ = ["compare"]
 
 
@@ -46,14 +48,14 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     "--margin",
     default=0.02,
     show_default=True,
-    type=click.FloatRange(0, 3),
+    type=Number(0, 3),
     help="Harm to the score that the gate tolerates.",
 )
 @click.option(
     "--alpha",
     default=0.05,
     show_default=True,
-    type=click.FloatRange(0.0001, 0.5),
+    type=Number(0.0001, 0.5),
     help="Chance of a false alarm; intervals are of level 1 - alpha.",
 )
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")

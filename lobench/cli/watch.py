@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from lobench.cli.numbers import Number
+
 __all__ = ["watch"]
 
 
@@ -34,7 +36,9 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
 @click.option("--once", is_flag=True, help="Evaluate what is there and end.")
 @click.option("--until-step", type=int, help="End once a checkpoint of this outer step or a later one is done.")
-@click.option("--idle-timeout", type=float, metavar="SECONDS", help="End after so long without a new checkpoint.")
+@click.option(
+    "--idle-timeout", type=Number(min=0), metavar="SECONDS", help="End after so long without a new checkpoint."
+)
 @click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
 @click.option(
     "--together",
@@ -44,9 +48,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
     metavar="N",
     help="Compute N checkpoints that wait in one program; changes results in the last bits.",
 )
-@click.option(
-    "--max-core-hours", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more once so many were used."
-)
+@click.option("--max-core-hours", type=Number(min=0, min_open=True), help="Begin nothing more once so many were used.")
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
 @click.option("--experiment", default="", help="Ledger column, for studies.")
