@@ -52,7 +52,7 @@ class Parcel:
         """Packs suites (folders, or single gin files) and gin files bound around them.
 
         Raises:
-          LobenchError: more than 256 MiB.
+          LobenchError: more than 256 MiB; a file whose name is no text.
         """
         files: dict[Path, None] = {}
         roots: list[Path] = []
@@ -65,6 +65,7 @@ class Parcel:
             files.update(dict.fromkeys(_included(file, set())))
         _check_size(files, suites)
         base = Path(os.path.commonpath([*roots, *(file.parent for file in files)]))
+        _check_names(file.relative_to(base) for file in files)
         contents = {file.relative_to(base).as_posix(): file.read_bytes() for file in files}
         if not any(file.name in _INI_FILES for file in files):
             # pytest must not look for one above the folder that this is unpacked to.
@@ -100,6 +101,19 @@ def _check_size(files: Iterable[Path], suites: Sequence[str]) -> None:
             expected=f"{_MAX_BYTES // 2**20} MiB at most",
             next_step="keep data where every machine finds it, and load it by an absolute path",
         )
+
+
+def _check_names(names: Iterable[Path]) -> None:
+    """A zip holds names that are text, and so does the plan that is sent with it."""
+    for name in names:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError as error:
+            raise LobenchError(
+                "a file's name is not UTF-8, and cannot be sent to other machines",
+                where=ascii(str(name)),
+                next_step="rename it, or keep it outside the suite's folder",
+            ) from error
 
 
 def _below(folder: Path, *, follow_links: bool) -> Iterator[Path]:

@@ -69,3 +69,15 @@ def test_what_is_too_large_is_refused_before_it_is_read(suite: Path) -> None:
     os.truncate(suite / "huge.bin", 2**43)
     with pytest.raises(LobenchError, match=r"huge\.bin 8388608"):
         Parcel.pack([str(suite)], [])
+
+
+def test_a_name_that_is_no_text_is_one_clear_line(suite: Path) -> None:
+    try:
+        (suite / os.fsdecode(b"caf\xe9.csv")).write_text("1")
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 alone")
+    with pytest.raises(
+        LobenchError, match=r"'quick/caf\\udce9.csv': a file's name is not UTF-8.*; rename it"
+    ) as refused:
+        Parcel.pack([str(suite)], [])
+    assert str(refused.value).isascii()
