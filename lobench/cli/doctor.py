@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
-from lobench.core.errors import LobenchError
+from lobench.core.errors import LobenchError, StoreError
 
 __all__ = ["doctor"]
 
@@ -66,11 +68,16 @@ def _check_plugins() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.ledger import Ledger
+    from lobench.engine.ledger_schema import store_errors
     from lobench.engine.network_store import file_system, is_network
 
-    exists = (store / "ledger.sqlite").is_file()
-    ledger = Ledger.open(store, name="doctor", read_only=exists)
+    ledger = Ledger.open(store, read_only=True)
     try:
+        # Without the ledger's lock: a watch may be writing it.
+        with store_errors(store), tempfile.TemporaryFile(dir=store) as file:
+            file.write(bytes(4096))
+        if not os.access(store / "ledger.sqlite", os.W_OK):
+            raise StoreError("the ledger can be read and not written", where=str(store / "ledger.sqlite"))
         kind = "network" if is_network(store) else "local"
         where = f"{kind} file system ({file_system(store) or 'type unknown'})"
         return f"{len(ledger.sightings())} checkpoints, {sum(1 for _ in ledger.evaluations())} evaluations, {where}"
