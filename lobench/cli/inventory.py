@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 
 import click
+
+from lobench.core.errors import LobenchError, UsageError
 
 __all__ = ["list_things", "plugins"]
 
@@ -38,12 +41,23 @@ def list_things(kind: str, folder: Path) -> None:
 
 
 def _list_suites(folder: Path) -> None:
+    """One broken file hides none of the others; it is named, and the exit code is 2."""
     from lobench.engine.suite import specs_in
 
+    if not folder.is_dir():
+        raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")
+    broken = False
     for file in sorted(folder.rglob("*.gin")):
-        scopes = [spec.scope for spec in specs_in(file)]
+        try:
+            scopes = [spec.scope for spec in specs_in(file)]
+        except LobenchError as error:
+            broken = True
+            click.echo(f"lobench: {error}", err=True)
+            continue
         if scopes:
             click.echo(f"{file}: {', '.join(scopes)}")
+    if broken:
+        sys.exit(2)
 
 
 def _list_configurables(kind: str) -> None:
