@@ -26,7 +26,12 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
 @click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's, such as ray.")
 @click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
 @click.option("--insecure", is_flag=True, help="Use a Ray that lets anybody in who reaches it.")
-@click.option("--workers", default=0, type=click.IntRange(min=0), help="Of each run; 0: one for each core.")
+@click.option(
+    "--workers",
+    default=0,
+    type=click.IntRange(min=0),
+    help="Of each run; 0: as many as this machine has cores, also where the workers are on others.",
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the run; the first of many.")
 @click.option("--seeds", default=0, type=click.IntRange(min=0), help="Many runs: so many seeds for each of --cases.")
 @click.option("--cases", multiple=True, help="Many runs: one for each; may be given again. Otherwise one run on all.")
