@@ -218,6 +218,15 @@ def lobench_evaluation_finished(event):
     raise RuntimeError("observer broke")
 def lobench_checkpoint_finished(event):
     print("observed", event.checkpoint.outer_step, len(event.evaluations), flush=True)
+class Jammed:
+    def __init__(self, context):
+        pass
+    def deliver(self, deliveries):
+        pass
+    def close(self):
+        raise RuntimeError("jammed")
+def lobench_result_sinks():
+    return [Declaration(name="jammed", factory=":Jammed")]
 """
 
 
@@ -235,9 +244,10 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
 def test_an_observer_that_raises_silences_nobody(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(CONFTEST)
-    done = watch(run, suite, *ONCE)
+    done = watch(run, suite, *ONCE, "--sink", "jammed")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hook lobench_evaluation_finished: RuntimeError: observer broke" in done.stdout
+    assert "sink 'jammed': RuntimeError: jammed; while it was closed" in done.stdout
     assert "observed 1 2" in done.stdout
 
 

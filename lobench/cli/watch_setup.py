@@ -183,11 +183,11 @@ def _deliverer(
     sinks = _sinks(command.sinks, manager, SinkContext(store=store.absolute(), name=name))
     if command.report:
         sinks["report"] = ReportSink(store, command.suites)
-    return Deliverer(
-        ledger,
-        sinks,
-        lambda sink, error: progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; trying again"),
-    )
+
+    def say(then: str, sink: str, error: BaseException) -> None:
+        progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; {then}")
+
+    return Deliverer(ledger, sinks, partial(say, "trying again"), on_close_error=partial(say, "while it was closed"))
 
 
 def _watch(

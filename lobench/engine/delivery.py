@@ -36,6 +36,7 @@ class Deliverer:
       ledger: The chief's, which writes.
       sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
       on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
+      on_close_error: Told what a sink raises when it is closed, which is not tried again; `on_error` if None.
       wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
     """
 
@@ -45,9 +46,10 @@ class Deliverer:
         sinks: Mapping[str, ResultSink],
         on_error: OnError,
         *,
+        on_close_error: OnError | None = None,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        self._ledger, self._on_error = ledger, on_error
+        self._ledger, self._on_error, self._on_close_error = ledger, on_error, on_close_error or on_error
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
         self._reached: dict[str, int] = {}  # by address, not written yet
         self._written_at = -_CURSOR_SECONDS
@@ -73,21 +75,23 @@ class Deliverer:
         Args:
           now: Also where that was written a moment ago. After a kill, what was not written is delivered once more.
         """
-        errors = []
+        failed = []
         while not self._reports.empty():
             report = self._reports.get()
             if report.error is None:
                 self._reached[report.address] = report.sequence
             else:
-                errors.append((report.address, report.error))
+                failed.append(
+                    (self._on_close_error if report.closing else self._on_error, report.address, report.error)
+                )
         if self._reached and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
             with self._ledger.transaction():
                 for address, sequence in self._reached.items():
                     self._ledger.advance(self._cursors[address], sequence)
             self._reached.clear()
             self._written_at = time.monotonic()
-        for address, error in errors:
-            self._on_error(address, error)
+        for tell, address, error in failed:
+            tell(address, error)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has everything, at most `timeout` seconds.
@@ -136,6 +140,7 @@ class _Report:
     address: str
     sequence: int = 0
     error: BaseException | None = None
+    closing: bool = False
 
 
 class _Lane:
@@ -197,7 +202,7 @@ class _Lane:
         try:
             self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
-            self._reports.put(_Report(address=self._address, error=error))
+            self._reports.put(_Report(address=self._address, error=error, closing=True))
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:

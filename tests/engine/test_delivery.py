@@ -236,6 +236,15 @@ def test_closing_closes_every_sink_and_names_the_one_that_raises(ledger: Ledger)
     assert closed == ["good"] and errors == [("bad", "no route to the database")]
 
 
+def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(ledger: Ledger) -> None:
+    told: list[str] = []
+    deliverer = Deliverer(
+        ledger, {"a": Sink(close=fail)}, no_error, on_close_error=lambda name, error: told.append(f"{name}: {error}")
+    )
+    deliverer.close()
+    assert told == ["a: no route to the database"]
+
+
 EVENT = CheckpointSeen(checkpoint=Checkpoint(uri="c", sha256="x", outer_step=1))
 
 
