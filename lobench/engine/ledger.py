@@ -52,7 +52,8 @@ class Ledger(LedgerReader):
           store: The folder; made where there is none, unless `read_only`.
           name: Who opens it, for those whom the lock keeps out.
           read_only: Look on, beside a writer or without one.
-          on_problem: Told, from another thread, why what is written does not reach a store on a network file system.
+          on_problem: Told, from another thread, why what is written does not reach a store on a network file system;
+            and that a store which was used before has lost its ledger.
         Raises:
           StoreBusy: another chief writes it; the message names it.
           StoreError: full, read-only, corrupt, or written by a newer lobench.
@@ -61,11 +62,14 @@ class Ledger(LedgerReader):
             return cls(store, connect(store, read_only=True))
         lock = StoreLock(store, name)
         try:
+            was_emptied = _is_emptied(store)
             local_copy = LocalCopy(store, on_problem) if is_network(store) else None
             database = local_copy.database if local_copy is not None else None
             ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
+            if was_emptied and not ledger.sightings():
+                on_problem(f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew")
             return ledger
         except BaseException:
             lock.release()
@@ -307,3 +311,10 @@ class Ledger(LedgerReader):
                 "sequence = MAX(sequence, excluded.sequence)",
                 (sink, sequence),
             )
+
+
+def _is_emptied(store: Path) -> bool:
+    """Says whether the ledger's file holds nothing beside what a watch left, as a full disk or a bad copy leaves it."""
+    file = store / "ledger.sqlite"
+    is_empty = file.is_file() and file.stat().st_size == 0
+    return is_empty and any((store / name).is_dir() for name in ("spool", "logs"))

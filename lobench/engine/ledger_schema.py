@@ -61,6 +61,8 @@ def store_errors(store: Path) -> Iterator[None]:
             step = "choose another folder with --store"
         elif "malformed" in text or "not a database" in text:
             step = "move the file away, or restore a copy"
+        elif "no such table" in text:
+            step = "was its ledger.sqlite emptied? restore a copy, or start the watch again, which begins anew"
         else:
             step = ""
         raise StoreError("cannot use the result store", where=str(store), got=text, next_step=step) from error

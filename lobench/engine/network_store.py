@@ -189,7 +189,7 @@ class LocalCopy:
         with self._errors():
             shutil.rmtree(self._folder)
             self._folder.mkdir(mode=0o700)
-            if not self._published.exists():
+            if not self._published.exists() or self._published.stat().st_size == 0:
                 return
             for suffix in ("-wal", ""):
                 source = self._published.with_name(self._published.name + suffix)

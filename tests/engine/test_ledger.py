@@ -212,6 +212,25 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
             Ledger.open(tmp_path / "locked")
 
 
+@pytest.mark.parametrize("network", ["0", "1"])
+def test_an_emptied_ledger_is_said_and_begins_anew(
+    tmp_path: Path, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOBENCH_NETWORK_STORE", network)
+    monkeypatch.setenv("LOBENCH_LOCAL_DIR", str(tmp_path / "local"))
+    store, said = tmp_path / "store", list[str]()
+    Ledger.open(store, on_problem=said.append).close()
+    (store / "spool").mkdir()
+    Ledger.open(store, on_problem=said.append).close()
+    assert not said, "a store that is fresh or as it was"
+    (store / "ledger.sqlite").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"no such table: meta; .* start the watch again"):
+        Ledger.open(store, read_only=True)
+    Ledger.open(store, on_problem=said.append).close()
+    assert said == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]
+    Ledger.open(store, read_only=True).close()
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_store_that_is_removed_or_replaced_while_it_is_in_use(tmp_path: Path, is_replaced: bool) -> None:
     """The system would let it be written to the end, and nothing of that would be left."""
