@@ -28,7 +28,9 @@ __all__ = ["Slot", "node_folder", "versions"]
 
 _PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # what the numbers of a result hang on
 _LOG_BYTES = 65536
-_KEEP_SECONDS = 86400.0  # of thetas and logs that nothing has touched
+_KEEP_SECONDS = 86400.0  # of thetas, suites and logs that nothing has touched
+
+_TOUCH_SECONDS = 60.0
 
 
 def versions() -> dict[str, str]:
@@ -58,6 +60,7 @@ class Slot:
         self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._pool: LocalPool | None = None
         self._log = Path()
+        self._used: tuple[Path, ...] = ()  # folders that must stay while the worker lives
 
     def start(
         self,
@@ -85,6 +88,7 @@ class Slot:
         root = node_folder()
         _sweep(root)
         suites = root / "suites" / plan["sha256"]
+        _touch(suites)
         if not suites.is_dir():
             Parcel.unpack(ray.get(parcel[0]), suites)
         log_folder = root / "logs" / uuid.uuid4().hex
@@ -95,7 +99,7 @@ class Slot:
             compilation_cache=root / "xla_cache",
             serve=plan["serve"],
         )
-        self._log = log_folder / "worker-0.log"
+        self._log, self._used = log_folder / "worker-0.log", (suites, log_folder)
         self._pool = LocalPool(config)
         started = threading.Event()
         # One thread starts the worker and stays: the worker dies with the thread that started it.
@@ -112,7 +116,9 @@ class Slot:
         finally:
             started.set()
         while True:
-            for message in pool.wait(60.0):
+            messages = pool.wait(_TOUCH_SECONDS)
+            _touch(*self._used)
+            for message in messages:
                 if message.kind in ("died", "failed"):
                     self._heard.put(Message(worker=0, kind="log", values={}, payload=self._tail()))
                 self._heard.put(message)
@@ -171,12 +177,24 @@ def _write(path: Path, data: bytes) -> None:
     temporary.rename(path)
 
 
+def _touch(*folders: Path) -> None:
+    """Keeps folders from being swept for a day."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # one that is not there, or a disk that is full
+            os.utime(folder)
+
+
 def _sweep(root: Path) -> None:
-    """Removes thetas and logs that nothing has touched for a day."""
+    """Removes thetas, suites and logs that nothing has touched for a day; compiled programs stay."""
     now = time.time()
-    for entry in [*root.glob("theta/*"), *root.glob("logs/*")]:
+    for entry in [*root.glob("theta/*"), *root.glob("suites/*"), *root.glob("logs/*")]:
         try:
-            if now - entry.stat().st_mtime > _KEEP_SECONDS:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if now - entry.stat().st_mtime <= _KEEP_SECONDS:
+                continue
+            if entry.is_dir():
+                # By another name first: a suite that is there is taken for a complete one.
+                shutil.rmtree(entry.rename(entry.with_name(f"tmp-{uuid.uuid4().hex}")))
+            else:
+                entry.unlink()
         except OSError:
             continue  # another slot of this node was first
