@@ -95,7 +95,7 @@ def _final(cell: Cell | None, metric: str) -> str:
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
-    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide and found.seeds_to_decide > found.num_seeds:
+    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
         return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
     return str(verdict)
 
