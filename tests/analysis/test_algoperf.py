@@ -184,6 +184,8 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         (HEADER.encode(), "holds no evaluation"),
         ((HEADER + "a,s,wmt,t,1,soon,31\n").encode(), "line 2: time is no number; got 'soon'"),
         ((HEADER + "a,s,,t,1,2,31\n").encode(), "line 2: no workload"),
+        (("\n" + HEADER + "\n \t\n\na,s,wmt,t,1,soon,31\n").encode(), "line 6: time is no number; got 'soon'"),
+        ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), "line 6: no workload"),
         ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), "not a CSV"),
         (b"\x1f\x8b\x08truncated", "cannot read this file"),
         (b"\xff\xfe\x00\x01", "not a text file"),
