@@ -93,8 +93,9 @@ def _group(
             known = baseline is not None and name in baseline.tuned
             columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
         bold = bold_columns(columns, higher=higher_is_better(name))
+        row = findings.gathered.name(index).removeprefix(f"{suite}/")
         cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
-        lines.append(" & ".join([f"\\quad {escape(case.name)}", *cells]) + r" \\")
+        lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")
     if not lines:
         return []
     title = escape(f"{suite}, {findings.metric_label(metric)}")

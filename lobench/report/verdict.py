@@ -201,7 +201,12 @@ def _span(found: Sequence[Speedup]) -> str:
 def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
     gathered = findings.gathered
-    lines = list(gathered.baseline_problems)
+    lines = [
+        f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
+        "chart here, and in the table of evaluations."
+        for name, count in gathered.changed
+    ]
+    lines += gathered.baseline_problems
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
