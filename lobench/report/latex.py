@@ -14,6 +14,7 @@ from lobench.analysis.scores import higher_is_better
 from lobench.core.errors import StoreError
 from lobench.report.findings import Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
 
@@ -174,5 +175,5 @@ def _number(value: float, precision: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Returns text as LaTeX shows it."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    """Returns text as LaTeX shows it, on one line."""
+    return "".join(_ESCAPES.get(character, character) for character in one_line(text))

@@ -17,6 +17,7 @@ from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.report.findings import CaseFinding, Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import one_line
 from lobench.report.svg import number
 
 __all__ = [
@@ -78,7 +79,7 @@ def verdict_text(gathered: Gathered) -> str:
         verdict_lines(findings, comparison, cases),
         [f"Note: {line}" for line in warnings(findings, cases)],
     ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
 
 
 def interval_text(found: Interval) -> str:
