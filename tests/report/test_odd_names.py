@@ -46,6 +46,14 @@ def test_a_table_in_a_terminal_has_printable_lines(store: Path, arguments: tuple
     assert len(done.stdout.splitlines()) == done.stdout.count("\n"), "no name ends a line"
 
 
+def test_dollars_of_a_name_are_no_formula_in_a_figure(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for step in (1, 2):
+        add(tmp_path / "store", step, {r"a$\foo$\b" + ODD: {"train/loss": [1.0 / step, 0.5]}}, uri=r"run/$\bar$")
+    done = lobench("report", "--store", tmp_path / "store", "--format", "png", "--output", tmp_path / "figures")
+    assert done.returncode == 0 and list((tmp_path / "figures").glob("*.png"))
+
+
 def test_csv_and_json_hold_the_name_as_it_is(store: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(lobench("results", "--store", store, "--format", "csv").stdout, newline="")))
     assert {row["case"] for row in rows} == {ODD, "a\rb"} and len(rows) == 16
