@@ -15,13 +15,13 @@ from lobench.engine.ledger import Ledger
 EVAL_STEPS = (0, 5, 10)
 
 
-def case_info(name: str, num_seeds: int = 4, *, suite: str = "s", identity: str = "") -> CaseInfo:
+def case_info(name: str, num_seeds: int = 4, *, suite: str = "s", identity: str = "", test: str = "test") -> CaseInfo:
     return CaseInfo(
         identity=identity or f"{suite}/{name}",
         optimizer_hash="o",
         suite=suite,
         name=name,
-        node_id=f"test_{suite}.py::test[{name}]",
+        node_id=f"test_{suite}.py::{test}[{name}]",
         num_inner_steps=10,
         num_seeds=num_seeds,
         seed_block=None,
@@ -59,6 +59,7 @@ def add(
     revision: str = "r1",
     identities: Mapping[str, str] | None = None,
     program_version: str = "1",
+    test: str = "test",
 ) -> None:
     """Adds a checkpoint: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -69,7 +70,7 @@ def add(
     for name, finals in cases.items():
         lost = isinstance(finals, Outcome)
         size = 4 if lost else len(next(iter(finals.values())))
-        info = case_info(name, size, identity=(identities or {}).get(name, ""))
+        info = case_info(name, size, identity=(identities or {}).get(name, ""), test=test)
         keys.append(info.key)
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -65,11 +66,11 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
         raise UsageError("the log holds no evaluation", where=where)
     log = log[list(needed)]
     for column in _NUMBERS:
-        log[column] = _numbers(log[column], where)
+        log[column] = _numbers(log[column], where, text)
     for column in _NAMES:
         empty = log.index[log[column].str.strip() == ""]
         if len(empty):
-            raise UsageError(f"no {column}", where=f"{where}, line {empty[0] + 2}")
+            raise UsageError(f"no {column}", where=f"{where}, line {_line(text, int(empty[0]))}")
     log["submission"] = log["submission"].map(_submission_names(log["submission"]))
     log["workload"] = log["workload"].map(_workload_names(log["workload"], targets))
     for column in ("study", "trial"):
@@ -140,7 +141,7 @@ def _text(path: Path) -> str:
         raise UsageError("this is not a text file", where=str(path), got=_one_line(error)) from error
 
 
-def _numbers(column: pd.Series, where: str) -> pd.Series:
+def _numbers(column: pd.Series, where: str, log: str) -> pd.Series:
     """Returns floats; a missing value (empty, NaN, None, ...) is NaN, any other text an error."""
     import pandas as pd
 
@@ -148,9 +149,21 @@ def _numbers(column: pd.Series, where: str) -> pd.Series:
     values = pd.to_numeric(text, errors="coerce").astype("float64")
     odd = values.isna() & ~text.str.lower().isin(["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"])
     if odd.any():
-        line = int(odd.idxmax())
-        raise UsageError(f"{column.name} is no number", where=f"{where}, line {line + 2}", got=repr(column[line]))
+        row = int(odd.idxmax())
+        place = f"{where}, line {_line(log, row)}"
+        raise UsageError(f"{column.name} is no number", where=place, got=repr(column[row]))
     return values
+
+
+def _line(log: str, row: int) -> int:
+    """Returns the line on which a row begins; pandas counts neither blank lines nor those inside of quotes."""
+    reader, start, place = csv.reader(io.StringIO(log, newline="")), 1, -2
+    for record in reader:
+        place += "".join(record).strip() != "" or len(record) > 1
+        if place == row:
+            break
+        start = reader.line_num + 1
+    return start
 
 
 def _plain(name: str) -> str:

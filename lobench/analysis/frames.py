@@ -95,21 +95,24 @@ class StoredResults:
     ) -> list[CaseCurves]:
         """Returns the curves of a metric, one for each case and checkpoint, seed blocks joined.
 
+        Of a seed that was evaluated twice (by another inner program, say) the later evaluation counts.
+
         Args:
           metric: `<split>/<metric>`, or `batch/loss`.
           case: Only the case of this name (`relu32` or `digits/relu32`).
           outer_step: Only checkpoints of this outer step.
           checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
         """
-        groups: dict[tuple[str, str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
+        groups: dict[tuple[str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
         for row, seen in self._sightings():
             wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
             wanted &= outer_step in (None, seen.outer_step)
             wanted &= checkpoint is None or seen.uri.endswith(checkpoint) or seen.sha256.startswith(checkpoint)
             found = row.curves if wanted else None
-            if found is not None and metric in found.metrics:
-                groups.setdefault((row.case.key, row.key.program_version, seen), []).append((row, found))
-        return [_joined(metric, seen, blocks) for (_, _, seen), blocks in groups.items()]
+            if found is not None:
+                groups.setdefault((row.case.key, seen), []).append((row, found))
+        joined = (_joined(metric, seen, blocks) for (_, seen), blocks in groups.items())
+        return [curves for curves in joined if curves is not None]
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
         for row in self.rows:
@@ -198,16 +201,22 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
     return {name: found.get(name) for name in names}
 
 
-def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves:
-    blocks = sorted(blocks, key=lambda block: block[0].key.seed_block)
-    parts = [curves for _, curves in blocks]
-    steps = parts[0].log_steps if metric == "batch/loss" else parts[0].eval_steps
+def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves | None:
+    latest: dict[int, tuple[Curves, int]] = {}
+    blocks = sorted(blocks, key=lambda block: block[0].recorded_at)
+    for _, curves in blocks:
+        latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+    found = {seed: latest[seed] for seed in sorted(latest) if metric in latest[seed][0].metrics}
+    if not found:
+        return None
+    views = {id(curves): np.asarray(curves.metrics[metric]) for curves, _ in found.values()}
+    last = blocks[-1]
     return CaseCurves(
-        case=blocks[0][0].case,
+        case=last[0].case,
         checkpoint=checkpoint,
         metric=metric,
-        steps=np.asarray(steps, np.int64),
-        seeds=np.concatenate([np.asarray(part.seeds, np.int64) for part in parts]),
-        values=np.concatenate([np.asarray(part.metrics[metric]) for part in parts]),
-        diverged_at=np.concatenate([np.asarray(part.diverged_at, np.int64) for part in parts]),
+        steps=np.asarray(last[1].log_steps if metric == "batch/loss" else last[1].eval_steps, np.int64),
+        seeds=np.asarray(list(found), np.int64),
+        values=np.stack([views[id(curves)][place] for curves, place in found.values()]),
+        diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found.values()], np.int64),
     )

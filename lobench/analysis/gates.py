@@ -65,7 +65,8 @@ class GateResult:
         overall alpha at which this look rejects.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
       sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
-      seeds_to_decide: Total seeds a case; None where the verdict stands already, or nothing can be said.
+      seeds_to_decide: Total seeds a case, more than there are; None where the verdict stands already, nothing can be
+        said, or the harm is so near the margin that the seeds which find margin + resolution are there and do not tell.
       note: Why nothing can be said.
     """
 
@@ -341,7 +342,7 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
         power=rules.power,
         strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_seeds - 1),
     )
-    note = result.note
     if needed is not None and needed <= result.num_seeds:
-        note = note or "the harm is too near the margin to tell"
-    return dataclasses.replace(result, seeds_to_decide=needed, note=note)
+        note = "; ".join(filter(None, (result.note, "the harm is too near the margin to tell")))
+        return dataclasses.replace(result, note=note)
+    return dataclasses.replace(result, seeds_to_decide=needed)

@@ -36,7 +36,7 @@ class Cell:
       final: By metric, then seed: the value after the last inner step; NaN where the seed diverged.
       untrained: By metric, then seed: the value before the first one.
       diverged: Seeds that met a non-finite loss.
-      lost: Seeds whose evaluation gave no curves, counted by outcome.
+      lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
     """
 
     case: CaseInfo
@@ -92,7 +92,7 @@ def subjects_of(rows: Iterable[EvaluationRow]) -> list[Subject]:
 
     A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
     with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (it
-    was changed, or the inner program was) the later evaluation counts.
+    was changed, or the inner program was) the later evaluation that gave curves counts.
     """
     groups: dict[Checkpoint, list[EvaluationRow]] = {}
     for row in sorted(rows, key=lambda row: row.recorded_at):
@@ -220,18 +220,21 @@ def _cell(rows: Sequence[EvaluationRow], revisions: set[str]) -> Cell:
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     diverged: set[int] = set()
+    measured: set[int] = set()
     lost: dict[int, str] = {}
     for row in rows:
         curves = row.curves
-        # Of a seed that was evaluated twice the later one counts, also where it is the one that gave nothing.
-        for seed in row.key.seed_block.seeds:
+        # An error or a timeout says nothing of the checkpoint: it replaces no value of an earlier evaluation.
+        if curves is None:
+            lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - measured, str(row.outcome)))
+            continue
+        # Of a seed that was evaluated twice the later one counts.
+        measured.update(curves.seeds)
+        for seed in curves.seeds:
             lost.pop(seed, None)
             for values in (*final.values(), *untrained.values()):
                 values.pop(seed, None)
-        diverged.difference_update(row.key.seed_block.seeds)
-        if curves is None:
-            lost.update(dict.fromkeys(row.key.seed_block.seeds, str(row.outcome)))
-            continue
+        diverged.difference_update(curves.seeds)
         origin = curves.provenance
         if origin.git_revision:
             revisions.add(origin.git_revision[:12] + ("+" if origin.git_dirty else ""))

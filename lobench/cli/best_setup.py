@@ -27,6 +27,7 @@ from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.report.lines import one_line
 
 __all__ = ["BestCommand", "best_text", "run_best"]
 
@@ -213,7 +214,7 @@ def best_text(record: dict[str, Any]) -> str:
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "lost"]]
     for candidate in record["candidates"]:
         row = [
-            candidate["uri"],
+            one_line(candidate["uri"]),
             str(candidate["outer_step"]),
             _text(candidate["fresh"]),
             _text(candidate["chosen_by"]),
@@ -223,7 +224,7 @@ def best_text(record: dict[str, Any]) -> str:
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    notes = [f"gone from its place: {uri}" for uri in record["gone"]]
+    notes = [one_line(f"gone from its place: {uri}") for uri in record["gone"]]
     report = record["report"]
     number = "none, it could not be evaluated on further seeds: see the lines above"
     if report is not None:
@@ -234,7 +235,7 @@ def best_text(record: dict[str, Any]) -> str:
             *lines,
             "",
             *notes,
-            f"best in {record['metric']}: {record['best']}",
+            one_line(f"best in {record['metric']}: {record['best']}"),
             f"its score to report: {number}",
             f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "
             f"{record['first_fresh_seed']} on) the best of it",

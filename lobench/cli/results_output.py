@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import gc
 import json
@@ -26,10 +27,11 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 
         return json.dumps([*records(rows, curves=curves), *unread], indent=1, allow_nan=False)
     from lobench.analysis.overview import overview
+    from lobench.report.lines import one_line
     from lobench.report.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
-    return "\n".join([*lines, *(f"{record['outcome']}: {record['message']}" for record in unread)])
+    return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 
 def _unread(store: Path) -> list[dict[str, Any]]:
@@ -68,8 +70,12 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
     frame = StoredResults(store, tuple(_rows(store, pattern))).frame()
     if kind == "csv":
+        names = frame.select_dtypes(exclude="number")
+        # A carriage return ends a line for those who read the file, and is quoted only where all text is.
+        ends_lines = any("\r" in str(name) for column in names for name in names[column].unique())
+        quoting = csv.QUOTE_NONNUMERIC if ends_lines else csv.QUOTE_MINIMAL
         with written(output):
-            frame.to_csv(output or sys.stdout, index=False)
+            frame.to_csv(output or sys.stdout, index=False, quoting=quoting)
         return
     if output is None:
         raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")

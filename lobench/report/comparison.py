@@ -14,6 +14,7 @@ from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.result import mean_of
+from lobench.report.lines import one_line
 from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
@@ -37,8 +38,8 @@ def _pair(found: Compared, scale: str) -> str:
     rows = [_headline(effect) for effect in found.effects]
     tables = [_cases(found, effect) for effect in found.effects]
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    parts = ["\n".join(head), _aligned([header, *rows]), *tables]
-    return "\n\n".join([*parts, "\n".join([*notes, _sentence(found)])])
+    parts = ["\n".join(map(one_line, head)), _aligned([header, *rows]), *tables]
+    return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, _sentence(found)]))])
 
 
 def _origin(subject: Subject) -> str:
@@ -96,7 +97,7 @@ def _final(cell: Cell | None, metric: str) -> str:
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
-    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide and found.seeds_to_decide > found.num_seeds:
+    if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
         return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
     return str(verdict)
 
@@ -138,6 +139,7 @@ def _short(label: str, most: int = 24) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 

@@ -12,6 +12,7 @@ from lobench.core.errors import LobenchError, StoreError
 from lobench.report.charts import Section, sections
 from lobench.report.findings import Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import one_line
 from lobench.report.svg import Chart
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, one in zip(grid.flat, shown, strict=False):
             _draw(axes, one.chart)
-            axes.set_title(one.title or one.chart.title)
+            axes.set_title(_text(one.title or one.chart.title))
         for axes in grid.flat[len(shown) :]:
             axes.remove()
         # Every chart of a section draws the same things: one legend, where it hides no curve.
@@ -85,7 +86,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
         style: dict[str, Any] = {
             "color": _COLOURS[name],
             "linestyle": "--" if dashed else "-",
-            "label": one.label,
+            "label": _text(one.label),
             "linewidth": 1.2,
         }
         if one.steps:
@@ -98,11 +99,16 @@ def _draw(axes: Axes, chart: Chart) -> None:
         if finite.any() and not finite[-1]:
             last = int(np.flatnonzero(finite)[-1])
             axes.plot(one.x[last], one.y[last], marker="x", color=_COLOURS[name])
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
+    axes.set_xlabel(_text(chart.x_label))
+    axes.set_ylabel(_text(chart.y_label))
     if chart.log_x:
         axes.set_xscale("log")
     if chart.log_y:
         axes.set_yscale("log")
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
+
+
+def _text(name: str) -> str:
+    """Returns text as matplotlib shows it: what is between two dollars would be a formula, or an error."""
+    return one_line(name).replace("$", r"\$")

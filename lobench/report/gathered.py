@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, beside_cases, find_baselines
+from lobench.analysis.subjects import place_of
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome
@@ -82,12 +83,13 @@ class Gathered:
 
     Attributes:
       subjects: In order.
-      cases: By suite and name; one identity each.
+      cases: By suite and name; one identity each. Of a case that was changed, as it was evaluated last.
       cells: By place in `subjects` and in `cases`; what was not evaluated is missing.
       rows: As the ledger holds them.
       baselines: By place in `cases`.
       baseline: The file that they are from.
       baseline_problems: Why some cases have none, a line each.
+      changed: Names of the cases that `rows` hold in an earlier form too, by the number of those evaluations.
     """
 
     store: Path
@@ -99,6 +101,7 @@ class Gathered:
     baselines: dict[int, BaselineCase] = field(default_factory=dict)
     baseline: Baseline | None = None
     baseline_problems: tuple[str, ...] = ()
+    changed: tuple[tuple[str, int], ...] = ()
 
     def headline_subject(self) -> int:
         """Returns the last subject among those that were evaluated on the most cases."""
@@ -109,8 +112,11 @@ class Gathered:
         return range(len(self.subjects))
 
     def name(self, case: int) -> str:
+        """Returns what to call a case: suite and name, and its test where that name is several cases'."""
         info = self.cases[case]
-        return f"{info.suite}/{info.name}"
+        name = f"{info.suite}/{info.name}"
+        namesakes = sum((one.suite, one.name) == (info.suite, info.name) for one in self.cases)
+        return name if namesakes == 1 else f"{name} ({place_of(info)[-1]})"
 
 
 def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
@@ -129,7 +135,8 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
         events = tuple(ledger.events())
     finally:
         ledger.close()
-    subjects, cases, blocks = _index(rows, positions)
+    current, changed = _current(rows)
+    subjects, cases, blocks = _index(current, positions)
     cells = {key: cell for key, found in blocks.items() if (cell := _cell(found)) is not None}
     kept, first, problems = _baselines(cases, beside_cases(cases) if baselines is None else baselines)
     return Gathered(
@@ -142,7 +149,19 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
         baselines=kept,
         baseline=first,
         baseline_problems=problems,
+        changed=changed,
     )
+
+
+def _current(rows: Sequence[EvaluationRow]) -> tuple[list[EvaluationRow], tuple[tuple[str, int], ...]]:
+    """Returns the evaluations of cases as they were evaluated last, and how many of each case are of another form.
+
+    Both forms in one mean would count the case twice.
+    """
+    latest = {place_of(row.case): row.case.identity for row in sorted(rows, key=lambda row: row.recorded_at)}
+    identities = set(latest.values())
+    former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in identities)
+    return [row for row in rows if row.case.identity in identities], tuple(sorted(former.items()))
 
 
 def _index(
@@ -178,7 +197,7 @@ def _subjects(row: EvaluationRow, positions: dict[Checkpoint, int]) -> Iterator[
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell | None:
-    """Joins seed blocks; a seed that two blocks hold counts once, from the later evaluation."""
+    """Joins seed blocks; a seed that two blocks hold counts once, from the later evaluation that gave curves."""
     by_seed: dict[int, tuple[Curves, int]] = {}
     for row in sorted(rows, key=lambda row: row.recorded_at):
         if row.curves is not None:

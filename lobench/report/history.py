@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lobench.analysis.history import RunSummary
 from lobench.analysis.intervals import Interval
+from lobench.report.lines import one_line
 
 __all__ = ["history_table"]
 
@@ -31,11 +32,11 @@ def history_table(runs: Sequence[RunSummary]) -> str:
 def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
     return [
         datetime.fromtimestamp(run.last).isoformat(" ", "minutes"),
-        str(run.store),
-        run.git_revision or "-",
+        one_line(str(run.store)),
+        one_line(run.git_revision) or "-",
         str(run.num_checkpoints),
         str(run.num_evaluations),
-        run.last_checkpoint,
+        one_line(run.last_checkpoint),
         *(_interval(run.scores.get(name)) for name in metrics),
         f"{run.num_diverged}/{run.num_seeds}",
     ]

@@ -14,6 +14,7 @@ from lobench.analysis.scores import higher_is_better
 from lobench.core.errors import StoreError
 from lobench.report.findings import Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
 
@@ -93,8 +94,9 @@ def _group(
             known = baseline is not None and name in baseline.tuned
             columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
         bold = bold_columns(columns, higher=higher_is_better(name))
+        row = findings.gathered.name(index).removeprefix(f"{suite}/")
         cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
-        lines.append(" & ".join([f"\\quad {escape(case.name)}", *cells]) + r" \\")
+        lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")
     if not lines:
         return []
     title = escape(f"{suite}, {findings.metric_label(metric)}")
@@ -175,5 +177,5 @@ def _number(value: float, precision: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Returns text as LaTeX shows it."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    """Returns text as LaTeX shows it, on one line."""
+    return "".join(_ESCAPES.get(character, character) for character in one_line(text))

@@ -166,9 +166,11 @@ def _value(value: float) -> str:
 def _troubles(gathered: Gathered) -> list[str]:
     lines = []
     for (place, case), cell in sorted(gathered.cells.items()):
-        where = f"{gathered.subjects[place].label}, {gathered.name(case)}"
         pairs = zip(cell.seeds, cell.diverged_at.tolist(), strict=True)
         diverged = [f"seed {seed} at inner step {step}" for seed, step in pairs if step >= 0]
+        if not diverged and not cell.troubles:
+            continue
+        where = f"{gathered.subjects[place].label}, {gathered.name(case)}"
         if diverged:
             lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]

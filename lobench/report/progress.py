@@ -11,6 +11,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import mean_of
 from lobench.engine.watch_contract import Progress
 from lobench.hookspecs import EvaluationFinished
+from lobench.report.lines import one_line
 
 __all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "make_progress"]
 
@@ -32,7 +33,7 @@ class PlainProgress:
         self._num_done = 0
 
     def say(self, line: str) -> None:
-        print(_one_line(line), file=self._file, flush=True)
+        print(one_line(line), file=self._file, flush=True)
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
@@ -73,7 +74,7 @@ class LiveProgress(PlainProgress):
         self._running: dict[int, tuple[str, int, int]] = {}
 
     def say(self, line: str) -> None:
-        self._console.print(_one_line(line), markup=False, highlight=False)
+        self._console.print(one_line(line), markup=False, highlight=False)
 
     def step(self, lease: int, step: int) -> None:
         if lease in self._running:
@@ -108,11 +109,6 @@ class LiveProgress(PlainProgress):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
-
-
-def _one_line(text: str) -> str:
-    """Escapes what would break a line or steer a terminal: names of files may hold anything."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def make_progress(file: TextIO) -> ShownProgress:

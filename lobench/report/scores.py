@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
+from lobench.report.lines import one_line
 
 __all__ = ["scores_json", "scores_table"]
 
@@ -61,7 +62,7 @@ def scores_table(found: AlgoPerfScores, targets: Targets) -> None:
         base = [(workload, submission.workloads[workload]) for workload in targets.base]
         lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
         left = f"{len(base) - len(lost)} of {len(base)}"
-        table.add_row(name, f"{submission.score:.4f}", left, "\n".join(lost))
+        table.add_row(one_line(name), f"{submission.score:.4f}", left, "\n".join(lost))
     console.print(table)
     console.print(
         f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value, time or step"

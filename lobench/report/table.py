@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.overview import Overview
+from lobench.report.lines import one_line
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
@@ -66,8 +67,8 @@ def _place(line: Overview) -> tuple[Any, ...]:
 def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
-        f"{row.case.suite}/{row.case.name}",
-        _subject(line),
+        one_line(f"{row.case.suite}/{row.case.name}"),
+        one_line(_subject(line)),
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),
         _number(line.final, "train/loss"),
@@ -76,7 +77,7 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     if with_accuracy:
         cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
-        return [*cells, "-", "", "", row.message[:60]]
+        return [*cells, "-", "", "", one_line(row.message[:60])]
     return [*cells, f"{line.best:.4g}", str(line.diverged), f"{line.wall_seconds:.2f}", sparkline(line.curve)]
 
 

@@ -17,6 +17,7 @@ from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.report.findings import CaseFinding, Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import one_line
 from lobench.report.svg import number
 
 __all__ = [
@@ -78,7 +79,7 @@ def verdict_text(gathered: Gathered) -> str:
         verdict_lines(findings, comparison, cases),
         [f"Note: {line}" for line in warnings(findings, cases)],
     ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
 
 
 def interval_text(found: Interval) -> str:
@@ -201,7 +202,12 @@ def _span(found: Sequence[Speedup]) -> str:
 def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
     gathered = findings.gathered
-    lines = list(gathered.baseline_problems)
+    lines = [
+        f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
+        "chart here, and in the table of evaluations."
+        for name, count in gathered.changed
+    ]
+    lines += gathered.baseline_problems
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):

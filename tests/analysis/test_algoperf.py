@@ -168,6 +168,13 @@ def test_the_command_prints_json_and_a_table(tmp_path: Path) -> None:
     assert "1.0000" in table and "0 of 1 studies reached it" in table
 
 
+def test_a_name_that_would_steer_the_terminal_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(HEADER + "a\x1b[2Jb,s,wmt,t,1,2,31\n")
+    done = run(log, "--targets", targets_file(tmp_path))
+    assert done.returncode == 0 and r"a\x1b[2Jb" in done.stdout
+
+
 def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
     targets, logs = targets_file(tmp_path), tmp_path / "log.csv"
     logs.write_text(HEADER + "mine [v2],s0,wmt,t1,1,5.0,31\ntheirs[/],s0,wmt,t1,1,5.0,29\n")
@@ -184,6 +191,8 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         (HEADER.encode(), "holds no evaluation"),
         ((HEADER + "a,s,wmt,t,1,soon,31\n").encode(), "line 2: time is no number; got 'soon'"),
         ((HEADER + "a,s,,t,1,2,31\n").encode(), "line 2: no workload"),
+        (("\n" + HEADER + "\n \t\n\na,s,wmt,t,1,soon,31\n").encode(), "line 6: time is no number; got 'soon'"),
+        ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), "line 6: no workload"),
         ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), "not a CSV"),
         (b"\x1f\x8b\x08truncated", "cannot read this file"),
         (b"\xff\xfe\x00\x01", "not a text file"),

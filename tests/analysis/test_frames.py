@@ -58,6 +58,18 @@ def test_curves_are_arrays_with_seed_blocks_joined(store: Path) -> None:
     assert "5 evaluations, 2 checkpoints, 3 cases" in repr(found)
 
 
+def test_curves_of_a_seed_are_those_of_its_later_evaluation(tmp_path: Path) -> None:
+    """Another inner program, and blocks of another width that overlap: one entry, each seed once."""
+    identities = {"a": "one"}
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0, 1.0]}}, identities=identities, program_version="9")
+    add(tmp_path, 1, {"a": {"train/loss": [0.5, np.nan]}}, identities=identities, program_version="10")
+    add(tmp_path, 1, {"a": {"train/loss": [0.25, 0.75]}}, start=1, identities=identities, program_version="10")
+    add(tmp_path, 1, {"a": Outcome.TIMEOUT}, identities=identities, program_version="11")
+    (curves,) = lobench.open_results(tmp_path).curves("train/loss")
+    assert curves.seeds.tolist() == [0, 1, 2] and curves.values[:, -1].tolist() == [0.5, 0.25, 0.75]
+    assert curves.diverged_at.tolist() == [-1, -1, -1]
+
+
 def test_the_notebook_example_of_the_docs(store: Path) -> None:
     (code,) = re.findall(
         r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "comparing.md").read_text(), re.DOTALL

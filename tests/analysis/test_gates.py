@@ -56,6 +56,16 @@ def test_a_harm_spread_over_all_cases_shows_in_the_mean() -> None:
     assert report.overall.verdict is Verdict.REGRESSED and report.verdict is Verdict.REGRESSED
 
 
+def test_near_the_margin_no_seeds_are_named_that_are_there_already() -> None:
+    """Many seeds of a harm at the margin: those that find margin + .05 are fewer, and would not decide."""
+    near = [-0.02 + 0.01 * (-1) ** i for i in range(40)]
+    alone, several = gate(near, case="a"), gate_cases({"a": near, "b": near, "c": []})
+    for result in (alone, *several.cases[:2], several.overall):
+        assert result.verdict is Verdict.INCONCLUSIVE and result.seeds_to_decide is None
+        assert "the harm is too near the margin to tell" in result.note
+    assert "cannot be measured" in several.overall.note
+
+
 def test_seeds_to_decide_has_the_power_of_the_noncentral_t() -> None:
     n = seeds_to_decide(0.1, 5)
     limit = 0.1 * math.sqrt(4 / stats.chi2.ppf(0.2, 4))

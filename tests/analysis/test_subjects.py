@@ -15,6 +15,7 @@ from lobench.analysis.subjects import Subject, case_scores, differences, last_su
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.ledger import Ledger
+from lobench.report.gathered import gather
 
 NAN = math.nan
 SAME = {"a": "a", "b": "b"}
@@ -78,11 +79,23 @@ def test_of_a_seed_that_was_evaluated_twice_the_later_one_counts(tmp_path: Path)
     add(tmp_path, 1, {"a": Outcome.TIMEOUT, "b": {"train/loss": [1.0, math.nan, 1.0, 1.0]}}, identities=SAME)
     for start in (0, 2):
         add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}}, start=start, identities=SAME)
-    add(tmp_path, 1, {"b": Outcome.OOM}, start=1, identities=SAME)
+    add(tmp_path, 1, {"b": {"train/loss": [0.5]}}, start=1, identities=SAME)
     (found,) = subjects(tmp_path)
     assert found.cells["a"].lost == {} and sorted(found.cells["a"].final["train/loss"]) == [0, 1, 2, 3]
-    assert found.cells["b"].lost == {"oom": 4} and list(found.cells["b"].final["train/loss"]) == [0]
-    assert found.num_lost == 4 and found.num_diverged == 0
+    assert found.cells["b"].final["train/loss"] == {0: 1.0, 1: 0.5, 2: 1.0, 3: 1.0}
+    assert found.num_lost == 0 and found.num_diverged == 0
+
+
+def test_an_evaluation_that_gave_nothing_replaces_no_value(tmp_path: Path) -> None:
+    """A timeout says something of the machine and nothing of the checkpoint; the report goes by the same rule."""
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan, 0.5]}}, identities=SAME)
+    add(tmp_path, 1, {"a": Outcome.TIMEOUT}, start=1, identities=SAME)
+    (found,) = subjects(tmp_path)
+    cell = found.cells["a"]
+    assert sorted(cell.final["train/loss"]) == [0, 1, 2] and cell.diverged == {1}
+    assert cell.lost == {"timeout": 2}, "seeds 3 and 4 have no value"
+    (shown,) = gather(tmp_path, []).cells.values()
+    assert shown.seeds == (0, 1, 2) and shown.troubles == ((Outcome.TIMEOUT, "it hung"),)
 
 
 def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from lobench.core.errors import StoreError
 from lobench.engine.ledger import Ledger
 from lobench.report.findings import Findings
 from lobench.report.gathered import gather
+from lobench.report.latex import latex_table
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
 from lobench.report.verdict import _span, warnings
@@ -182,12 +183,17 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     assert "0 cases (without a score: 1)" in words and "worse" not in words and "one seed a case" not in words
 
 
-def test_a_case_that_changed_keeps_both_of_its_comparisons(tmp_path: Path) -> None:
+def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp_path: Path) -> None:
+    """Two tests evaluate a case of one name: they are two cases, and none is the other one changed."""
     for step in (1, 2):
-        for identity, first in (("old", 1.0), ("new", 0.1)):
+        for identity, first in (("one", 1.0), ("two", 0.1)):
             finals = [first * step, first * step + 0.01, first * step]
-            add(tmp_path, step, {"a": {"train/loss": finals}}, identities={"a": identity})
-    findings = Findings(gather(tmp_path, []))
+            add(tmp_path, step, {"a": {"train/loss": finals}}, identities={"a": identity}, test=f"test_{identity}")
+    gathered = gather(tmp_path, [])
+    names = [gathered.name(case) for case in range(len(gathered.cases))]
+    assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"] and gathered.changed == ()
+    assert r"a (test\_s.py::test\_one[a])" in latex_table(gathered)
+    findings = Findings(gathered)
     change = findings.change()
     assert change is not None and len(change.cases) == 2
     effects = [found.effect for found in findings.shown_cases(change)]
@@ -207,6 +213,22 @@ def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(
         add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
     (cell,) = gather(tmp_path, []).cells.values()
     assert cell.final("train/loss").tolist() == [0.5]
+
+
+def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Path) -> None:
+    losses = {"train/loss": [1.0, 0.5], "test/loss": [1.0, 0.6]}
+    for step in (1, 2):
+        add(tmp_path, step, {"a": losses, "b": losses}, identities={"a": "before", "b": "b"})
+    assert gather(tmp_path, []).changed == ()
+    add(tmp_path, 2, {"a": {"train/loss": [0.2, 0.3]}}, identities={"a": "after"})
+    gathered = gather(tmp_path, [])
+    assert [(case.name, case.identity) for case in gathered.cases] == [("a", "after"), ("b", "b")]
+    findings = Findings(gathered)
+    assert findings.mean_score(findings.shown, "primary").num_cases == 2
+    words = Page(render_page(gathered)).words
+    note = "s/a was changed: 2 evaluations of it as it was before are in no number and no chart here"
+    assert note in words and note in lobench("report", "--store", tmp_path, "--format", "text").stdout
+    assert len(gathered.rows) == 5, "the table of evaluations has them"
 
 
 def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Names with control characters: every line of an output stays one line, and no terminal is steered."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.engine.ledger import Ledger
+
+ODD = "a\rb\nc\x1b[2J\x85\u2028d"
+SHOWN = r"a\rb\nc\x1b[2J\x85\u2028d"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "store"
+    for step, final in ((1, 1.0), (2, 0.5)):
+        losses = {"train/loss": [final, final + 0.01], "test/loss": [final, final]}
+        add(folder, step, {ODD: losses, "a\rb": losses}, uri=f"run/{ODD}{step}", revision=ODD)
+    ledger = Ledger.open(folder)
+    ledger.record_event("gate", against=ODD, verdict="PASS", margin=0.02, alpha=0.05, cases=[{"verdict": "PASS"}])
+    ledger.record_event("unreadable", uri=ODD, message=f"{ODD}: no checkpoint")
+    ledger.close()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("results", "--store", "{store}"),
+        ("results", "--store", "{store}", "--history"),
+        ("compare", "1", "2", "--store", "{store}"),
+        ("report", "--store", "{store}", "--format", "text"),
+    ],
+)
+def test_a_table_in_a_terminal_has_printable_lines(store: Path, arguments: tuple[str, ...]) -> None:
+    done = lobench(*(argument.format(store=store) for argument in arguments))
+    assert done.returncode == 0 and SHOWN in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
+    assert len(done.stdout.splitlines()) == done.stdout.count("\n"), "no name ends a line"
+
+
+def test_dollars_of_a_name_are_no_formula_in_a_figure(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for step in (1, 2):
+        add(tmp_path / "store", step, {r"a$\foo$\b" + ODD: {"train/loss": [1.0 / step, 0.5]}}, uri=r"run/$\bar$")
+    done = lobench("report", "--store", tmp_path / "store", "--format", "png", "--output", tmp_path / "figures")
+    assert done.returncode == 0 and list((tmp_path / "figures").glob("*.png"))
+
+
+def test_csv_and_json_hold_the_name_as_it_is(store: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(lobench("results", "--store", store, "--format", "csv").stdout, newline="")))
+    assert {row["case"] for row in rows} == {ODD, "a\rb"} and len(rows) == 16
+    records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    assert {record["case"]["name"] for record in records if record["seeds"]} == {ODD, "a\rb"}
