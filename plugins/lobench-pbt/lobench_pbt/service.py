@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from lobench import StoreError
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import PluginManager, load_plugins
 from lobench_pbt import transitions
 from lobench_pbt.decide import Answer, Suggestion, suggest
 from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
-from lobench_pbt.table import StudyRow, TrialTable, connect, studies, transaction
+from lobench_pbt.table import StudyRow, TrialTable, connect, reading, studies, transaction
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refusal, Refused, State, Trial
 from lobench_pbt.vault import Vault
@@ -94,12 +93,9 @@ class Service:
         Raises:
           StoreError: the database cannot be read or written.
         """
-        with self._lock:
-            try:
-                for row in studies(self._db):
-                    self._expire(row.name)
-            except sqlite3.Error as error:
-                raise StoreError("cannot read the study's database", got=str(error)) from error
+        with self._lock, reading():
+            for row in studies(self._db):
+                self._expire(row.name)
 
     # Studies.
 
@@ -125,7 +121,7 @@ class Service:
 
     def get_study(self, name: str = "") -> tuple[StudyRow, Mapping[str, int]]:
         """Returns a study and the number of its trials by state."""
-        with self._lock:
+        with self._lock, reading():
             row = self._row(name)
             return row, TrialTable(self._db, row.name).counts()
 
@@ -138,11 +134,11 @@ class Service:
             return self._row(opened.study.name)
 
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[Trial]:
-        with self._lock:
+        with self._lock, reading():
             return TrialTable(self._db, self._row(name).name).page(after, limit)
 
     def lease_seconds(self, name: str = "") -> float:
-        with self._lock:
+        with self._lock, reading():
             return self._study(self._row(name).config)[0].lease_seconds
 
     # Workers.
@@ -252,9 +248,14 @@ class Service:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[_Open]:
-        """One transaction on a study, its deadlines dealt with first."""
+        """One transaction on a study, its deadlines dealt with first.
+
+        Raises:
+          StoreError: the database cannot be read or written. Refused: no such study.
+        """
         with self._lock:
-            overdue = self._expire(name)
+            with reading():
+                overdue = self._expire(name)
             with transaction(self._db):
                 yield overdue
 

@@ -15,7 +15,7 @@ from typing import Any
 from lobench import UsageError
 from lobench_pbt.lineage import segments
 from lobench_pbt.study import Study, study_from_json
-from lobench_pbt.table import StudyRow, TrialTable, connect, studies
+from lobench_pbt.table import StudyRow, TrialTable, connect, reading, studies
 from lobench_pbt.trial import State, Trial
 
 __all__ = ["show_export", "show_replay", "show_status"]
@@ -27,11 +27,12 @@ _EVERYTHING = 1 << 62
 def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
     db: sqlite3.Connection = connect(store / "pbt.sqlite", read_only=True)
     try:
-        found = studies(db, name)
-        if len(found) != 1:
-            known = ", ".join(row.name for row in studies(db)) or "none"
-            raise UsageError("which study?", where=str(store), got=repr(name), expected=f"--study, one of: {known}")
-        yield found[0], TrialTable(db, found[0].name)
+        with reading():
+            found = studies(db, name)
+            if len(found) != 1:
+                known = ", ".join(row.name for row in studies(db)) or "none"
+                raise UsageError("which study?", where=str(store), got=repr(name), expected=f"--study, one of: {known}")
+            yield found[0], TrialTable(db, found[0].name)
     finally:
         db.close()
 

@@ -15,7 +15,7 @@ from lobench import StoreError
 from lobench_pbt.transitions import Score
 from lobench_pbt.trial import Artifact, State, Trial
 
-__all__ = ["StudyRow", "TrialTable", "connect", "studies", "transaction"]
+__all__ = ["StudyRow", "TrialTable", "connect", "reading", "studies", "transaction"]
 
 SCHEMA_VERSION = 1
 
@@ -287,6 +287,19 @@ class TrialTable:
 
     def kept(self) -> list[Artifact]:
         return [trial.checkpoint for trial in self._select("is_kept = 1") if trial.checkpoint is not None]
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """What is read within needs no transaction.
+
+    Raises:
+      StoreError: the database cannot be read.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError("cannot read the study's database", got=str(error)) from error
 
 
 @contextlib.contextmanager

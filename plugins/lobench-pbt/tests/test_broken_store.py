@@ -44,6 +44,41 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     service.close()
 
 
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("Suggest", pbt_pb2.SuggestRequest(worker="one")),
+        ("GetStudy", pbt_pb2.GetStudyRequest()),
+        ("ListTrials", pbt_pb2.ListTrialsRequest()),
+    ],
+)
+def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: str, request_: object) -> None:
+    """A table that is away for a while stands in for a disk that fails to read."""
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(parameters=()))
+    server, address = start_server(service, "127.0.0.1:0", Security())
+    hasty = Connection(Address.parse(address), patience=0.0)
+    service._db.execute("ALTER TABLE studies RENAME TO away")
+    try:
+        with pytest.raises(ControllerAway, match=r"unavailable.*cannot read the study's database"):
+            hasty.call(getattr(hasty.stub, method), request_)
+        done = subprocess.run(
+            [sys.executable, "-m", "lobench.cli", "pbt", "status", "--store", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=250,
+        )
+        assert done.returncode == 2
+        assert "cannot read the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        service._db.execute("ALTER TABLE away RENAME TO studies")
+        hasty.call(getattr(hasty.stub, method), request_)
+    finally:
+        hasty.close()
+        server.stop(grace=None).wait()
+        service.close()
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, kind: str) -> None:
     """The system's bound on the size of a file stands in for the disk; below it all goes on."""
