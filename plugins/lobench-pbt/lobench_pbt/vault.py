@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +16,7 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 __all__ = ["Vault", "bytes_sha256"]
 
 _CHUNK = 1 << 20
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # waiting mends none of them
 
 
 def bytes_sha256(path: Path) -> str:
@@ -76,6 +78,12 @@ class Vault:
             if os.access(source, os.R_OK):
                 raise  # the store's, not the trainer's
             raise Refused(Refusal.INVALID, "the controller may not read the checkpoint", where=artifact.uri) from error
+        except OSError as error:
+            if error.errno not in _NO_PATH:
+                raise
+            raise Refused(
+                Refusal.INVALID, "no file has such a path", where=artifact.uri, got=os.strerror(error.errno)
+            ) from error
         try:
             found = checkpoint_sha256(copy) if is_theta else bytes_sha256(copy)
         except CheckpointError as error:

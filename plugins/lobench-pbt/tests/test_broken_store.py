@@ -13,7 +13,7 @@ from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.transitions import Completion
-from lobench_pbt.trial import Artifact, Refused
+from lobench_pbt.trial import Artifact, Refusal, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
 from pbt_simulation import PLUGINS, make_study, write_theta
 
@@ -102,6 +102,16 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
             vault.take("trial", theta, artifact)
     else:
         assert vault.take("trial", theta, artifact)[1] is not None
+
+
+def test_a_path_that_no_file_can_have_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    vault = Vault(tmp_path / "store")
+    for path in (tmp_path / ("x" * 300), tmp_path.joinpath(*["folder"] * 1000), tmp_path / "circle"):
+        with pytest.raises(Refused, match="no file has such a path") as refused:
+            vault.take("trial", Artifact(uri=str(path), sha256="0" * 64), None)
+        assert refused.value.refusal is Refusal.INVALID
+    assert not list((tmp_path / "store").iterdir())
 
 
 def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_path: Path) -> None:
