@@ -145,7 +145,7 @@ class TrialTable:
     # What decisions read.
 
     def trial(self, id: int) -> Trial | None:
-        return self._one("id = ?", id)
+        return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger number to look for
 
     def owned(self, worker: str) -> Trial | None:
         return self._one("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from lobench_pbt.service import Service
-from lobench_pbt.show import show_status
+from lobench_pbt.show import show_replay, show_status
 from lobench_pbt.transitions import Completion
 from pbt_simulation import PLUGINS, make_study
+
+from lobench import UsageError
 
 
 def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +28,15 @@ def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.
     show_status(tmp_path, "", tree=True)
     shown = capsys.readouterr().out
     assert [reason for reason in reasons if reason not in shown] == []
+
+
+@pytest.mark.parametrize("trial", [99, 2**63, -(2**70)])
+def test_a_trial_that_is_not_there_is_named_whatever_its_number(tmp_path: Path, trial: int) -> None:
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(parameters=()))
+    service.close()
+    with pytest.raises(UsageError, match=f"there is no such trial; got {trial}"):
+        show_replay(tmp_path, "", trial, from_step=0, to_step=None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write a folder")
