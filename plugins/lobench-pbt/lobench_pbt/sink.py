@@ -7,10 +7,13 @@ result.
 Metrics of a checkpoint: `<split>/<metric>` is the mean over cases of the mean over seeds at the last inner step, and
 `<case>:<split>/<metric>` that of one case. A seed that diverged makes both NaN; an evaluation without curves (an error,
 a timeout, poisoned) leaves no fitness at all, which is not the same.
+
+A result whose key fits no trial is no fitness; that is said once a trial, which may wait for another in vain.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Collection, Sequence
@@ -22,7 +25,9 @@ from lobench_pbt.proto import pbt_pb2
 
 __all__ = ["PbtSink", "metrics_of", "trial_of"]
 
+_LOG = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 2.0  # the watch tries again by itself
+_LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # what a message holds
 
 
 def trial_of(run: str) -> int | None:
@@ -67,6 +72,7 @@ class PbtSink:
         if not context.argument:
             raise UsageError("sink 'pbt' needs an address", expected="--sink pbt:HOST:PORT")
         self._connection = Connection(Address.parse(context.argument), patience=_PATIENCE_SECONDS)
+        self._said: set[int] = set()  # trials, of which it was said why a result is not theirs
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -74,16 +80,47 @@ class PbtSink:
             trial = trial_of(event.checkpoint.run)
             if not isinstance(event, CheckpointFinished) or trial is None:
                 continue
-            metrics, missing = metrics_of(event)
-            request = pbt_pb2.ReportFitnessRequest(
-                study=self._connection.address.study,
-                trial=trial,
-                generation=event.checkpoint.generation,
-                sha256=event.checkpoint.sha256,
-                metrics=metrics,
-                missing_reason=missing,
-            )
-            self._connection.call(self._connection.stub.ReportFitness, request)
+            if not self._report(trial, event):
+                self._explain(trial, event)
+
+    def _report(self, trial: int, event: CheckpointFinished) -> bool:
+        """Returns False where the controller has no use for it."""
+        generation = event.checkpoint.generation
+        if trial > _LARGEST_TRIAL or generation > _LARGEST_GENERATION:
+            return False
+        metrics, missing = metrics_of(event)
+        request = pbt_pb2.ReportFitnessRequest(
+            study=self._connection.address.study,
+            trial=trial,
+            generation=generation,
+            sha256=event.checkpoint.sha256,
+            metrics=metrics,
+            missing_reason=missing,
+        )
+        reply = self._connection.call(self._connection.stub.ReportFitness, request)
+        return bool(reply.verdict != pbt_pb2.ReportFitnessReply.IGNORED)
+
+    def _explain(self, trial: int, event: CheckpointFinished) -> None:
+        """Says once why it cannot be the trial's; another checkpoint of a trial that is over is as it should be."""
+        if trial in self._said:
+            return
+        found = self._generation(trial)
+        if found == event.checkpoint.generation:
+            return
+        why = "the controller has no such trial"
+        if found is not None:
+            why = f"it is of generation {found}, and the checkpoint says {event.checkpoint.generation}"
+        self._said.add(trial)
+        _LOG.warning("sink pbt: %s is no fitness of trial %d: %s", event.checkpoint.uri, trial, why)
+
+    def _generation(self, trial: int) -> int | None:
+        """Returns the generation of a trial, None where there is none."""
+        if trial > _LARGEST_TRIAL:
+            return None
+        study = self._connection.address.study
+        request = pbt_pb2.ListTrialsRequest(study=study, after_id=trial - 1, limit=1)
+        trials = self._connection.call(self._connection.stub.ListTrials, request).trials
+        return next((row.generation for row in trials if row.id == trial), None)
 
     def close(self) -> None:
         self._connection.close()

@@ -103,3 +103,37 @@ def test_deliveries_become_fitness_whenever_and_however_often_they_come(tmp_path
         again.deliver(deliveries)  # the watch tries again later
     again.close()
     service.close()
+
+
+def test_a_result_that_no_trial_waits_for_is_said_once_a_trial(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And holds up nothing, whatever the numbers: those that no message holds would be tried again for ever."""
+    service = Service(tmp_path / "store", clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(fitness_from=FitnessFrom.WATCH, objectives=LOSS, parameters=()))
+    trial = service.suggest("", "one").trial
+    assert trial is not None
+    artifact = write_theta(tmp_path / "theta.npz", 1.0)
+    service.complete("", 1, Completion(attempt=0, checkpoint=artifact, n_steps=trial.n_steps))
+    event = finished("whole")
+
+    def delivery(run: str, generation: int, sha256: str = artifact.sha256) -> Delivery:
+        ours = dataclasses.replace(event.checkpoint, run=run, sha256=sha256, generation=generation, uri=f"{run}.npz")
+        return Delivery(sequence=1, event=dataclasses.replace(event, checkpoint=ours))
+
+    wrong = [("trial_1", 3), ("trial_7", 0), (f"trial_{2**63}", 0), ("trial_1", 2**31), ("trial_1", 3)]
+    server, address = start_server(service, "127.0.0.1:0", Security())
+    sink = PbtSink(SinkContext(store=tmp_path, argument=address))
+    sink.deliver([delivery("trial_1", 0, sha256="0" * 64)])
+    assert caplog.messages == [], "another checkpoint of the trial"
+    sink.deliver([delivery(run, generation) for run, generation in wrong])
+    assert caplog.messages == [
+        "sink pbt: trial_1.npz is no fitness of trial 1: it is of generation 0, and the checkpoint says 3",
+        "sink pbt: trial_7.npz is no fitness of trial 7: the controller has no such trial",
+        f"sink pbt: trial_{2**63}.npz is no fitness of trial {2**63}: the controller has no such trial",
+    ]
+    sink.deliver([delivery("trial_1", 0)])
+    assert service.list_trials("")[0].state is State.SUCCEEDED
+    sink.close()
+    server.stop(grace=None).wait()
+    service.close()
