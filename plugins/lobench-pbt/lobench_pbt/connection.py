@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from lobench_pbt.trial import Refusal, Refused
 
 __all__ = ["Address", "Connection", "ControllerAway", "read_token"]
 
+_LOG = logging.getLogger(__name__)
 _REFUSALS = {
     grpc.StatusCode.NOT_FOUND: Refusal.NOT_FOUND,
     grpc.StatusCode.FAILED_PRECONDITION: Refusal.STALE,
@@ -26,6 +28,7 @@ _REFUSALS = {
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
 _LONGEST_WAIT = 2.0
+_SAY_SECONDS = 3.0  # of waiting, before it is said: a controller that restarts is back sooner
 
 
 def read_token(path: Path, kind: type[LobenchError]) -> str:
@@ -97,18 +100,22 @@ class Connection:
         self.metadata = [("authorization", f"Bearer {address.token}")] if address.token else []
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
-        """Calls until there is an answer.
+        """Calls until there is an answer; says what it waits for, once, after a few seconds.
 
         Raises:
           Refused: the controller said no. LobenchError: it did not answer in time, or does not let us in.
         """
-        deadline, wait = time.monotonic() + self._patience, 0.05
+        begun, wait, is_said = time.monotonic(), 0.05, False
         while True:
             try:
                 return self.once(method, request)
-            except ControllerAway:
-                if time.monotonic() > deadline:
+            except ControllerAway as error:
+                waited = time.monotonic() - begun
+                if waited > self._patience:
                     raise
+                if waited > _SAY_SECONDS and not is_said:
+                    is_said = True
+                    _LOG.warning("%s; waiting for it, %.0f s at most", error, self._patience - waited)
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
 

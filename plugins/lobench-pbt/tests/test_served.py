@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lobench_pbt.codec import trial_from, trial_to
-from lobench_pbt.connection import Address, Connection
+from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, security_from
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom
 from lobench_pbt.trial import Refusal, Refused, State
-from pbt_served import Served, serving, suggestion
+from pbt_served import PATIENCE, Served, serving, suggestion
 from pbt_simulation import PLUGINS, make_study, write_theta
 
 from lobench import ConfigError, LobenchError, UsageError
@@ -140,19 +142,41 @@ def test_only_who_knows_the_token_is_let_in(tmp_path: Path) -> None:
         assert served.rows() == before
 
 
-def test_tls(tmp_path: Path) -> None:
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Makes a certificate that signs itself, and its key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate, is not here")
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    key, cert = folder / f"{name}_key.pem", folder / f"{name}.pem"
     options = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     options += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
     command = ["openssl", "req", "-x509", *options, "-keyout", str(key), "-out", str(cert)]
     subprocess.run(command, check=True, capture_output=True)
+    return cert, key
+
+
+def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cert, key), (other, _) = certificate(tmp_path, "cert"), certificate(tmp_path, "other")
+    monkeypatch.setattr("lobench_pbt.connection._SAY_SECONDS", 0.1)
     for served in serving(tmp_path, security_from(None, cert, key)):
         assert suggestion(served.connect(f",ca={cert}")).id == 1
         plain = Connection(Address.parse(served.address), patience=0.0)
         with pytest.raises(LobenchError, match="the controller"):
             suggestion(plain)
+        assert caplog.messages == []
+        stranger = Connection(Address.parse(f"{served.address},ca={other}"), patience=PATIENCE)
+
+        def enough(record: object, stranger: Connection = stranger) -> bool:
+            stranger._patience = 0.0
+            return True
+
+        logging.getLogger("lobench_pbt.connection").addFilter(enough)
+        try:
+            with pytest.raises(ControllerAway, match="CERTIFICATE_VERIFY_FAILED"):
+                suggestion(stranger)
+        finally:
+            logging.getLogger("lobench_pbt.connection").removeFilter(enough)
+        (line,) = caplog.messages
+        assert re.search(r"CERTIFICATE_VERIFY_FAILED.*; waiting for it, \d+ s at most$", line)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:6006", "[::]:6006", "192.168.1.2:0", "example.org:6006"])
