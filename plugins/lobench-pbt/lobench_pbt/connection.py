@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,21 +33,24 @@ _SAY_SECONDS = 3.0  # of waiting, before it is said: a controller that restarts 
 
 
 def read_token(path: Path, kind: type[LobenchError]) -> str:
-    """Reads the token that all share.
+    """Reads the token that all share; warns where everybody on this machine may read it.
 
     Raises:
       `kind`: the file cannot be read, is empty, or holds what no request can carry.
     """
     try:
         token = path.read_text(encoding="ascii").strip()
+        is_open = path.stat().st_mode & stat.S_IROTH
     except OSError as error:
         raise kind("cannot read the token", where=str(path), got=error.strerror or str(error)) from error
     except UnicodeDecodeError:
-        token = "\0"
+        token, is_open = "\0", 0
     if not token:
         raise kind("the token is empty", where=str(path))
     if not token.isprintable():
         raise kind("this is no token", where=str(path), expected="one line of ASCII")
+    if is_open:
+        _LOG.warning("%s: everybody on this machine may read the token; `chmod o-r` it", path)
     return token
 
 

@@ -179,6 +179,17 @@ def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pyte
         assert re.search(r"CERTIFICATE_VERIFY_FAILED.*; waiting for it, \d+ s at most$", line)
 
 
+def test_a_token_that_everybody_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(0o640)
+    assert Address.parse(f"localhost:1,token_file={token}").token == "secret"
+    assert caplog.messages == []
+    token.chmod(0o644)
+    assert security_from(token, None, None).token == "secret"
+    assert caplog.messages == [f"{token}: everybody on this machine may read the token; `chmod o-r` it"]
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:6006", "[::]:6006", "192.168.1.2:0", "example.org:6006"])
 def test_beyond_loopback_a_token_or_tls_is_required(listen: str) -> None:
     with pytest.raises(ConfigError, match="beyond loopback needs a token or TLS"):
