@@ -189,11 +189,20 @@ def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
     try:
         chain = warm_starts(json.loads(path.read_text())["segments"])
         names = [field.name for field in dataclasses.fields(Segment)]
-        return tuple(Segment(**{key: entry[key] for key in names}) for entry in chain)
+        schedule = tuple(Segment(**{key: entry[key] for key in names}) for entry in chain)
+        first_step = chain[0].get("start_step", 0) if chain else 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "cannot read the schedule", where=str(path), got=f"{type(error).__name__}: {error}"
         ) from error
+    if first_step:
+        raise ConfigError(
+            "the schedule has no beginning, and a study starts from scratch",
+            where=str(path),
+            got=f"a first segment from step {first_step}",
+            next_step="print it without --from-step, or go on with lobench_pbt.replay(..., start=...)",
+        )
+    return schedule
 
 
 if __name__ == "__main__":

@@ -154,6 +154,11 @@ def test_a_schedule_follows_the_winners(folder: Path) -> None:
     study = read_study(folder / "study.gin")
     assert study.generations == 1
     assert [segment.seed for segment in study.schedule] == [1, 4]
+    (folder / "replay.json").write_text(json.dumps({"segments": segments[2:]}))  # as `--from-step 4` prints it
+    with pytest.raises(
+        ConfigError, match=r"no beginning.*got a first segment from step 4; print it without --from-step"
+    ):
+        read_study(folder / "study.gin")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 99}', "[]", "null"])
