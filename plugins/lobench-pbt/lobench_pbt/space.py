@@ -87,7 +87,8 @@ class Parameter:
         if self.kind is Kind.INT and self.scale is Scale.LINEAR:
             return int(self.low) + draws.below(int(self.high) - int(self.low) + 1)
         if self.scale is Scale.LOG:
-            value = math.exp(draws.uniform(math.log(self.low), math.log(self.high)))
+            margin = 0.5 if self.kind is Kind.INT else 0.0  # what is rounded to the ends comes from both their sides
+            value = math.exp(draws.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         else:
             value = draws.uniform(self.low, self.high)
         return self._clip(value)

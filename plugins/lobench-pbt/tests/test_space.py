@@ -99,6 +99,14 @@ def test_a_log_prior_is_uniform_in_the_logarithm() -> None:
     assert exponents[1000] == pytest.approx(-2.0, abs=0.15)
 
 
+def test_the_ends_of_a_log_prior_of_ints_have_their_whole_share() -> None:
+    """Each value has the logarithms of what is rounded to it; within the bounds the ends have but half of theirs."""
+    parameter = Parameter(path="a.b", kind=Kind.INT, low=2, high=4, scale=Scale.LOG)
+    drawn = [parameter.sample(Draws(seed)) for seed in range(4000)]
+    shares = [math.log((value + 0.5) / (value - 0.5)) / math.log(4.5 / 1.5) for value in (2, 3, 4)]
+    assert [drawn.count(value) / len(drawn) for value in (2, 3, 4)] == pytest.approx(shares, abs=0.03)
+
+
 def test_a_newly_active_parameter_is_drawn_and_a_newly_inactive_one_dropped() -> None:
     kind = Parameter(path="o.kind", kind=Kind.CATEGORICAL, values=("sgd", "sgdm"))
     momentum = Parameter(path="o.momentum", kind=Kind.DISCRETE, values=(0.5, 0.9), when={"o.kind": ("sgdm",)})
