@@ -21,6 +21,7 @@ from lobench.core.result import Curves
 from lobench.engine.job import decode, encode
 from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
+from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 
 __all__ = ["IsolatedRunner"]
@@ -112,9 +113,7 @@ def main(descriptor: int, layers: str) -> None:
                     SeedBlock(start=start, size=size),
                 )
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
-                message = text.splitlines()[0] if text else repr(error)
-                connection.send_bytes(encode("error", message=message, raised=type(error).__name__))
+                connection.send_bytes(encode("error", message=one_line(error), raised=type(error).__name__))
             else:
                 connection.send_bytes(encode("curves", curves.to_payload()))
 

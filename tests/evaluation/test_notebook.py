@@ -78,3 +78,17 @@ def test_errors_keep_their_class(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
     with pytest.raises(lobench.ThetaMismatch, match="other float32"):
         lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
+
+
+def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(tmp_path: Path) -> None:
+    """jax's first line says only that something differs."""
+    suite = make_suite(tmp_path)
+    (suite / "drifting.py").write_text(
+        "import jax.numpy as jnp, optax\nfrom lobench import configurable\n@configurable\ndef drifting():\n"
+        "    return optax.GradientTransformation(lambda p: {'trace': p}, "
+        "lambda g, s, p=None: (g, {'trace': s['trace'].astype(jnp.bfloat16)}))\n"
+    )
+    (suite / "drifting.gin").write_text(GIN.replace("import", "import drifting\nimport", 1))
+    with pytest.raises(lobench.LobenchError, match=r"they differ: .*trace.*float32.*bfloat16") as caught:
+        lobench.evaluate(suite / "drifting.gin", case="a", optimizer="drifting()")
+    assert "\n" not in str(caught.value)
