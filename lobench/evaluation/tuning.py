@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gin.config as gin_state
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lobench.analysis.baseline_file import BaselineCase, GridPoint
 from lobench.analysis.grids import Grid
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
-from lobench.inner.adapters import as_stepper, as_task
+from lobench.evaluation.one_line import one_line
+from lobench.inner.adapters import Stepper, as_stepper, as_task
 from lobench.inner.backend import claim_backend
+from lobench.inner.optimizer import PyTree
 from lobench.inner.train import Program
 
 __all__ = ["tune"]
@@ -44,6 +49,7 @@ def tune(
       horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured.
     Raises:
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
+      LobenchError: the task or the optimizer fails.
     """
     bound = bind_case(spec, layers)
     budget = bound.case.num_inner_steps
@@ -56,12 +62,18 @@ def tune(
     program = Program(
         case,
         as_task(case.task),
-        lambda theta: as_stepper(make(**theta), case.num_inner_steps),
+        lambda theta: _with_steady_dtypes(as_stepper(make(**theta), case.num_inner_steps)),
         num_seeds,
     )
     block = SeedBlock(start=0, size=num_seeds)
     thetas = [{name: np.float32(value) for name, value in point.items()} for point in grid.points]
-    curves = program.run_many(thetas, block, on_progress=on_progress)
+    try:
+        curves = program.run_many(thetas, block, on_progress=on_progress)
+    except LobenchError:
+        raise
+    except Exception as error:  # a task's or an optimizer's own
+        where = f"{spec.path}: case {spec.scope!r}"
+        raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=one_line(error)) from error
     assert curves is not None, "nobody stops it"
     return _summary(bound, case.eval_every, horizon_factor, grid, curves)
 
@@ -80,6 +92,20 @@ def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
     make: Callable[..., object] = found.wrapped
     return make
+
+
+def _with_steady_dtypes(stepper: Stepper) -> Stepper:
+    """Keeps the dtypes of an optimizer's state: a traced b1 is a float32, which makes averages of bfloat16 float32."""
+
+    def steady(old: jax.Array, new: Any) -> jax.Array:
+        both = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
+        return jnp.asarray(new, old.dtype) if both else new
+
+    def step(opt_state: PyTree, *rest: Any) -> tuple[PyTree, PyTree, PyTree]:
+        new_state, params, model_state = stepper.step(opt_state, *rest)
+        return jax.tree.map(steady, opt_state, new_state), params, model_state
+
+    return dataclasses.replace(stepper, step=step)
 
 
 def _summary(

@@ -92,6 +92,40 @@ def test_what_cannot_be_tuned_is_one_clear_line(suite: Path, arguments: tuple[st
     assert len(done.stderr.splitlines()) == 1
 
 
+TASKS = """
+import jax, jax.numpy as jnp
+from lobench import Task, configurable
+
+@configurable
+class Half(Task):
+    def init(self, key):
+        return jax.random.normal(key, (3,), jnp.bfloat16)
+    def loss(self, params, key, data):
+        return jnp.sum(params**2).astype(jnp.float32)
+
+@configurable
+class Broken(Half):
+    def loss(self, params, key, data):
+        raise RuntimeError("no data\\nanywhere")
+"""
+
+
+def test_a_task_of_bfloat16_is_tuned_and_one_that_fails_is_one_clear_line(tmp_path: Path) -> None:
+    """A traced b1 is a float32; an optimizer's averages are the parameters' bfloat16 all the same."""
+    (tmp_path / "halves.py").write_text(TASKS)
+    gin = "import halves\nCase.num_inner_steps = 10\nhalf/Case.task = @Half()\nbroken/Case.task = @Broken()\n"
+    (tmp_path / "halves.gin").write_text(gin)
+    options = (str(tmp_path), "--optimizer", "adamw", "--grid", "algoperf", "--seeds", "2", "--horizon-factor", "1")
+    done = lobench("baseline", *options, "--case", "half")
+    assert done.returncode == 0, done.stderr
+    case = Baseline.load(tmp_path / "baselines" / "adamw-algoperf.json").cases["halves.gin:half"]
+    assert case.tuned_mean("train/loss") < 0.9 * case.untrained["train/loss"]
+    done = lobench("baseline", *options, "--case", "broken")
+    assert done.returncode == 2
+    assert "case 'broken': 'adamw' cannot be tuned on it; got RuntimeError: no data" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_study_that_diverged_is_not_won_by_another_ones_point() -> None:
     finals = np.asarray([3.0, 2.0, np.nan, np.nan, np.nan, 1.0])
     assert [_best(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]
