@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +37,9 @@ def evaluate(
 ) -> Result:
     """Trains one case and returns its result.
 
-    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours.
+    It runs in a warm child process: bits depend on the number of threads of jax's backend, and this one is yours. After
+    an edit of a module in the suite's folder another child is started; one that lies elsewhere, and new names or
+    parameters for gin, take a new session.
 
     Args:
       suite: A `.gin` file with cases.
@@ -86,11 +90,17 @@ def _manager() -> PluginManager:
 
 @dataclass(slots=True)
 class _Warm:
-    """A child, what it was started with, and each case as it bound it."""
+    """A child, what it was started with, each case as it bound it, and when its modules were written."""
 
     layers: Layers
     runner: IsolatedRunner
     cases: dict[CaseSpec, tuple[str, Case]] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+
+    def serves(self, layers: Layers, spec: CaseSpec, case: tuple[str, Case], written: dict[str, int]) -> bool:
+        """A child reads a gin file and a module once: where one has changed since, another child must."""
+        are_known = all(self.written.get(path, at) == at for path, at in written.items())
+        return self.layers == layers and self.cases.get(spec, case) == case and are_known
 
 
 _warm: _Warm | None = None
@@ -99,11 +109,21 @@ _warm: _Warm | None = None
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Keeps the last configuration's child warm, and that one alone; it ends with this process, since its pipe does."""
     global _warm
-    case = (bound.bindings, bound.case)
-    # A child reads a gin file once: where the file has changed since, another one must.
-    if _warm is None or _warm.layers != layers or _warm.cases.get(bound.spec, case) != case:
+    case, written = (bound.bindings, bound.case), _written(Path(bound.spec.path).absolute().parent)
+    if _warm is None or not _warm.serves(layers, bound.spec, case, written):
         if _warm is not None:
             _warm.runner.close()
         _warm = _Warm(layers, IsolatedRunner(layers))
     _warm.cases[bound.spec] = case
+    _warm.written |= written
     return _warm.runner
+
+
+def _written(folder: Path) -> dict[str, int]:
+    """Returns when the modules that come from a folder were written, in ns, by path; binding a case imports them."""
+    found: dict[str, int] = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.startswith(f"{folder}{os.sep}") and os.path.exists(path):
+            found[path] = os.stat(path).st_mtime_ns
+    return found
