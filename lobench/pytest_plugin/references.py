@@ -166,7 +166,7 @@ def find_reference(config: pytest.Config) -> Reference:
 
 
 def _store_reference(path: Path) -> Reference:
-    gathered = gather(path, [])
+    gathered = gather(path, [], every_form=True)
     if not gathered.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
     place = gathered.headline_subject()

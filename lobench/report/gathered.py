@@ -83,7 +83,8 @@ class Gathered:
 
     Attributes:
       subjects: In order.
-      cases: By suite and name; one identity each. Of a case that was changed, as it was evaluated last.
+      cases: By suite and name; one identity each. Of a case that was changed, as it was evaluated last, unless every
+        form was asked for.
       cells: By place in `subjects` and in `cases`; what was not evaluated is missing.
       rows: As the ledger holds them.
       baselines: By place in `cases`.
@@ -119,12 +120,13 @@ class Gathered:
         return name if namesakes == 1 else f"{name} ({place_of(info)[-1]})"
 
 
-def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
+def gather(store: Path, baselines: Sequence[Path] | None = None, *, every_form: bool = False) -> Gathered:
     """Reads a store, which may be in use, and the baselines that fit its cases.
 
     Args:
       baselines: Suites, or baseline files; the first that has a case gives its baseline. None: those of the suites
         that the store names, where they lie below the working directory.
+      every_form: Also the earlier forms of cases that were changed, as cases of their own.
     Raises:
       StoreError: there is no store. BaselineError: a file cannot be read.
     """
@@ -135,7 +137,7 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
         events = tuple(ledger.events())
     finally:
         ledger.close()
-    current, changed = _current(rows)
+    current, changed = (rows, ()) if every_form else _current(rows)
     subjects, cases, blocks = _index(current, positions)
     cells = {key: cell for key, found in blocks.items() if (cell := _cell(found)) is not None}
     kept, first, problems = _baselines(cases, beside_cases(cases) if baselines is None else baselines)
@@ -153,7 +155,7 @@ def gather(store: Path, baselines: Sequence[Path] | None = None) -> Gathered:
     )
 
 
-def _current(rows: Sequence[EvaluationRow]) -> tuple[list[EvaluationRow], tuple[tuple[str, int], ...]]:
+def _current(rows: Sequence[EvaluationRow]) -> tuple[Sequence[EvaluationRow], tuple[tuple[str, int], ...]]:
     """Returns the evaluations of cases as they were evaluated last, and how many of each case are of another form.
 
     Both forms in one mean would count the case twice.
