@@ -97,17 +97,17 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
 
     What is not finite is drawn as an x.
     """
-    curve = np.asarray(values, np.float64)
-    known = curve[np.isfinite(curve)]
-    if not len(known):
+    # Lists: for so few numbers they are three times as fast as arrays, and there are ten thousand curves.
+    curve = np.asarray(values, np.float64).tolist()
+    known = [value for value in curve if math.isfinite(value)]
+    if not known:
         return _DIVERGED * len(curve)
-    if known.min() > 0 and known.max() > 100 * known.min():
-        curve = np.log(np.where(curve > 0, curve, np.nan))
-        known = np.log(known)
-    low, span = float(known.min()), float(known.max() - known.min())
-    heights = [min(int((value - low) / span * 8), 7) if span and math.isfinite(value) else 0 for value in curve]
-    pairs = zip(heights, curve.tolist(), strict=True)
-    return "".join(_BARS[height] if math.isfinite(value) else _DIVERGED for height, value in pairs)
+    low, high = min(known), max(known)
+    if low > 0 and high > 100 * low:
+        curve = [math.log(value) if value > 0 else math.nan for value in curve]
+        low, high = math.log(low), math.log(high)
+    span = high - low or math.inf
+    return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)
 
 
 def _summary(lines: Sequence[Overview]) -> str:
