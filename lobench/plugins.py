@@ -18,6 +18,7 @@ import pluggy
 
 from lobench import hookspecs
 from lobench.core.errors import PluginError, UsageError
+from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
 __all__ = ["BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
@@ -62,7 +63,7 @@ class Registered:
             raise PluginError(
                 f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}",
                 where=f"plugin {self.plugin!r}",
-                got=_one_line(error),
+                got=headline(error),
             ) from error
 
     @contextlib.contextmanager
@@ -119,7 +120,7 @@ class PluginManager(pluggy.PluginManager):
         try:
             declared = list(function() or ())
         except Exception as error:
-            raise PluginError(f"hook {hook} failed", where=f"plugin {plugin!r}", got=_one_line(error)) from error
+            raise PluginError(f"hook {hook} failed", where=f"plugin {plugin!r}", got=headline(error)) from error
         for declaration in declared:
             if not isinstance(declaration, Declaration):
                 raise PluginError(
@@ -169,10 +170,6 @@ def load_plugins() -> PluginManager:
         try:
             manager.register(entry_point.load(), name=entry_point.name)
         except Exception as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
-            broken = BrokenPlugin(name=entry_point.name, distribution=distribution, cause=_one_line(error))
+            broken = BrokenPlugin(name=entry_point.name, distribution=distribution, cause=headline(error))
             manager.broken.append(broken)
     return manager
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]  # without notes, which jax adds

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from lobench.core.result import mean_of
+
 __all__ = ["Interval", "stratified_t_mean", "unit_t_mean", "wilson_share"]
 
 
@@ -45,7 +47,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
         raise ValueError("stratified_t_mean needs at least one case, and a seed in each")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
-    mean = _mean([_mean(cell) for cell in cells])
+    mean = mean_of([mean_of(cell) for cell in cells])
     if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean):
         return Interval(mean=mean, lower=math.nan, upper=math.nan, degrees=math.nan)
     parts = [float(np.var(cell, ddof=1)) / len(cell) / len(cells) ** 2 for cell in cells]
@@ -93,9 +95,3 @@ def wilson_share(successes: int, trials: int, confidence: float = 0.95) -> Inter
 
     found = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return Interval(mean=successes / trials, lower=float(found.low), upper=float(found.high), degrees=math.nan)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Returns the mean, whatever the order; infinities of both signs make NaN, where `math.fsum` would raise."""
-    finite = all(math.isfinite(value) for value in values)
-    return (math.fsum(values) if finite else float(sum(values))) / len(values)

@@ -18,6 +18,7 @@ import gin.config as gin_state
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
 from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
@@ -151,7 +152,7 @@ def _import(statement: Import) -> None:
     except LobenchError:
         raise
     except Exception as error:
-        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        line = headline(error)
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,
@@ -327,7 +328,7 @@ def _build(scope: str, where: str) -> Case:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
         raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
     except Exception as error:
-        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        line = headline(error)
         raise ConfigError("cannot build the case", where=where, got=line) from error
     assert isinstance(case, Case)
     return case

@@ -26,6 +26,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Outcome
 from lobench.engine.job import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
 from lobench.engine.layers import Layers
@@ -131,7 +132,7 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
-            line = f"{type(error).__name__}: {error}".splitlines()[0]
+            line = headline(error)
             self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
             raise
         finished = self._finished()
