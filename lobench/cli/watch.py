@@ -29,6 +29,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
 @click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@click.option("--quiet", "-q", is_flag=True, help="A line a finished checkpoint, and none for each evaluation.")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
 @click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench/NAME if it is yours to write).")

@@ -58,6 +58,7 @@ class WatchCommand:
     insecure: bool = False
     checkpoints: str = "all"
     sinks: tuple[str, ...] = ()
+    quiet: bool = False
     report: bool = False
     source: str = "directory"
     gin_files: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    progress = make_progress(sys.stdout)
+    progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
     found = _find(command, checkpoints, progress)
