@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import hashlib
-import importlib
-import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +14,11 @@ from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
+from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_named
 from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
-from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
+from lobench.engine.gin_syntax import Import, Statement, parse_file, parse_text
+from lobench.engine.gin_trainer import bind_trainer_config, bind_values
 from lobench.engine.layers import Layers
 
 __all__ = ["BoundCase", "bind_case"]
@@ -98,18 +95,18 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     """
     with isolated_gin(str(Path(spec.path).parent), spec.root):
         for module in layers.gin_modules:
-            _import(Import(module=module, where="gin modules of the plugins"))
+            import_named(Import(module=module, where="gin modules of the plugins"))
         if layers.trainer_config:
-            _bind_trainer_config(Path(layers.trainer_config))
+            bind_trainer_config(Path(layers.trainer_config))
         if layers.own_bindings:
-            _bind_values(parse_text(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}"))
-        _bind_strictly(parse_file(Path(spec.path)))
+            bind_values(parse_text(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}"))
+        bind_strictly(parse_file(Path(spec.path)))
         if layers.optimizer:
-            _bind_overrides(_optimizer_statements(layers.optimizer))
+            bind_overrides(_optimizer_statements(layers.optimizer))
         for path in layers.gin_files:
-            _bind_overrides(parse_file(Path(path)))
+            bind_overrides(parse_file(Path(path)))
         for text in layers.gin_params:
-            _bind_overrides(parse_text(text, f"--gin-param {text!r}"))
+            bind_overrides(parse_text(text, f"--gin-param {text!r}"))
         where = f"{spec.path}: case {spec.scope!r}"
         reached_case, reached_optimizer = _reached(spec.scope, where)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
@@ -144,143 +141,6 @@ def _optimizer_statements(text: str) -> list[Statement]:
     lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
     lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
     return parse_text("\n".join(lines), f"--optimizer {text!r}")
-
-
-def _import(statement: Import) -> None:
-    try:
-        importlib.import_module(statement.module)
-    except LobenchError:
-        raise
-    except Exception as error:
-        line = headline(error)
-        raise ConfigError(
-            f"cannot import {statement.module!r}",
-            where=statement.where,
-            got=line,
-            next_step="the suite's folder, its parent and the installed packages are searched",
-        ) from error
-
-
-def _known_names() -> list[str]:
-    return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
-
-
-def _complete_selector(selector: str, where: str) -> str:
-    try:
-        configurable = gin_state._REGISTRY.get_match(selector)
-    except KeyError as error:
-        raise ConfigError(f"{selector!r} is ambiguous", where=where, got=str(error.args[0])) from error
-    if configurable is None:
-        name = selector.rsplit(".", 1)[-1]
-        close = difflib.get_close_matches(name, _known_names(), n=1)
-        raise ConfigError(
-            f"unknown name {selector!r}",
-            where=where,
-            next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
-            + "`lobench list tasks` and `lobench list optimizers` show all",
-        )
-    return str(configurable.selector)
-
-
-def _has_parameter(selector: str, parameter: str) -> bool:
-    return bool(gin_state._might_have_parameter(gin_state._REGISTRY.get_match(selector).wrapper, parameter))
-
-
-def _to_gin(value: Any, where: str) -> Any:
-    """Replaces syntactic references by gin's own."""
-    if isinstance(value, Reference):
-        _complete_selector(value.selector, where)
-        return gin_state.ConfigurableReference(value.scoped_selector, value.evaluate)
-    if isinstance(value, Macro):
-        return gin_state.ParserDelegate().macro(value.name)
-    if isinstance(value, dict):
-        return {_to_gin(key, where): _to_gin(item, where) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_to_gin(item, where) for item in value)
-    return value
-
-
-def _bind(binding: Binding) -> None:
-    if not binding.parameter:
-        name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
-        gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
-        return
-    selector = _complete_selector(binding.selector, binding.where)
-    if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
-        close = difflib.get_close_matches(binding.parameter, names, n=1)
-        raise ConfigError(
-            f"{binding.selector!r} has no parameter {binding.parameter!r}",
-            where=binding.where,
-            expected=", ".join(names),
-            next_step=f"did you mean {close[0]!r}?" if close else "",
-        )
-    gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
-
-
-def _bind_strictly(statements: Sequence[Statement]) -> None:
-    for statement in statements:
-        if isinstance(statement, Import):
-            _import(statement)
-    for statement in statements:
-        if isinstance(statement, Binding):
-            _bind(statement)
-
-
-def _bind_overrides(statements: Sequence[Statement]) -> None:
-    """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
-    _bind_strictly([statement for statement in statements if isinstance(statement, Import)])
-    for statement in statements:
-        if not isinstance(statement, Binding):
-            continue
-        _bind(statement)
-        if statement.parameter and not statement.scope:
-            selector = _complete_selector(statement.selector, statement.where)
-            for (scope, other), parameters in gin_state._CONFIG.items():
-                if scope and other == selector:
-                    parameters.pop(statement.parameter, None)
-
-
-def _bind_values(statements: Sequence[Statement]) -> None:
-    """Binds what we know of a checkpoint's own bindings, which are data: they import nothing and build nothing."""
-    for statement in statements:
-        is_plain = isinstance(statement, Binding) and bool(statement.parameter) and not statement.scope
-        if not is_plain or not isinstance(getattr(statement, "value", None), bool | int | float | str):
-            raise ConfigError(
-                "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
-            )
-        assert isinstance(statement, Binding)
-        with contextlib.suppress(ConfigError):
-            _bind(statement)
-
-
-def _bind_trainer_config(path: Path) -> None:
-    """Binds what we know of a trainer's configuration; its optimizer for evaluations, if it names one, strictly."""
-    statements = parse_file(path)
-    optimizer: Binding | None = None
-    for statement in statements:
-        if isinstance(statement, Import):
-            with contextlib.suppress(ConfigError):
-                _import(statement)
-            continue
-        selector = statement.selector.rsplit(".", 1)[-1]
-        if (selector, statement.parameter) == ("eval_chief_config", "learned_opt"):
-            optimizer = optimizer or statement
-        elif (selector, statement.parameter) == ("Case", "learned_optimizer"):
-            optimizer = statement
-        else:
-            with contextlib.suppress(ConfigError):
-                _bind(statement)
-    if optimizer is not None:
-        _bind(
-            Binding(
-                scope="",
-                selector="lobench.Case",
-                parameter="learned_optimizer",
-                value=optimizer.value,
-                where=optimizer.where,
-            )
-        )
 
 
 def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
