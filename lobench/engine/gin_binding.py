@@ -15,10 +15,23 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement
 
-__all__ = ["bind", "bind_overrides", "bind_strictly", "complete_selector", "import_named"]
+__all__ = [
+    "bind",
+    "bind_overrides",
+    "bind_strictly",
+    "complete_selector",
+    "import_all",
+    "import_named",
+    "is_registered",
+]
 
 
 def import_named(statement: Import) -> None:
+    """Imports a module.
+
+    Raises:
+      ConfigError: it cannot be imported.
+    """
     try:
         importlib.import_module(statement.module)
     except LobenchError:
@@ -33,11 +46,21 @@ def import_named(statement: Import) -> None:
         ) from error
 
 
+def is_registered(selector: str) -> bool:
+    """Says whether a module that was imported has registered such a name, or several."""
+    return bool(gin_state._REGISTRY.matching_selectors(selector))
+
+
 def _known_names() -> list[str]:
     return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
 
 
 def complete_selector(selector: str, where: str) -> str:
+    """Returns the whole name of what a gin file names by the end of it.
+
+    Raises:
+      ConfigError: nothing has such a name (with a suggestion), or several have.
+    """
     try:
         configurable = gin_state._REGISTRY.get_match(selector)
     except KeyError as error:
@@ -73,6 +96,11 @@ def _to_gin(value: Any, where: str) -> Any:
 
 
 def bind(binding: Binding) -> None:
+    """Binds a parameter, or defines a macro.
+
+    Raises:
+      ConfigError: an unknown name or parameter, with a suggestion.
+    """
     if not binding.parameter:
         name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
         gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
@@ -90,10 +118,19 @@ def bind(binding: Binding) -> None:
     gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
 
 
-def bind_strictly(statements: Sequence[Statement]) -> None:
+def import_all(statements: Sequence[Statement]) -> None:
+    """Imports what the statements import.
+
+    Raises:
+      ConfigError: one of the modules cannot be imported.
+    """
     for statement in statements:
         if isinstance(statement, Import):
             import_named(statement)
+
+
+def bind_strictly(statements: Sequence[Statement]) -> None:
+    """Binds every binding; modules are imported before."""
     for statement in statements:
         if isinstance(statement, Binding):
             bind(statement)
@@ -101,7 +138,6 @@ def bind_strictly(statements: Sequence[Statement]) -> None:
 
 def bind_overrides(statements: Sequence[Statement]) -> None:
     """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
-    bind_strictly([statement for statement in statements if isinstance(statement, Import)])
     for statement in statements:
         if not isinstance(statement, Binding):
             continue

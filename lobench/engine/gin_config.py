@@ -11,14 +11,13 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
-from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
-from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_named
+from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.gin_isolation import isolated_gin
+from lobench.engine.gin_layers import ParsedLayers, parse_layers
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
-from lobench.engine.gin_syntax import Import, Statement, parse_file, parse_text
-from lobench.engine.gin_trainer import bind_trainer_config, bind_values
+from lobench.engine.gin_trainer import bind_trainer_config, bind_values, import_what_is_there
 from lobench.engine.layers import Layers
 
 __all__ = ["BoundCase", "bind_case"]
@@ -39,6 +38,7 @@ class BoundCase:
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
+      problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
     spec: CaseSpec
@@ -50,6 +50,7 @@ class BoundCase:
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
+    problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
         """Raises ConfigError where no layer binds an optimizer."""
@@ -94,19 +95,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         constructor.
     """
     with isolated_gin(str(Path(spec.path).parent), spec.root):
-        for module in layers.gin_modules:
-            import_named(Import(module=module, where="gin modules of the plugins"))
-        if layers.trainer_config:
-            bind_trainer_config(Path(layers.trainer_config))
-        if layers.own_bindings:
-            bind_values(parse_text(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}"))
-        bind_strictly(parse_file(Path(spec.path)))
-        if layers.optimizer:
-            bind_overrides(_optimizer_statements(layers.optimizer))
-        for path in layers.gin_files:
-            bind_overrides(parse_file(Path(path)))
-        for text in layers.gin_params:
-            bind_overrides(parse_text(text, f"--gin-param {text!r}"))
+        problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
         reached_case, reached_optimizer = _reached(spec.scope, where)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
@@ -127,20 +116,28 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
+        problems=tuple(problems),
     )
+
+
+def _bind_layers(parsed: ParsedLayers) -> list[str]:
+    """Binds all layers, and returns what is wrong with those that may have unknown names.
+
+    All modules are imported before anything is bound: a name counts wherever it is bound, whichever layer's import
+    makes it known, and whatever this process has imported before.
+    """
+    import_all(parsed.modules)
+    import_what_is_there(parsed.trainer)
+    import_all(parsed.case)
+    import_all(parsed.overrides)
+    problems = bind_trainer_config(parsed.trainer) + bind_values(parsed.own)
+    bind_strictly(parsed.case)
+    bind_overrides(parsed.overrides)
+    return problems
 
 
 def _sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _optimizer_statements(text: str) -> list[Statement]:
-    """Parses `--optimizer`: a gin file, bindings, or a bare `@adam()` or `adam()`; `;` separates."""
-    if text.endswith(".gin"):
-        return parse_file(Path(text))
-    lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
-    lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
-    return parse_text("\n".join(lines), f"--optimizer {text!r}")
 
 
 def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
