@@ -17,13 +17,13 @@ __all__ = ["as_learned_optimizer", "as_task"]
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
     def __init__(self, wrapped: Any) -> None:
-        self._wrapped = wrapped
+        self.wrapped = wrapped
 
     def init(self, key: jax.Array) -> Theta:
-        return self._wrapped.init(key)
+        return self.wrapped.init(key)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        optimizer: InnerOptimizer = self._wrapped.opt_fn(theta)
+        optimizer: InnerOptimizer = self.wrapped.opt_fn(theta)
         return optimizer
 
 
