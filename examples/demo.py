@@ -122,8 +122,8 @@ def print_table(watched: Finals) -> None:
     unseen = [case for case in watched if case != META_TRAINED_ON]
     counts = [sum(watched[case][max(watched[case])] < of[case] for case in unseen) for of in (sgd, adam)]
     print(
-        f"Of {len(unseen)} cases that it was not meta-trained on, the last checkpoint beats SGD on {counts[0]} and Adam "
-        f"on {counts[1]},\neach at the best of 15 learning rates for that very case (suites/demo/baselines)."
+        f"Of {len(unseen)} cases that it was not meta-trained on, the last checkpoint beats SGD on {counts[0]} and "
+        f"Adam on {counts[1]},\neach at the best of 15 learning rates for that very case (suites/demo/baselines)."
     )
 
 
@@ -170,9 +170,9 @@ def main() -> int:
     store = run.parent / f"{run.name}_results"
     page = store / "report.html"
     print(
-        f"A small learned optimizer is meta-trained for {OUTER_STEPS} outer steps, and `lobench watch` evaluates its "
-        "checkpoints on six tasks\nmeanwhile, five of them never seen in meta-training: one to two minutes on two cores. "
-        f"Open it now, it keeps itself current:\n  {linked(page)}\n",
+        f"A small learned optimizer is meta-trained for {OUTER_STEPS} outer steps, and meanwhile `lobench watch` "
+        "evaluates its checkpoints\non six tasks, five of them never seen in meta-training: one to two minutes on two "
+        f"cores. Open report.html now,\nit keeps itself current:\n  {linked(page)}\n",
         flush=True,
     )
     if code := run_both(run, store):

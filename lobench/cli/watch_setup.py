@@ -163,6 +163,10 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    if command.quiet:
+        from lobench.report.checkpoint_lines import CheckpointLines  # imports scipy
+
+        manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()

@@ -58,7 +58,9 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         tops = sorted({path.split("/")[0] for path in leaves})
         raise ThetaMismatch(f"there is no {part!r}", where=where, got=_listed(tops), next_step="see Checkpoint.theta")
     for expected in _forms(leaf_paths(template)):
-        places = _likeliest([place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)])
+        places = _likeliest(
+            [place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)]
+        )
         if len(places) > 1:
             raise ThetaMismatch(
                 f"several parts fit {_name(optimizer)}",

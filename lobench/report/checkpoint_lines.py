@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lobench.analysis.findings import MeanScore, mean_score
+from lobench.analysis.findings import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.engine.ledger import EvaluationRow
 from lobench.hookspecs import CheckpointFinished, hookimpl
-from lobench.report.lines import number_with_bounds
 from lobench.report.table import sparkline
+from lobench.report.verdict import interval_text
 
 __all__ = ["CheckpointLines"]
 
@@ -24,7 +24,7 @@ _NUM_SPARKS = 12
 class CheckpointLines:
     """An observer that says how good a checkpoint is, beside those that this watch finished before it.
 
-    For example `outer step 60: score 0.71 [0.55, 0.87], -0.05 from the best (outer step 30)  ▁▆█▇  6 cases`.
+    For example `outer step 60: score 0.71 [0.55, 0.87], -0.05 to the best before (outer step 30)  ▁█▇  6 cases`.
 
     Args:
       suites: Where tuned baselines are looked for. Without one there is no scale that later checkpoints leave as it is,
@@ -55,16 +55,10 @@ class CheckpointLines:
             return "no tuned baseline, no score"
         mean, before = found.interval.mean, self._best
         self._means.append(mean)
-        if mean > self._best:
-            self._best, best_step, self._best_step = mean, self._best_step, event.checkpoint.outer_step
-        else:
-            best_step = self._best_step
-        change = f", {mean - before:+.3f} from the best (outer step {best_step})" if math.isfinite(before) else ""
-        return f"score {_interval(found)}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
-
-
-def _interval(found: MeanScore) -> str:
-    return number_with_bounds(found.interval)
+        change = f", {mean - before:+.3f} to the best before (outer step {self._best_step})" if self._means[1:] else ""
+        if mean > before:
+            self._best, self._best_step = mean, event.checkpoint.outer_step
+        return f"score {interval_text(found.interval)}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
 
 
 def _subject(event: CheckpointFinished) -> Subject | None:
@@ -75,6 +69,7 @@ def _subject(event: CheckpointFinished) -> Subject | None:
                 optimizer_hash=one.case.optimizer_hash,
                 case_identity=one.case.identity,
                 seed_block=one.seed_block,
+                program_version="",
             ),
             case=one.case,
             outcome=one.outcome,

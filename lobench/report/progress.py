@@ -40,7 +40,8 @@ class PlainProgress:
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        self.say(f"{len(cases)} cases: {names}")
+        first = "; with the first checkpoint a program is compiled for each" if self._quiet else ""
+        self.say(f"{len(cases)} cases: {names}{first}")
 
     def admitted(self, checkpoint: Checkpoint) -> None:
         if not self._quiet:

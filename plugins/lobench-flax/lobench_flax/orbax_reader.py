@@ -68,7 +68,9 @@ class OrbaxReader:
                 leaves = _leaves(next(iter(items.values())))
             else:
                 # Which item is theta is known where the optimizer is.
-                leaves = {f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()}
+                leaves = {
+                    f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()
+                }
             content = content_of(leaves, str(path))
             # Counters in JSON are read by the same rules as those among the leaves.
             beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
