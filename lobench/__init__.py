@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lobench.engine.spool import checkpoint_sha256
     from lobench.engine.suite import cases, specs_in
     from lobench.evaluation.notebook import evaluate
+    from lobench.evaluation.runner import claim_for
     from lobench.hookspecs import hookimpl
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend, compiler_options, device_description
@@ -100,6 +101,7 @@ _HOMES = {
     "lobench.engine.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
+    "lobench.evaluation.runner": ("claim_for",),
     "lobench.engine.suite": ("cases", "specs_in"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -156,6 +158,7 @@ __all__ = [
     "cases",
     "checkpoint_sha256",
     "claim_backend",
+    "claim_for",
     "compiler_options",
     "configurable",
     "content_of",

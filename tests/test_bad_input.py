@@ -165,7 +165,7 @@ def mount(disk: Path, options: str) -> None:
     disk.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
     if subprocess.run(command, check=False).returncode:
-        pytest.skip("this system does not let its root mount a file system")
+        pytest.skip("needs a machine that lets its root mount a file system")
 
 
 @MOUNTING

@@ -94,6 +94,10 @@ class Curves:
     def num_diverged(self) -> int:
         return sum(step >= 0 for step in self.diverged_at)
 
+    def first(self, metric: str) -> list[float]:
+        """Returns the value of each seed before the first inner step."""
+        return [row[0] for row in self._rows(metric)]
+
     def final(self, metric: str) -> list[float]:
         """Returns the last value of each seed."""
         return [row[-1] for row in self._rows(metric)]

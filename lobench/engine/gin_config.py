@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.gin_isolation import isolated_gin
 from lobench.engine.gin_layers import ParsedLayers, parse_layers
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
-from lobench.engine.gin_trainer import bind_trainer_config, bind_values, import_what_is_there
+from lobench.engine.gin_syntax import Binding, Statement
+from lobench.engine.gin_trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 from lobench.engine.layers import Layers
 
-__all__ = ["BoundCase", "bind_case"]
+__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
@@ -141,6 +143,30 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     bind_strictly(parsed.case)
     bind_overrides(parsed.overrides)
     return problems
+
+
+def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_cpus` without importing what the case names: jax's backend is to be made before that.
+
+    Returns:
+      The number; None where what is bound is none, which binding the case tells.
+    Raises:
+      ConfigError: a file cannot be read, a syntax error.
+    """
+    parsed = parse_layers(spec, layers)
+    with isolated_gin():
+        bind_what_is_known(_of_cores(parsed.trainer))
+        bind_what_is_known(_of_cores(parsed.case))
+        bind_what_is_known(_of_cores(parsed.overrides), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+    return value if type(value) is int and value >= 1 else None
+
+
+def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
+    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
 
 
 def _sha256(*parts: str) -> str:

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from lobench.core.errors import ConfigError
-from lobench.engine.gin_binding import bind, import_named, is_registered
+from lobench.engine.gin_binding import bind, bind_overrides, import_named, is_registered
 from lobench.engine.gin_syntax import Binding, Import, Statement
 
-__all__ = ["bind_trainer_config", "bind_values", "import_what_is_there"]
+__all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_what_is_there"]
 
 
 def bind_values(statements: Sequence[Statement]) -> list[str]:
@@ -26,7 +26,7 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
             raise ConfigError(
                 "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
             )
-    return _bind_known(statement for statement in statements if isinstance(statement, Binding))
+    return bind_what_is_known(statement for statement in statements if isinstance(statement, Binding))
 
 
 def import_what_is_there(statements: Sequence[Statement]) -> None:
@@ -57,7 +57,7 @@ def bind_trainer_config(statements: Sequence[Statement]) -> list[str]:
             optimizer = statement
         else:
             rest.append(statement)
-    problems = _bind_known(rest)
+    problems = bind_what_is_known(rest)
     if optimizer is not None:
         bind(
             Binding(
@@ -71,12 +71,19 @@ def bind_trainer_config(statements: Sequence[Statement]) -> list[str]:
     return problems
 
 
-def _bind_known(bindings: Iterable[Binding]) -> list[str]:
+def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:
+    """Binds what can be bound.
+
+    Args:
+      override: See `bind_overrides`.
+    Returns:
+      A line for each binding of a known name that could not be made.
+    """
     problems = []
     for binding in bindings:
         is_known = bool(binding.parameter) and is_registered(binding.selector)
         try:
-            bind(binding)
+            bind_overrides([binding]) if override else bind(binding)
         except ConfigError as error:
             if is_known:
                 problems.append(f"not bound: {error}")

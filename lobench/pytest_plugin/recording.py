@@ -29,6 +29,7 @@ class Recorder:
         self._ledger: Ledger | None = None
         self._positions: dict[Checkpoint, int] = {}
         self._problem = ""
+        self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @staticmethod
     def case_info(item: pytest.Item) -> CaseInfo | None:
@@ -56,6 +57,7 @@ class Recorder:
         records: list[dict[str, Any]] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
+        self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         for record in records:
             finished = Finished.from_record(record)
             self._finished.append(finished)
@@ -138,6 +140,10 @@ class Recorder:
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
             terminalreporter.write_line(line, yellow=True)
+        for maker in sorted(self._apart):
+            terminalreporter.write_line(
+                f"evaluated in a process of its own, since jax's backend was made before by {maker}"
+            )
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
