@@ -293,4 +293,5 @@ class BlockRunner:
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
-        return match_theta(leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)
+        optimizer = as_learned_optimizer(bound.case.learned_optimizer)
+        return match_theta(leaves, optimizer, where=theta.where, part=bound.theta_part)

@@ -156,7 +156,7 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
 def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     """Returns the known optimizers, with their default arguments, that leaves fit, and those that they fit by name."""
     fitting, alike = [], []
-    for kind in _kinds(LearnedOptimizer):
+    for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
             expected = leaf_paths(_template(kind()))
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
@@ -166,7 +166,7 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
             fitting.append(kind.__name__)
         elif any(_inside(leaves, place).keys() == expected.keys() for place in places):
             alike.append(kind.__name__)
-    return sorted(fitting), sorted(alike)
+    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # gin makes a class of the same name from each
 
 
 def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:

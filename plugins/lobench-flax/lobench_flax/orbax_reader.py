@@ -2,8 +2,8 @@
 
 Layouts: `N/` with the arrays itself, or `N/ITEM/` per item (`default`, `theta`, ...); JSON items hold counters. The
 tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each, text in `_strings.json`. A directory is
-complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or the
-commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
+complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or
+the commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
 Source: orbax-checkpoint 0.12.
 """
 
