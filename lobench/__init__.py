@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
-    from lobench.engine.checkpoint_files import content_of, flatten, reading
+    from lobench.engine.checkpoint_files import content_of, flatten, is_settled, reading
     from lobench.engine.gin_config import bind_case
     from lobench.engine.gin_syntax import parse_file, parse_text
     from lobench.engine.job import decode, encode
@@ -85,7 +85,7 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
-    "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
+    "lobench.engine.checkpoint_files": ("content_of", "flatten", "is_settled", "reading"),
     "lobench.engine.gin_config": ("bind_case",),
     "lobench.engine.layers": ("Layers",),
     "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
@@ -166,6 +166,7 @@ __all__ = [
     "flatten",
     "fold",
     "hookimpl",
+    "is_settled",
     "leaf_paths",
     "load_plugins",
     "open_results",

@@ -86,7 +86,7 @@ def _check_store(store: Path) -> str:
 
 
 def _check_config(config: Path) -> str:
-    from lobench.engine.gin_syntax import case_scopes, parse_file
+    from lobench.engine.gin_syntax import case_scopes, parse_trainer_config
 
-    statements = parse_file(config)
+    statements = parse_trainer_config(config)
     return f"{len(statements)} statements, cases: {', '.join(case_scopes(statements)) or 'none'}"

@@ -74,7 +74,7 @@ class Curves:
       ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
-      problems: A line for each plugin's metric that failed.
+      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
     """
 
     seeds: tuple[int, ...]
@@ -93,6 +93,10 @@ class Curves:
     @property
     def num_diverged(self) -> int:
         return sum(step >= 0 for step in self.diverged_at)
+
+    def first(self, metric: str) -> list[float]:
+        """Returns the value of each seed before the first inner step."""
+        return [row[0] for row in self._rows(metric)]
 
     def final(self, metric: str) -> list[float]:
         """Returns the last value of each seed."""

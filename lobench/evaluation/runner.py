@@ -229,6 +229,7 @@ class BlockRunner:
                 compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
                 ahead_seconds=prepared.ahead_seconds / len(found),
                 provenance=made,
+                problems=(*bound.problems, *curves.problems),
             )
             for curves in found
         ]

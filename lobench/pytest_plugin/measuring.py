@@ -13,7 +13,7 @@ import pytest
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.scores import ScoreScale, normalised_scores
+from lobench.analysis.scales import seed_scores, tuned_scale
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -178,9 +178,10 @@ def _differences(new: Finals, old: Finals, baseline: BaselineCase, metric: str) 
     seeds = sorted(after.keys() & before.keys())
     if not seeds or metric not in baseline.tuned:
         return []
-    scale = ScoreScale.of(metric, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
-    found = [normalised_scores([values[seed] for seed in seeds], scale) for values in (after, before)]
-    return [float(value) for value in found[0] - found[1]]
+    scale, starts = tuned_scale(baseline, metric), new.starts.get(metric, {})
+    # A diverged seed is NaN on either side.
+    theirs, ours = (seed_scores({s: side[s] for s in seeds}, starts, (), scale) for side in (before, after))
+    return [ours[seed] - theirs[seed] for seed in seeds]
 
 
 def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from playwright import sync_api
 from playwright.sync_api import Browser, Page
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.report.gathered import gather
+from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
 
 PATIENCE = 600_000  # milliseconds; a step takes a second on a free machine
@@ -20,7 +20,7 @@ PATIENCE = 600_000  # milliseconds; a step takes a second on a free machine
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
-    write_page(gather(make_store(folder), [make_baseline(folder)]), folder / "report.html")
+    write_page(findings_of(make_store(folder), [make_baseline(folder)]), folder / "report.html")
     return (folder / "report.html").as_uri()
 
 
