@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import GIN, KILLED_CHIEF, make_run, make_suite, results, watch, write_checkpoint
+from tiny import GIN, KILLED_CHIEF, PATIENCE, make_run, make_suite, results, watch, write_checkpoint
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -198,7 +198,7 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         # Ended after the last commit, without closing the database: its log stays.
         program = KILLED_CHIEF.replace("main()", "ledger.Ledger.close = lambda self: os._exit(0)\nmain()")
         killed[2] = program
-        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=120, check=False).returncode == 0
+        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0
         assert (store / "ledger.sqlite-wal").stat().st_size > 0
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert len(results(store)) == 2

@@ -64,7 +64,7 @@ def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> N
 def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
     options = ("--once", "--report", "--checkpoints", "all", "--workers", "1", "--store", str(tmp_path / "store"))
-    done = watch(run, suite, *options, timeout=300)
+    done = watch(run, suite, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tmp_path / 'store' / PAGE}" in done.stdout
     assert "2 checkpoints, 2 cases, 4 evaluations" in (tmp_path / "store" / PAGE).read_text()
