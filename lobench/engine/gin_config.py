@@ -139,10 +139,18 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     import_what_is_there(parsed.trainer)
     import_all(parsed.case)
     import_all(parsed.overrides)
-    problems = bind_trainer_config(parsed.trainer) + bind_values(parsed.own)
+    later = (*parsed.case, *parsed.overrides)
+    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
+    problems += bind_values(parsed.own)
     bind_strictly(parsed.case)
     bind_overrides(parsed.overrides)
     return problems
+
+
+def _binds_optimizer(statement: Statement) -> bool:
+    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
+    return is_case and getattr(statement, "parameter", "") in _OPTIMIZER_FIELDS
 
 
 def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
