@@ -159,6 +159,13 @@ class Schedule:
         self._check_done()
         return tuple(self._actions)
 
+    @property
+    def num_left(self) -> int:
+        """Evaluations without an outcome, of what was admitted and what waits; at least one for each theta of these."""
+        of_one = sum(len(case.blocks()) for case in self._cases or ()) or 1
+        known = {sha256: len(left) for sha256, left in self._outstanding.items()}
+        return sum(known.get(sha256, of_one) for sha256 in {*self._open, *self._backlog.waiting()})
+
     # Checkpoints.
 
     def _know_cases(self, cases: tuple[CaseInfo, ...]) -> None:

@@ -31,6 +31,10 @@ class Backlog:
     def has_waiting(self) -> bool:
         return bool(self._waiting)
 
+    def waiting(self) -> set[str]:
+        """Returns the thetas that wait for the policy's word."""
+        return {self.sha256(position) for position in self._waiting}
+
     @property
     def num_seen(self) -> int:
         return len(self._checkpoints)
