@@ -69,7 +69,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script; exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 130 interrupted."""
+    """Entry of the console script.
+
+    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
+    """
     try:
         sys.exit(cli(standalone_mode=False))
     except click.exceptions.Exit as error:

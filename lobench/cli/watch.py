@@ -18,7 +18,8 @@ Examples:
   lobench watch runs/today --suite suites/digits --name digits --checkpoints every:5 --workers 4
   lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
 
-Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 130 interrupted."""
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 4 --max-core-hours are used and
+evaluations are left (whatever became of the others), 130 interrupted."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @click.option("--suite", "suites", multiple=True, required=True, help="Suite folder or .gin file; may be given again.")

@@ -41,6 +41,7 @@ from lobench.report.progress import ShownProgress, make_progress
 
 __all__ = ["WatchCommand", "checkpoint_at", "default_store", "run_watch"]
 
+_OVER_BUDGET = 4
 _ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
@@ -268,7 +269,9 @@ def _exit_code(
         progress.say("stopped; nothing is lost: the same command goes on from here")
         return 130
     if ending.over_budget:
-        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
+        total = ending.num_left + sum(ending.outcomes.values())
+        left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
+        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; {left}")
     pending: Mapping[str, str] = getattr(source, "pending", dict)()
     if ending.num_checkpoints == 0:
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
@@ -280,6 +283,8 @@ def _exit_code(
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
     page = f", and {store / PAGE}" if command.report else ""
     progress.say(f"done: {counts}; see `lobench results --store {store}`{page}")
+    if ending.over_budget and ending.num_left:
+        return _OVER_BUDGET
     if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
         return 3
     return 1 if ending.outcomes.get(Outcome.FAILED) else 0

@@ -124,6 +124,7 @@ class Watch:
             outcomes=self._outcomes,
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
+            num_left=self._schedule.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._checkpoints),

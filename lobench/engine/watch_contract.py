@@ -60,6 +60,7 @@ class Ending:
     """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there.
 
     Attributes:
+      num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
       suite_changed: Ended so that another watch begins with the suite as it is now.
       core_seconds: What its workers used.
     """
@@ -67,6 +68,7 @@ class Ending:
     outcomes: Mapping[Outcome, int]
     interrupted: bool
     over_budget: bool
+    num_left: int
     suite_changed: bool
     core_seconds: float
     num_checkpoints: int
