@@ -127,7 +127,7 @@ def main() -> int:
         command = watch_command(folder, "--once")
         print("+", *command, flush=True)
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # a rate that diverges fails its verdict
-    stores = [folder / "lobench" / "demo" for folder in (run, compared / "initial", compared / "sgd")]
+    stores = [folder / "lobench_results" / "demo" for folder in (run, compared / "initial", compared / "sgd")]
     is_good = print_table(*(finals(store) for store in stores))
     print(f"\nTensorBoard: tensorboard --logdir {run / 'lobench' / 'demo' / 'tensorboard'}")
     print(f"results:     lobench results --store {run / 'lobench' / 'demo'}")

@@ -31,7 +31,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
-@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench/NAME if it is yours to write).")
+@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
 @click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
 @click.option("--once", is_flag=True, help="Evaluate what is there and end.")

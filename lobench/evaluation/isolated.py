@@ -18,6 +18,7 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
+from lobench.engine.child_python import PYTHON, current_folder_last
 from lobench.engine.job import decode, encode
 from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
@@ -89,7 +90,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -99,6 +100,7 @@ class IsolatedRunner:
 
 def main(descriptor: int, layers: str) -> None:
     """Serves requests until the pipe ends."""
+    current_folder_last()
     connection = Connection(descriptor)
     runner = BlockRunner(Layers.from_json(layers))
     with contextlib.suppress(EOFError, BrokenPipeError):
