@@ -279,7 +279,7 @@ def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPATIENT, str(missed), "watch", str(run), "--suite", str(suite), *ALL]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    log = run / "lobench" / "tiny" / "logs" / "worker-0.log"
+    log = run / "lobench_results" / "tiny" / "logs" / "worker-0.log"
     assert done.stdout.count(f"worker 0 is not ready after 0 s; still waiting, see {log}") == 1
 
 
@@ -313,7 +313,7 @@ def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_pat
         write_checkpoint(run / f"theta_{index}.npz", log_lr)
     output, _ = chief.communicate(timeout=PATIENCE)
     assert chief.returncode == 0, output
-    store = run / "lobench" / "tiny"
+    store = run / "lobench_results" / "tiny"
     assert sorted({r["checkpoint"]["outer_step"] for r in results(store)}) == [1, 2, 3]
     assert scalars(store)["tiny/a/train/loss", 3] == 1
     assert output.count("tiny/a  passed") == 3

@@ -32,7 +32,7 @@ _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list comm
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once
-  lobench results --store runs/today/lobench/quick --format json
+  lobench results --store runs/today/lobench_results/quick --format json
   pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
 """
 

@@ -33,7 +33,7 @@ evaluations are left (whatever became of the others), 130 interrupted."""
 @click.option("--quiet", "-q", is_flag=True, help="A line a finished checkpoint, and none for each evaluation.")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
-@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench/NAME if it is yours to write).")
+@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
 @click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
 @click.option("--once", is_flag=True, help="Evaluate what is there and end.")

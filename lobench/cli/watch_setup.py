@@ -321,12 +321,16 @@ def _num_cores() -> int:
 
 
 def default_store(location: str, name: str) -> Path:
-    """Returns CKPT_DIR/lobench/NAME where that is local, writable and the user's own, else .lobench/NAME."""
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
     if "://" not in location:
         folder = Path(location)
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder / "lobench" / name
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
     return Path(".lobench") / name
 
 

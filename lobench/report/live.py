@@ -69,7 +69,8 @@ class ReportSink:
         arguments = ["report", "--store", str(self._store), "--output", str(self._page)]
         for suite in self._suites:
             arguments += ["--baseline", suite]
-        done = subprocess.run([sys.executable, "-c", _COMMAND, *arguments], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-P", "-c", _COMMAND, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])
         text = self._page.read_text(encoding="utf-8")

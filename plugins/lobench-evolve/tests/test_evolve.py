@@ -166,7 +166,7 @@ def test_a_watch_evaluates_what_was_evolved(reference: tuple[Path, tuple[str, ..
     suite = config.parent / "test_tiny.py"
     done = watch(store / "checkpoints", suite, "--once", "--checkpoints", "all", "--workers", "1", "--name", "tiny")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = results(store / "checkpoints" / "lobench" / "tiny")
+    found = results(store / "checkpoints" / "lobench_results" / "tiny")
     steps = {record["checkpoint"]["outer_step"] for record in found}
     assert steps == ({0, 1, 2} if store.name == "ga" else {0, 1, 2, 3})
     final = {record["checkpoint"]["outer_step"]: record["metrics"]["train/loss"]["final"] for record in found}

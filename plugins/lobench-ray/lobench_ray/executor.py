@@ -94,7 +94,7 @@ class RayExecutor:
         log = self._config.log_folder / "ray.log"
         with theirs, log.open("ab") as output:
             self._bridge = subprocess.Popen(
-                [sys.executable, "-m", "lobench_ray.bridge", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "lobench_ray.bridge", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
