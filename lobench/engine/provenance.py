@@ -11,8 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from lobench.core.result import Provenance
+from lobench.engine.devices import known_device
 
-__all__ = ["ORIGIN", "git_state", "provenance"]
+__all__ = ["ORIGIN", "git_state", "provenance", "versions_here"]
 
 ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
 
@@ -39,7 +40,8 @@ def _run_git(folder: str, *arguments: str) -> str:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
+    """Returns the installed versions of what results hang on."""
     found = {}
     for package in _PACKAGES:
         try:
@@ -54,8 +56,8 @@ def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
     revision, dirty = git_state(str(folder))
     return Provenance(
         host=socket.gethostname(),
-        device=device,
-        versions=_versions(),
+        device=known_device(device),
+        versions=versions_here(),
         git_revision=revision,
         git_dirty=dirty,
         bindings=bindings,

@@ -28,6 +28,7 @@ class Recorder:
         self._finished: list[Finished] = []
         self._ledger: Ledger | None = None
         self._positions: dict[Checkpoint, int] = {}
+        self._programs: set[str] = set()
         self._problem = ""
 
     @staticmethod
@@ -79,7 +80,8 @@ class Recorder:
                 self._problem = str(error)
 
     def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
-        from lobench.core.program import PROGRAM_VERSION
+        from lobench.core.program import Program
+        from lobench.engine.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
         checkpoint = checkpoint or subject_of(self._config).checkpoint
@@ -88,16 +90,24 @@ class Recorder:
         if checkpoint not in self._positions:
             self._positions[checkpoint] = self._ledger.record_sighting(checkpoint)
             self._ledger.set_admission(self._positions[checkpoint], "admitted")
+        curves = Curves.from_payload(finished.payload) if finished.payload else None
+        program = Program.of(curves.provenance) if curves else program_here(num_gpus=finished.case.num_gpus)
+        self._programs.add(program.key)
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,
             optimizer_hash=finished.case.optimizer_hash,
             case_identity=finished.case.identity,
             seed_block=finished.seed_block,
-            program_version=PROGRAM_VERSION,
+            program_version=program.key,
         )
-        curves = Curves.from_payload(finished.payload) if finished.payload else None
         self._ledger.record_evaluation(
-            key, finished.case, finished.outcome, curves=curves, message=finished.message, replace=True
+            key,
+            finished.case,
+            finished.outcome,
+            curves=curves,
+            message=finished.message,
+            replace=True,
+            program=program,
         )
 
     def _open(self, suite: str) -> Ledger:
@@ -117,11 +127,9 @@ class Recorder:
                 self._problem = str(error)
 
     def _finish_checkpoints(self, ledger: Ledger) -> None:
-        from lobench.core.program import PROGRAM_VERSION
-
         keys = {finished.case.key for finished in self._finished}
         for position in self._positions.values():
-            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
+            ledger.finish_checkpoint(position, programs=self._programs, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:
