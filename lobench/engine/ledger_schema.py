@@ -66,8 +66,8 @@ def store_errors(store: Path) -> Iterator[None]:
             step = "choose another folder with --store"
         elif "locked" in text or "busy" in text:
             step = (
-                f"another program has held its lock for {_LOCK_SECONDS:g} s (an sqlite3 shell, a backup?): end that, and "
-                "the same command goes on; nothing acknowledged is lost"
+                f"another program has held its lock for {_LOCK_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
+                "and the same command goes on; nothing acknowledged is lost"
             )
         elif "malformed" in text or "not a database" in text:
             step = "move the file away, or restore a copy"

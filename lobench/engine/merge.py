@@ -63,7 +63,8 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
         db.execute("ATTACH ? AS source", (str((store / "ledger.sqlite").absolute()),))
     try:
         with ledger.transaction():
-            _name_programs(db)
+            with intact_rows(store):
+                _name_programs(db)
             conflicts, known = _both(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS

@@ -25,8 +25,11 @@ def git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of the checkout that the folder is in, and whether tracked files differ from it."""
     for above in (Path(folder), *Path(folder).parents):
         if (above / ORIGIN).is_file():
-            origin = json.loads((above / ORIGIN).read_text())
-            return origin["git_revision"], origin["git_dirty"]
+            try:
+                origin = json.loads((above / ORIGIN).read_text())
+                return str(origin["git_revision"]), bool(origin["git_dirty"])
+            except (ValueError, TypeError, KeyError):
+                return "", False
     try:
         revision = _run_git(folder, "rev-parse", "HEAD")
         return revision, bool(_run_git(folder, "status", "--porcelain", "--untracked-files=no"))
