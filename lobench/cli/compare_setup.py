@@ -180,7 +180,8 @@ def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subje
 
 def _evaluate_optimizer(text: str, command: CompareCommand) -> Subject:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
+    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
     if command.workers != "1":
         arguments += ["-n", command.workers]
     for path in command.gin_files:

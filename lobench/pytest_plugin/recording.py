@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,10 +111,9 @@ class Recorder:
 
     def _open(self, suite: str) -> Ledger:
         from lobench.engine.ledger import Ledger
-        from lobench.pytest_plugin.options import option
+        from lobench.pytest_plugin.reuse import store_path
 
-        store = option(self._config, "store")
-        path = Path(store) if store else self._config.rootpath / ".lobench" / suite
+        path = store_path(self._config, suite)
         return Ledger.open(path, name=path.name)
 
     def pytest_sessionfinish(self) -> None:
@@ -150,6 +148,8 @@ class Recorder:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
             terminalreporter.write_line(f"results: lobench results --store {self._ledger.store}")
+        if self._config.getoption("lobench_reuse"):
+            terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 
 
 _HEADER = ("case", "seeds", "outcome", "train final", "test final", "best", "diverged", "steps/s", "compile s")
