@@ -88,3 +88,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        import traceback
+
+        traceback.print_exc()
+        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        sys.exit(3)

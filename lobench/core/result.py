@@ -33,7 +33,11 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class EvaluationKey:
-    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, version of the inner program."""
+    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, and what else fixes the bits.
+
+    Attributes:
+      program_version: `Program.key`.
+    """
 
     checkpoint_sha256: str
     optimizer_hash: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from lobench.analysis.findings import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
+from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.engine.ledger import EvaluationRow
 from lobench.hookspecs import CheckpointFinished, hookimpl
@@ -71,6 +72,7 @@ def _subject(event: CheckpointFinished) -> Subject | None:
                 seed_block=one.seed_block,
                 program_version="",
             ),
+            program=Program(),
             case=one.case,
             outcome=one.outcome,
             message=one.message,
