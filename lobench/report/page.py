@@ -20,6 +20,7 @@ from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
 from lobench.report.findings import CaseFinding, Findings
 from lobench.report.gathered import Gathered
+from lobench.report.lines import without_controls
 from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
@@ -82,7 +83,7 @@ def render_page(gathered: Gathered) -> str:
         "data": _json(_evaluations(gathered.rows)),
         **_provenance(gathered),
     }
-    return environment.get_template("page.html").render(context)
+    return without_controls(environment.get_template("page.html").render(context))
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:

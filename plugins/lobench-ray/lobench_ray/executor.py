@@ -69,9 +69,10 @@ class RayExecutor:
             timeout = min(timeout, _LOOK_SECONDS)
         watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
         messages: list[Message] = []
-        for ready in multiprocessing.connection.wait(watched, timeout):
-            if ready is self._channel:
-                messages += self._read(self._channel)
+        ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
+        for end in ready:
+            if isinstance(end, Channel):
+                messages += self._read(end)
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
