@@ -197,7 +197,8 @@ def _alone(subject: Subject, store: Path) -> _Chosen:
 
 def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
+    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
     if command.workers != "1":
         arguments += ["-n", command.workers]
     for path in command.gin_files:

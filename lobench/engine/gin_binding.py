@@ -23,6 +23,7 @@ __all__ = [
     "import_all",
     "import_named",
     "is_registered",
+    "matching_names",
 ]
 
 
@@ -51,6 +52,11 @@ def is_registered(selector: str) -> bool:
     return bool(gin_state._REGISTRY.matching_selectors(selector))
 
 
+def matching_names(selector: str) -> list[str]:
+    """Returns the whole names of all that a gin file could mean by the end of one."""
+    return sorted(gin_state._REGISTRY.matching_selectors(selector))
+
+
 def _known_names() -> list[str]:
     return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
 
@@ -64,7 +70,14 @@ def complete_selector(selector: str, where: str) -> str:
     try:
         configurable = gin_state._REGISTRY.get_match(selector)
     except KeyError as error:
-        raise ConfigError(f"{selector!r} is ambiguous", where=where, got=str(error.args[0])) from error
+        names = matching_names(selector)
+        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in names]
+        raise ConfigError(
+            f"{selector!r} is ambiguous",
+            where=where,
+            got=", ".join(names),
+            next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
+        ) from error
     if configurable is None:
         name = selector.rsplit(".", 1)[-1]
         close = difflib.get_close_matches(name, _known_names(), n=1)

@@ -84,7 +84,7 @@ def add(ledger: Ledger, num_checkpoints: int) -> None:
         position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
         ledger.set_admission(position, "admitted")
         ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
-        ledger.finish_checkpoint(position, program_version="1", case_keys=[CASE.key])
+        ledger.finish_checkpoint(position, programs=["1"], case_keys=[CASE.key])
 
 
 @pytest.fixture

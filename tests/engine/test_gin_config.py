@@ -11,7 +11,7 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine import gin_syntax
-from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
 from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
 
@@ -277,3 +277,25 @@ def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path)
     for name in (tmp_path / "plain.gin", "/etc/passwd"):
         with pytest.raises(ConfigError, match=message):
             bind(suite, "small", build=False, own_bindings=f"include '{name}'\n")
+
+
+@pytest.mark.parametrize(
+    ("layers", "want"),
+    [
+        ({}, 1),
+        ({"gin_params": ("Case.num_cpus = 3",)}, 3),
+        ({"gin_params": ("cores = 2",)}, 1),
+        ({"gin_params": ("a/Case.num_cpus = %cores", "cores = 4")}, 4),
+        ({"gin_params": ("b/Case.num_cpus = 3",)}, 1),
+        ({"optimizer": "nowhere(); Case.num_cpus = 2"}, 2),
+        ({"gin_params": ("Case.num_cpus = 'two'",)}, None),
+        ({"gin_params": ("Case.num_cpus = @nowhere()",)}, 1),
+    ],
+)
+def test_how_many_cores_is_known_before_anything_is_imported(
+    suite: Path, layers: dict[str, object], want: int | None
+) -> None:
+    suite.write_text("import nowhere\na/Case.task = @Nothing()\nb/Case.task = @Nothing()\nb/Case.num_cpus = 5\n")
+    a, b = specs_in(suite)
+    assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
+    assert num_cpus_of(b, Layers()) == 5

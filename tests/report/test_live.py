@@ -12,6 +12,8 @@ from lobench.core.errors import LobenchError
 from lobench.engine.ledger import Ledger
 from lobench.report.live import PAGE, ReportSink
 
+REFRESH = '<meta http-equiv="refresh" content="10">\n'
+
 
 def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path, num_checkpoints=2), make_baseline(tmp_path)
@@ -22,9 +24,22 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     sink.deliver(deliveries)
     first = (store / PAGE).read_text()
     assert "tuned adam" in first
+    assert REFRESH in first, "a browser that shows it takes the next one by itself"
     sink.deliver(deliveries)
-    sink.close()
     assert (store / PAGE).read_text() == first
+    sink.close()
+    assert (store / PAGE).read_text() == first.replace(REFRESH, ""), "and stays at the last one"
+
+
+def test_the_page_is_there_from_the_start_and_an_earlier_one_stays(tmp_path: Path) -> None:
+    sink = ReportSink(tmp_path, [])
+    assert "No result yet" in (tmp_path / PAGE).read_text()
+    assert REFRESH in (tmp_path / PAGE).read_text()
+    sink.close()
+    assert REFRESH not in (tmp_path / PAGE).read_text()
+    (tmp_path / PAGE).write_text("<title>of an earlier watch</title>")
+    ReportSink(tmp_path, []).close()
+    assert (tmp_path / PAGE).read_text() == "<title>of an earlier watch</title>"
 
 
 def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def _register(values: dict[str, Any]) -> None:
         weighted: bool = False,
         seed: int = 0,
         p_resample: float = 0.25,
+        p_switch: float = 0.1,
         p_crossover: float = 0.0,
         budget: bool = False,
         opponents: str = "last_two",
