@@ -39,8 +39,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.pytest_plugin.options import refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 
+    refuse_repetition(config)
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

@@ -74,6 +74,22 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("lobench_strict", strict, type="bool", default=False)
 
 
+def refuse_repetition(config: pytest.Config) -> None:
+    """A session evaluates one thing; of two the first would be forgotten without a word.
+
+    Raises:
+      UsageError: the command line names two checkpoints, or two optimizers.
+    """
+    for name in ("checkpoint", "optimizer"):
+        flag = f"--lobench-{name}"
+        given = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
+        if len(given) > 1:
+            raise pytest.UsageError(
+                f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
+                "compare them with `lobench compare`"
+            )
+
+
 def option(config: pytest.Config, name: str) -> str:
     """Returns an option, or what the ini file says; "" where neither does."""
     return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
