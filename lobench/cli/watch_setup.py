@@ -18,6 +18,7 @@ from pathlib import Path
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
+from lobench.cli.suites import require_suite
 from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
@@ -127,8 +128,7 @@ class _Found:
 def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Before) -> int | None:
     """Runs a watch with the suite as it is now; returns its exit code, or None where the suite was edited."""
     for suite in command.suites:
-        if not Path(suite).exists():
-            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+        require_suite(suite)
     progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
@@ -170,7 +170,7 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
         manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
-    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
+    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
     make_source = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=command.allow_pickle)
     source = make_source(SourceContext(location=command.location, readers=readers))
@@ -178,7 +178,7 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
         manager=manager,
         readers=readers,
         source=GivenSource(checkpoints, readers) if checkpoints else source,
-        policy=make_policy(argument),
+        policy=make_policy(argument, where=f"--checkpoints {command.checkpoints}"),
         make_executor=manager.find("lobench_executors", command.executor, kind="executor").load(),
     )
 
