@@ -32,7 +32,7 @@ _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list comm
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once
-  lobench results --store runs/today/lobench/quick --format json
+  lobench results --store runs/today/lobench_results/quick --format json
   pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
 """
 
@@ -69,7 +69,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script; exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 130 interrupted."""
+    """Entry of the console script.
+
+    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
+    """
     try:
         sys.exit(cli(standalone_mode=False))
     except click.exceptions.Exit as error:

@@ -70,10 +70,7 @@ def _collect(config: WorkerConfig) -> list[CaseInfo]:
                         case "failed":
                             raise SuiteError("; ".join(message.values["messages"]))
                         case "died":
-                            log = Path(folder, "worker-0.log").read_text(errors="replace").splitlines()[-1:]
-                            raise LobenchError(
-                                f"the worker that collects the suites {message.values['message']}", got="".join(log)
-                            )
+                            raise LobenchError(f"the worker that collects the suites {message.values['message']}")
         finally:
             pool.close()
     raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")

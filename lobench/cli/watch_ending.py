@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["exit_code"]
 
+_OVER_BUDGET = 4
+
 
 def exit_code(
     command: WatchCommand, ending: Ending, source: CheckpointSource, progress: ShownProgress, store: Path
@@ -33,7 +35,9 @@ def exit_code(
         progress.say("stopped; nothing is lost: the same command goes on from here")
         return 130
     if ending.over_budget:
-        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
+        total = ending.num_left + sum(ending.outcomes.values())
+        left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
+        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; {left}")
     pending: Mapping[str, str] = getattr(source, "pending", dict)()
     if ending.num_checkpoints == 0:
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
@@ -44,6 +48,8 @@ def exit_code(
         progress.say(f"left out: {path}: {reason}")
     page = f", and {store / PAGE}" if command.report else ""
     progress.say(f"done: {_counts(ending)}; see `lobench results --store {store}`{page}")
+    if ending.over_budget and ending.num_left:
+        return _OVER_BUDGET
     found = {*ending.outcomes, *ending.recorded}
     if found.intersection(ERRORS):
         return 3

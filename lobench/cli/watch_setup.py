@@ -59,6 +59,7 @@ class WatchCommand:
     insecure: bool = False
     checkpoints: str = "all"
     sinks: tuple[str, ...] = ()
+    quiet: bool = False
     report: bool = False
     source: str = "directory"
     gin_files: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    progress = make_progress(sys.stdout)
+    progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
     found = _find(command, checkpoints, progress)
@@ -163,6 +164,10 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    if command.quiet:
+        from lobench.report.checkpoint_lines import CheckpointLines  # imports scipy
+
+        manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
@@ -292,12 +297,16 @@ def _num_cores() -> int:
 
 
 def default_store(location: str, name: str) -> Path:
-    """Returns CKPT_DIR/lobench/NAME where that is local, writable and the user's own, else .lobench/NAME."""
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
     if "://" not in location:
         folder = Path(location)
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder / "lobench" / name
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
     return Path(".lobench") / name
 
 

@@ -132,6 +132,7 @@ class Watch:
             recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
+            num_left=self._schedule.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),

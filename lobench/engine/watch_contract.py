@@ -73,6 +73,7 @@ class Ending:
 
     Attributes:
       recorded: Outcomes of today's cases and programs in the store, whenever they were recorded.
+      num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
       suite_changed: Ended so that another watch begins with the suite as it is now.
       core_seconds: What its workers used.
     """
@@ -81,6 +82,7 @@ class Ending:
     recorded: Mapping[Outcome, int]
     interrupted: bool
     over_budget: bool
+    num_left: int
     suite_changed: bool
     core_seconds: float
     num_checkpoints: int

@@ -29,6 +29,7 @@ class Recorder:
         self._positions: dict[Checkpoint, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
+        self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @staticmethod
     def case_info(item: pytest.Item) -> CaseInfo | None:
@@ -56,6 +57,7 @@ class Recorder:
         records: list[dict[str, Any]] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
+        self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         for record in records:
             finished = Finished.from_record(record)
             self._finished.append(finished)
@@ -144,6 +146,10 @@ class Recorder:
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
             terminalreporter.write_line(line, yellow=True)
+        for maker in sorted(self._apart):
+            terminalreporter.write_line(
+                f"evaluated in a process of its own, since jax's backend was made before by {maker}"
+            )
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
@@ -165,6 +171,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
     def mean(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
+    primary = finished.case.primary_metric
     test = mean(curves.final("test/loss")) if "test/loss" in curves.metrics else "-"
     steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
     return (
@@ -173,7 +180,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
         str(finished.outcome),
         mean(curves.final("train/loss")),
         test,
-        mean(curves.best(finished.case.primary_metric)),
+        mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         f"{steps:,.0f}",
         f"{curves.compile_seconds:.2f}",

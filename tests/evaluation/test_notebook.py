@@ -71,19 +71,45 @@ def test_an_edited_task_counts(tmp_path: Path) -> None:
     assert first.final("train/loss").max() < 900 < second.final("train/loss").min()
 
 
+ENDLESS = """
+import time, jax, jax.numpy as jnp
+from tiny_tasks import Bowl
+from lobench import configurable
+
+@configurable
+class Endless(Bowl):
+    def eval_loss_with_aux(self, params, model_state, key, data):
+        def wait(x):
+            open({begun!r}, "w").close()
+            while True:
+                time.sleep(600)
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct((), jnp.float32), params, vmap_method="sequential"), {{}}
+"""
+
+
 def test_an_interrupted_answer_is_not_the_next_ones(suite: Path) -> None:
-    slow = suite.parent / "slow.gin"
-    slow.write_text(GIN + "a/Case.num_inner_steps = 20_000_000\n")
+    """The interrupt comes while the evaluating process trains, and that ends only with its process."""
+    slow, begun = suite.parent / "slow.gin", suite.parent / "begun"
+    (suite.parent / "endless_tasks.py").write_text(ENDLESS.format(begun=str(begun)))
+    slow.write_text(GIN + "import endless_tasks\na/Case.task = @Endless()\n")
     options = {"optimizer": "sgd()", "gin_params": ("Bowl.dim = 4",)}
-    lobench.evaluate(suite, case="b", **options)  # warm, so that what follows is a training
 
     def interrupt() -> None:
-        time.sleep(2)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not begun.exists() and evaluating.is_set():
+            time.sleep(0.01)
+        if evaluating.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        lobench.evaluate(slow, case="a", **options)
+    evaluating = threading.Event()
+    evaluating.set()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lobench.evaluate(slow, case="a", **options)
+    finally:
+        evaluating.clear()
+        thread.join()
     assert lobench.evaluate(suite, case="b", **options).eval_steps.tolist() == [0, 5, 10]
 
 
