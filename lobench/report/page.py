@@ -19,6 +19,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
 from lobench.report.lines import without_controls
@@ -176,7 +177,9 @@ def _troubles(reading: Reading) -> list[str]:
         if diverged:
             lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
-    skipped = sum(kind == "skipped" for kind, _ in reading.events)
+    if several := describe_programs({row.program for row in reading.rows}):
+        lines.insert(0, several)
+    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
     if skipped:
         lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
@@ -252,7 +255,7 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("versions", ", ".join(sorted(versions))),
         ("devices", ", ".join(sorted({one.device for _, one in found}))),
         ("hosts", ", ".join(sorted({one.host for _, one in found}))),
-        ("inner program", ", ".join(sorted({row.key.program_version for row in reading.rows}))),
+        ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
     if baseline is not None:
         made = baseline.provenance
