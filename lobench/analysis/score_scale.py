@@ -1,4 +1,4 @@
-"""The scale of a case's scores: untrained is 0, the tuned baseline 1, and on a log scale each order of magnitude counts.
+"""The scale of a case's scores: untrained 0, the tuned baseline 1; on a log scale each order of magnitude counts.
 
 Example. Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908: the mean is
 D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.
@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_MARGINS",
     "DIVERGED_SCORE",
     "SCORE_VERSION",
+    "SIGNED",
     "ScaleKind",
     "ScoreScale",
     "are_plain",
@@ -37,6 +38,9 @@ __all__ = [
 DIVERGED_SCORE, BEST_SCORE = -1.0, 2.0
 # Of the rule on this page; what was stored without a version is of the first one, which had linear scales only.
 SCORE_VERSION = 2
+
+# What to do about losses below 0 on a log scale.
+SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
 _SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
 _EXPLODED = 2.0  # times the seed's own start

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lobench.analysis.baseline_file import BaselineCase
+from lobench.analysis.baseline_file import BaselineCase, BaselineError, StaleBaseline
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.scores import ScoreScale, normalised_scores
+from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores
+from lobench.analysis.scores import higher_is_better
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -37,8 +39,10 @@ class Measured:
       differences: score(B) - score(A) on the primary metric of each common seed that counts, in order.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
+      tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
+      has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
-      note: Why fewer seeds count than the case has.
+      note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
       reference: Records of what was trained for the reference.
     """
 
@@ -47,6 +51,8 @@ class Measured:
     differences: list[float]
     test_harm: float
     margin: float
+    tolerated_ratio: float
+    has_starts: bool
     looks: list[int]
     note: str
     reference: list[dict[str, Any]]
@@ -65,6 +71,7 @@ class Gate:
     def __init__(self, config: pytest.Config, reference: Reference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
         self._against = option(config, "against")
+        self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
         self._num_cases = len(cases)
         sizes = {size for info in cases for size in self._sizes(info)} if self._maximum else set()
@@ -72,8 +79,22 @@ class Gate:
         self.rules = rules_of(config, self._looks)
 
     def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
-        """Returns the scale of a case; to be asked before it is trained, since it may be stale."""
-        return scale_of(spec, info, self._against)
+        """Returns what scales a case; to be asked before it is trained, since it may be stale."""
+        found = scale_of(spec, info, self._against)
+        if (found.scale, found.minimum) != (info.scale, info.minimum):
+            raise StaleBaseline(
+                "the case is scored otherwise than its baseline says",
+                where=f"{info.suite}/{info.name}",
+                got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
+                expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
+                next_step=f"run `lobench baseline {Path(spec.path).parent}`, which takes seconds",
+            )
+        return found
+
+    def _margin(self, own: float | None, scale: ScoreScale) -> float:
+        if own is not None:
+            return own
+        return self.rules.margin if self._margin_is_set else scale.default_margin
 
     def measure(
         self,
@@ -90,27 +111,29 @@ class Gate:
           margin: The case's own; None: the session's.
         """
         baseline, blocks = self.scale(spec, info), list(own)
-        margin = self.rules.margin if margin is None else margin
+        scale = _scale(baseline, info.primary_metric, info)
+        margin = self._margin(margin, scale)
         trained: list[tuple[SeedBlock, Curves]] = []
         for size in self._sizes(info):
             while sum(block.size for block, _ in blocks) < size:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            found = _differences(Finals.of(blocks), reference, baseline, info.primary_metric)
-            count = usable(len(found), self.rules)
-            if count < size or is_settled(with_margin(found[:count], margin, self.rules), self.rules, self._num_cases):
+            found = _paired(blocks, reference, scale, info.primary_metric)
+            count = usable(len(found.differences), self.rules)
+            shifted = with_margin(found.differences[:count], margin, self.rules)
+            if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
-        test = _differences(Finals.of(blocks), reference, baseline, "test/loss")
-        seeds = sum(block.size for block, _ in blocks)
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
-            differences=found[:count],
-            test_harm=-float(np.mean(test)) if test else float("nan"),
+            differences=found.differences[:count],
+            test_harm=_test_harm(blocks, reference, baseline, info),
             margin=margin,
+            tolerated_ratio=scale.tolerated_ratio(margin),
+            has_starts=scale.has_starts,
             looks=list(self._looks),
-            note="" if count == seeds else f"{count} of {seeds} seeds count: the reference has {len(found)} of them",
+            note=_note(found, scale, count, sum(block.size for block, _ in blocks)),
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -155,7 +178,7 @@ def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
       UsageError: a margin or alpha that is no number, or out of range.
     """
     return GateRules(
-        margin=_number(config, "margin", 0.02, lowest=0, highest=3),
+        margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
         alpha=_number(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
         looks=Looks(sizes=tuple(looks)) if len(looks) > 1 else None,
     )
@@ -173,14 +196,86 @@ def _number(config: pytest.Config, name: str, default: float, *, lowest: float, 
     return value
 
 
-def _differences(new: Finals, old: Finals, baseline: BaselineCase, metric: str) -> list[float]:
-    after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paired:
+    """What two sides reached on their common seeds, in order.
+
+    Attributes:
+      differences: score(B) - score(A); NaN for all where there is no score.
+      silent: Of each seed, whether both sides are clipped alike or at the floor.
+      is_signed: Whether a loss lies below 0 on a log scale: then nothing is decided.
+    """
+
+    differences: list[float]
+    silent: list[bool]
+    is_signed: bool
+
+
+def _paired(
+    blocks: Sequence[tuple[SeedBlock, Curves]], old: Finals, scale: ScoreScale, metric: str, *, report: bool = False
+) -> _Paired:
+    """Scores both sides from where the session's own run began: a reference has final values only.
+
+    Args:
+      report: Whether signed losses have the linear scale instead of no score.
+    """
+    after, before = Finals.of(blocks).metrics.get(metric, {}), old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
-    if not seeds or metric not in baseline.tuned:
-        return []
-    scale = ScoreScale.of(metric, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
-    found = [normalised_scores([values[seed] for seed in seeds], scale) for values in (after, before)]
-    return [float(value) for value in found[0] - found[1]]
+    sides = [[values[seed] for seed in seeds] for values in (before, after)]
+    starts_of = _starts(blocks, metric)
+    starts = [starts_of[seed] for seed in seeds]
+    signed = any(is_signed(side, scale) for side in sides)
+    if signed and report:
+        scale = scale.linear()
+    a, b = (scores(side, scale, starts=starts) for side in sides)
+    differences = np.full(len(seeds), np.nan) if signed and not report else b - a
+    return _Paired(
+        differences=differences.tolist(),
+        silent=say_nothing(*sides, scale, starts=starts).tolist(),
+        is_signed=signed,
+    )
+
+
+def _starts(blocks: Sequence[tuple[SeedBlock, Curves]], metric: str) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for _, curves in blocks:
+        if metric in curves.metrics:
+            found.update(zip(curves.seeds, np.asarray(curves.metrics[metric])[:, 0].tolist(), strict=True))
+    return found
+
+
+def _test_harm(
+    blocks: Sequence[tuple[SeedBlock, Curves]], old: Finals, baseline: BaselineCase, info: CaseInfo
+) -> float:
+    if "test/loss" not in baseline.tuned:
+        return float("nan")
+    found = _paired(blocks, old, _scale(baseline, "test/loss", info), "test/loss", report=True).differences
+    return -float(np.mean(found)) if found else float("nan")
+
+
+def _scale(baseline: BaselineCase, metric: str, info: CaseInfo) -> ScoreScale:
+    if metric not in baseline.tuned:
+        raise BaselineError(
+            f"the baseline does not know the case's primary metric {metric!r}",
+            where=f"{info.suite}/{info.name}",
+            expected=", ".join(sorted(baseline.tuned)),
+        )
+    return baseline.score_scale(metric, info, higher=higher_is_better(metric))
+
+
+def _note(found: _Paired, scale: ScoreScale, count: int, num_seeds: int) -> str:
+    notes = []
+    if count < num_seeds:
+        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.differences)} of them")
+    if found.is_signed:
+        notes.append(SIGNED)
+    elif not scale.is_usable:
+        notes.append("the case has no scale: tuned is not better than untrained")
+    if silent := sum(found.silent[:count]):
+        notes.append(f"on {silent} of {count} seeds both are clipped alike or at the floor, which is no evidence")
+    if scale.is_usable and scale.is_thin:
+        notes.append("thin scale")
+    return "; ".join(notes)
 
 
 def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:
