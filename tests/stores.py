@@ -25,6 +25,7 @@ def case_info(name: str, num_seeds: int = 4, *, suite: str = "s", identity: str 
         num_inner_steps=10,
         num_seeds=num_seeds,
         seed_block=None,
+        problem=f"problem of {name}",
     )
 
 

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.scores import higher_is_better
+from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import count_exploded
 from lobench.engine.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "Overview", "overview"]
@@ -32,6 +34,7 @@ class Overview:
       best: Seed mean of the best value of the primary metric; NaN where there is none.
       curve: float64[NUM_SPARKS], seed mean of the primary metric, evenly over its evaluations; NaN where unknown.
       diverged: Seeds that met a non-finite loss; -1 without curves.
+      exploded: Seeds that ended above twice their start, without having diverged.
       wall_seconds: NaN without curves.
     """
 
@@ -41,6 +44,7 @@ class Overview:
     best: float
     curve: FloatArray
     diverged: int
+    exploded: int
     wall_seconds: float
 
 
@@ -53,10 +57,10 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
             header, start = row.header()
             shape = (str(header["metrics"]), row.case.primary_metric)
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
-    for (_, primary), members in groups.items():
-        _measure(members, primary, found)
+    for members in groups.values():
+        _measure(members, [rows[place].case for place, _, _ in members], found)
     lines = []
-    for row, (final, best, curve, diverged, wall_seconds) in zip(rows, found, strict=True):
+    for row, (final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             line = Overview(
@@ -66,22 +70,24 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
                 best=best,
                 curve=curve,
                 diverged=diverged,
+                exploded=exploded,
                 wall_seconds=wall_seconds,
             )
             lines.append(line)
     return lines
 
 
-_NOTHING: tuple[Any, ...] = ({}, math.nan, np.full(NUM_SPARKS, np.nan), -1, math.nan)
+_NOTHING: tuple[Any, ...] = ({}, math.nan, np.full(NUM_SPARKS, np.nan), -1, 0, math.nan)
 
 
 def _measure(
-    members: Sequence[tuple[int, dict[str, Any], memoryview]], primary: str, found: list[tuple[Any, ...]]
+    members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[tuple[Any, ...]]
 ) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
     best, curves = [math.nan] * len(members), np.full((len(members), NUM_SPARKS), np.nan)
+    exploded = [0] * len(members)
     offset = 0
     for name, shape in members[0][1]["metrics"]:
         size = math.prod(shape)
@@ -90,15 +96,17 @@ def _measure(
         if size == 0 or name == "batch/loss":
             continue
         finals[name] = block[:, :, -1].mean(axis=1).tolist()
-        if name == primary:
+        if name == cases[0].primary_metric:
             best = _best(block, higher=higher_is_better(name)).tolist()
             columns = np.linspace(0, block.shape[2] - 1, NUM_SPARKS).round().astype(int)
             curves = block[:, :, columns].mean(axis=1)
+            ends_of = zip(block[:, :, 0].tolist(), block[:, :, -1].tolist(), strict=True)
+            exploded = [count_exploded(case, *both) for case, both in zip(cases, ends_of, strict=True)]
     names = list(finals)
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
         final = dict(zip(names, ends, strict=True))
-        found[place] = (final, best[index], curves[index], num_diverged, header["wall_seconds"])
+        found[place] = (final, best[index], curves[index], num_diverged, exploded[index], header["wall_seconds"])
 
 
 def _best(block: FloatArray, *, higher: bool) -> FloatArray:

@@ -60,13 +60,13 @@ def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], N
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
             name = case_key(spec)
-            kept = _kept(baseline, spec, bound, command)
-            if kept is not None:
-                if kept.is_scored_as(bound.case.scale, bound.case.minimum):
+            before = _kept(baseline, spec, bound, command)
+            if before is not None:
+                if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
                     continue
                 starts = step_zero(spec, layers, optimizer, grid, num_seeds=command.seeds)
-                scored = dataclasses.replace(kept, starts=starts, scale=bound.case.scale, minimum=bound.case.minimum)
+                scored = dataclasses.replace(before, starts=starts, scale=bound.case.scale, minimum=bound.case.minimum)
                 baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                 baseline.save(path)
                 say(f"{optimizer} {name}: tuned as before, scored as the case says now")

@@ -20,16 +20,18 @@ from typing import Any
 import click
 from etils import epath
 
-from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.intervals import Interval
-from lobench.analysis.ranking import Ranked, ScalesByName, rank, scales_by_name
+from lobench.analysis.ranking import Ranked, rank
+from lobench.analysis.reading import read_store
+from lobench.analysis.scales import Scales
+from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, UsageError
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.ledger import EvaluationRow
 from lobench.report.lines import one_line
 
-__all__ = ["BestCommand", "best_text", "run_best"]
+__all__ = ["BestCommand", "best_text", "ranked_run", "run_best"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,9 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     """
     name = command.name or Path(command.suites[0]).resolve().stem
     store = command.store or default_store(command.location, name)
-    rows = _rows(store)
-    first_seed = _next_seed(rows)
-    subjects = [subject for subject in subjects_of(rows) if not subject.checkpoint.uri.startswith("optimizer: ")]
-    metric = _metric(command.metric, subjects, store)
-    baseline = baseline_scales(subjects, [Path(suite) for suite in command.suites])
-    scales = scales_by_name(subjects, metric, baseline.of(metric))
-    chosen, gone = _there(rank(subjects, metric, scales), command.top)
+    first_seed = _next_seed(read_store(store).rows)
+    metric, scales, ranked = ranked_run(store, command.suites, command.metric)
+    chosen, gone = _there(ranked, command.top)
     if not chosen:
         raise UsageError(
             "no checkpoint to choose from",
@@ -73,7 +71,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, metric, scales))
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
-    further_seed = _next_seed(_rows(store / "best"))
+    further_seed = _next_seed(read_store(store / "best").rows)
     best = candidates[0]
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == best["sha256"]]
     further = _ranked_again(command, store / "best" / "winner", further_seed, winner, metric, scales)
@@ -81,10 +79,11 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     record = {
         "best": best["uri"],
         "sha256": best["sha256"],
+        "score_version": SCORE_VERSION,
         "metric": metric or "primary",
         "report": report,
         "candidates": candidates,
-        "scale": baseline.describe("the best of the run"),
+        "scale": scales.describe(),
         "first_fresh_seed": first_seed,
         "first_further_seed": further_seed,
         "suites": list(command.suites),
@@ -95,12 +94,17 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     return record
 
 
-def _rows(store: Path) -> list[EvaluationRow]:
-    ledger = Ledger.open(store, read_only=True)
-    try:
-        return list(ledger.evaluations())
-    finally:
-        ledger.close()
+def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
+    """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
+
+    Raises:
+      UsageError: nobody has the metric.
+    """
+    reading = read_store(store)
+    subjects = [subject for subject in reading.subjects if not subject.is_optimizer]
+    found = _metric(metric, subjects, store)
+    scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    return found, scales, rank(subjects, found, scales)
 
 
 def _next_seed(rows: Sequence[EvaluationRow]) -> int:
@@ -119,7 +123,7 @@ def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
-        if len(chosen) == top or math.isnan(one.score.mean):
+        if len(chosen) == top or math.isnan(one.worth):
             break
         if epath.Path(one.subject.checkpoint.uri).exists():
             chosen.append(one)
@@ -134,7 +138,7 @@ def _ranked_again(
     first_seed: int,
     chosen: Sequence[Ranked],
     metric: str | None,
-    scales: ScalesByName,
+    scales: Scales,
 ) -> list[Ranked]:
     """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
 
@@ -142,7 +146,7 @@ def _ranked_again(
       What that store has of such seeds, the best first; earlier calls may have left others there.
     """
     _evaluate(command, store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
-    again = [row for row in _rows(store) if row.key.seed_block.start >= first_seed]
+    again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(again), metric, scales)
 
 
@@ -192,6 +196,7 @@ def _numbers(ranked: Ranked) -> dict[str, Any]:
         "score": _interval(ranked.score),
         "num_cases": ranked.num_cases,
         "diverged": ranked.num_diverged,
+        "exploded": ranked.num_exploded,
         "lost": ranked.num_lost,
     }
 
@@ -211,7 +216,7 @@ def _keep(path: Path, record: dict[str, Any]) -> None:
 
 def best_text(record: dict[str, Any]) -> str:
     """Returns the candidates, the best first, and what their numbers mean."""
-    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "lost"]]
+    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in record["candidates"]:
         row = [
             one_line(candidate["uri"]),
@@ -219,6 +224,7 @@ def best_text(record: dict[str, Any]) -> str:
             _text(candidate["fresh"]),
             _text(candidate["chosen_by"]),
             str(candidate["diverged"]),
+            str(candidate["exploded"]),
             str(candidate["lost"]),
         ]
         rows.append(row)
@@ -229,7 +235,7 @@ def best_text(record: dict[str, Any]) -> str:
     number = "none, it could not be evaluated on further seeds: see the lines above"
     if report is not None:
         number = f"{_text(report['score'])} on seeds from {record['first_further_seed']} on, which chose nothing"
-        number += f"; diverged {report['diverged']}, lost {report['lost']}"
+        number += f"; diverged {report['diverged']}, exploded {report['exploded']}, lost {report['lost']}"
     return "\n".join(
         [
             *lines,

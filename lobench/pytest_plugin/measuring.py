@@ -231,7 +231,7 @@ def _paired(
     differences = np.full(len(seeds), np.nan) if signed and not report else b - a
     return _Paired(
         differences=differences.tolist(),
-        silent=say_nothing(*sides, scale, starts=starts).tolist(),
+        silent=say_nothing(sides[0], sides[1], scale, starts=starts).tolist(),
         is_signed=signed,
     )
 

@@ -144,14 +144,25 @@ class Recorder:
             terminalreporter.write_line(f"results: lobench results --store {self._ledger.store}")
 
 
-_HEADER = ("case", "seeds", "outcome", "train final", "test final", "best", "diverged", "steps/s", "compile s")
+_HEADER = (
+    "case",
+    "seeds",
+    "outcome",
+    "train final",
+    "test final",
+    "best",
+    "diverged",
+    "exploded",
+    "steps/s",
+    "compile s",
+)
 
 
 def _row(finished: Finished) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}"
     seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
     if not finished.payload:
-        return (name, seeds, str(finished.outcome), *("",) * 6)
+        return (name, seeds, str(finished.outcome), *("",) * 7)
     curves = Curves.from_payload(finished.payload)
 
     def mean(values: list[float]) -> str:
@@ -167,6 +178,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
         test,
         mean(curves.best(finished.case.primary_metric)),
         str(curves.num_diverged),
+        str(curves.num_exploded(finished.case)),
         f"{steps:,.0f}",
         f"{curves.compile_seconds:.2f}",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from report_store import NASTY, make_baseline, make_store
 
-from lobench.report.gathered import gather
+from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("page")
-    write_page(gather(make_store(folder), [make_baseline(folder)]), folder / "report.html")
+    write_page(findings_of(make_store(folder), [make_baseline(folder)]), folder / "report.html")
     return (folder / "report.html").as_uri()
 
 

@@ -13,13 +13,10 @@ import pytest
 from report_store import NASTY, make_baseline, make_store
 
 from lobench.analysis.baseline_file import Baseline, BaselineError
-from lobench.analysis.baseline_scales import BaselineScales, baseline_scales
+from lobench.analysis.findings import findings_of
+from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.engine.ledger import Ledger
-from lobench.pytest_plugin.measuring import _differences
-from lobench.pytest_plugin.references import Finals
-from lobench.report.findings import Findings
-from lobench.report.gathered import gather
 
 
 def subjects(store: Path) -> list[Subject]:
@@ -36,14 +33,14 @@ def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str
 
 
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
-    found = baseline_scales(subjects(make_store(tmp_path)), [make_baseline(tmp_path)])
-    assert (found.label, found.num_scaled, found.num_cases) == ("tuned adam", 2, 3)
-    assert sorted(found.scales) == ["primary", "test/loss", "train/loss"]
-    scales = found.of("train/loss")
-    assert f"identity of {NASTY}" not in scales and [type(problem) for problem in found.problems] == [BaselineError]
-    scale = scales["identity of case0"]
-    assert (scale.untrained, scale.tuned) == (pytest.approx(2.3), pytest.approx(0.2))
-    assert found.of(None) == scales
+    known = subjects(make_store(tmp_path))
+    found = Scales.of(known, [make_baseline(tmp_path)])
+    assert (found.label, len(found.tuned), found.num_cases) == ("tuned adam", 2, 3)
+    assert f"identity of {NASTY}" not in found.tuned and [type(one) for one in found.problems] == [BaselineError]
+    cell = known[0].cells["identity of case0"]
+    scale = found.scale(cell.case, "train/loss")
+    assert (scale.untrained, scale.unit) == (pytest.approx(2.3), pytest.approx(math.log(2.3 / 0.2)))
+    assert found.scores(cell, None) == found.scores(cell, "train/loss")
 
 
 def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path) -> None:
@@ -54,28 +51,27 @@ def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path)
     overfit = {"test/loss": (5.0,) * 5}
     cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
     dataclasses.replace(baseline, cases=cases).save(path)
-    found = baseline_scales(subjects(store), [suite])
-    assert not any(scale.is_usable for scale in found.of("test/loss").values())
-    assert all(scale.is_usable for scale in found.of("train/loss").values())
-    findings = Findings(gather(store, [suite]))
-    assert findings.all_scores(0, "test/loss") == [] and findings.mean_score(0, "test/loss").num_missing == 3
-    finals = [Finals(metrics={"test/loss": {0: value, 1: value}}) for value in (3.0, 4.0)]
-    gated = _differences(*finals, next(iter(cases.values())), "test/loss")
-    assert len(gated) == 2 and all(map(math.isnan, gated))
+    findings = findings_of(store, [suite])
+    tuned = [case for case in findings.reading.cases if case.identity in findings.scales.tuned]
+    assert len(tuned) == 2 and not any(findings.scales.scale(case, "test/loss").is_usable for case in tuned)
+    assert all(findings.scales.scale(case, "train/loss").is_usable for case in tuned)
+    found = findings.mean_score(0, "test/loss")
+    assert found.num_missing == 2 and not found.scores.keys() & findings.scales.tuned.keys()
 
 
-def test_without_a_baseline_there_is_no_scale(tmp_path: Path) -> None:
-    assert baseline_scales(subjects(make_store(tmp_path)), [tmp_path]) == BaselineScales(num_cases=3)
+def test_without_a_baseline_nothing_is_tuned(tmp_path: Path) -> None:
+    found = Scales.of(subjects(make_store(tmp_path)), [tmp_path])
+    assert (found.tuned, found.baseline, found.problems, found.num_cases, found.label) == ({}, None, (), 3, "")
 
 
 def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     command = ("compare", f"{store}@0", f"{store}@2")
     tuned = run(tmp_path, *command, "--baseline", suite).stdout
-    assert "1 tuned adam on 2 of 3 cases, the best of the compared on the others" in tuned
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in tuned
     assert "without a baseline: digits/" in tuned and "run `lobench baseline suite`" in tuned
     among = run(tmp_path, *command).stdout
-    assert "1 the best of the compared on each case" in among and "--baseline SUITE names one" in among
+    assert "1 the best mean that is stored, on each case" in among and "--baseline SUITE names one" in among
     (pair,) = json.loads(run(tmp_path, *command, "--format", "json").stdout)
     assert pair["scale"] in among
 
@@ -84,11 +80,11 @@ def test_baselines_beside_the_suite_of_the_stores_cases_are_found(tmp_path: Path
     store, suite = make_store(tmp_path), make_baseline(tmp_path)
     suite.rename(tmp_path / "nowhere")  # where the store's cases say that they are
     compared = run(tmp_path, "compare", f"{store}@0", f"{store}@2").stdout
-    assert "1 tuned adam on 2 of 3 cases, the best of the compared on the others" in compared
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in compared
     runs = run(tmp_path, "results", "--store", store, "--history").stdout
-    assert "1 tuned adam on 2 of 3 cases, the best last checkpoint of this list on the others" in runs
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in runs
     elsewhere = run(store, "results", "--store", store, "--history").stdout
-    assert "1 the best last checkpoint of this list on each case" in elsewhere
+    assert "1 the best mean that is stored, on each case" in elsewhere
 
 
 def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_path: Path) -> None:
