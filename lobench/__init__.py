@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         ThetaMismatch,
         UsageError,
     )
-    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
+    from lobench.core.metric import Direction
+    from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
     from lobench.engine.checkpoint_files import content_of, flatten, reading
     from lobench.engine.gin_config import bind_case
@@ -70,8 +71,8 @@ _HOMES = {
         "UsageError",
     ),
     "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.metric": ("Direction",),
     "lobench.core.population": (
-        "Direction",
         "Member",
         "Objective",
         "Pool",

@@ -16,6 +16,7 @@ import numpy as np
 from lobench.analysis.score_scale import ScoreScale
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 
 __all__ = [
@@ -109,18 +110,18 @@ class BaselineCase:
     def tuned_mean(self, metric: str) -> float:
         return float(np.mean(self.tuned[metric]))
 
-    def score_scale(self, metric: str, info: CaseInfo, *, higher: bool) -> ScoreScale:
+    def score_scale(self, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale:
         """Returns what 0 and 1 are in a metric; `scale` and `minimum` count for the case's primary one."""
         is_primary = metric == info.primary_metric
         return ScoreScale.of_baseline(
             metric,
+            direction,
             untrained=self.untrained[metric],
             tuned=self.tuned[metric],
             starts=self.starts.get(metric, ()),
             curve=self.curves.get(metric, ()),
             declared=(self.scale or "") if is_primary else "",
             minimum=self.minimum if is_primary else None,
-            higher=higher,
         )
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.scores import higher_is_better
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.metric import Direction, direction_of
 from lobench.core.result import count_exploded
 from lobench.engine.ledger import EvaluationRow
 
@@ -30,8 +30,9 @@ class Overview:
     """One line of a table: an evaluation, or a sighting of its checkpoint.
 
     Attributes:
+      direction: Of the primary metric; None without curves too.
       final: By metric, the seed mean after the last step; NaN where a seed diverged.
-      best: Seed mean of the best value of the primary metric; NaN where there is none.
+      best: Seed mean of the best value of the primary metric; NaN where there is none, or its direction is not known.
       curve: float64[NUM_SPARKS], seed mean of the primary metric, evenly over its evaluations; NaN where unknown.
       diverged: Seeds that met a non-finite loss; -1 without curves.
       exploded: Seeds that ended above twice their start, without having diverged.
@@ -40,6 +41,7 @@ class Overview:
 
     row: EvaluationRow
     checkpoint: Checkpoint
+    direction: Direction | None
     final: dict[str, float]
     best: float
     curve: FloatArray
@@ -51,21 +53,22 @@ class Overview:
 def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     """Returns a line for each evaluation and sighting, in the order of the rows."""
     found: list[tuple[Any, ...]] = [_NOTHING] * len(rows)
-    groups: dict[tuple[str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
     for place, row in enumerate(rows):
         if row.payload is not None:
             header, start = row.header()
-            shape = (str(header["metrics"]), row.case.primary_metric)
+            shape = (str(header["metrics"]), row.case.primary_metric, str(header.get("directions", {})))
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
     for members in groups.values():
         _measure(members, [rows[place].case for place, _, _ in members], found)
     lines = []
-    for row, (final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
+    for row, (direction, final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             line = Overview(
                 row=row,
                 checkpoint=checkpoint,
+                direction=direction,
                 final=final,
                 best=best,
                 curve=curve,
@@ -77,7 +80,7 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     return lines
 
 
-_NOTHING: tuple[Any, ...] = ({}, math.nan, np.full(NUM_SPARKS, np.nan), -1, 0, math.nan)
+_NOTHING: tuple[Any, ...] = (None, {}, math.nan, np.full(NUM_SPARKS, np.nan), -1, 0, math.nan)
 
 
 def _measure(
@@ -86,6 +89,9 @@ def _measure(
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
+    primary = cases[0].primary_metric
+    declared = {name: Direction(value) for name, value in members[0][1].get("directions", {}).items()}
+    direction = direction_of(primary, declared)
     best, curves = [math.nan] * len(members), np.full((len(members), NUM_SPARKS), np.nan)
     exploded = [0] * len(members)
     offset = 0
@@ -96,8 +102,9 @@ def _measure(
         if size == 0 or name == "batch/loss":
             continue
         finals[name] = block[:, :, -1].mean(axis=1).tolist()
-        if name == cases[0].primary_metric:
-            best = _best(block, higher=higher_is_better(name)).tolist()
+        if name == primary:
+            if direction is not None:
+                best = _best(block, higher=direction is Direction.MAX).tolist()
             columns = np.linspace(0, block.shape[2] - 1, NUM_SPARKS).round().astype(int)
             curves = block[:, :, columns].mean(axis=1)
             ends_of = zip(block[:, :, 0].tolist(), block[:, :, -1].tolist(), strict=True)
@@ -106,7 +113,8 @@ def _measure(
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
         final = dict(zip(names, ends, strict=True))
-        found[place] = (final, best[index], curves[index], num_diverged, exploded[index], header["wall_seconds"])
+        counts = (num_diverged, exploded[index])
+        found[place] = (direction, final, best[index], curves[index], *counts, header["wall_seconds"])
 
 
 def _best(block: FloatArray, *, higher: bool) -> FloatArray:

@@ -17,9 +17,9 @@ from lobench.analysis.baseline_file import (
 )
 from lobench.analysis.reading import case_names
 from lobench.analysis.score_scale import ScoreScale, exploded, is_signed, merits, scores
-from lobench.analysis.scores import higher_is_better
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.case import CaseInfo
+from lobench.core.metric import Direction, direction_of, how_to_declare
 
 __all__ = ["Scales", "seed_scores"]
 
@@ -142,9 +142,14 @@ class Scales:
         return int(found.sum())
 
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
-        """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged."""
+        """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
+
+        Nothing where nobody knows which way is better.
+        """
         name = metric or cell.case.primary_metric
         finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
+        if scale.direction is None:
+            return []
         diverged = [seed in cell.diverged_at for seed in finals]
         return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
 
@@ -164,6 +169,15 @@ class Scales:
         identity = self._identity(case)
         return self._is_signed(identity, metric, self._frozen(identity, case, metric))
 
+    def direction(self, case: CaseInfo, metric: str) -> Direction | None:
+        """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
+        return _direction(self.among.get(self._identity(case), ()), metric)
+
+    def undeclared(self, metric: str | None = None) -> list[str]:
+        """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
+        asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
+        return sorted({name for cells, name in asked if _has(cells, name) and _direction(cells, name) is None})
+
     def _identity(self, case: CaseInfo) -> str:
         """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
         if case.identity in self.among:
@@ -176,10 +190,11 @@ class Scales:
         return any(is_signed(list(cell.final.get(metric, {}).values()), scale) for cell in cells)
 
     def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        tuned, higher = self.tuned.get(identity), higher_is_better(metric)
+        """Returns the scale as the baseline freezes it, or as those who were read make it."""
+        tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
+        direction = _direction(cells, metric)
         if tuned is not None and metric in tuned.tuned:
-            return tuned.score_scale(metric, case, higher=higher)
-        cells = self.among.get(identity, ())
+            return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
         finals = [
             {seed: math.nan if seed in cell.diverged_at else value for seed, value in values.items()}
@@ -188,11 +203,11 @@ class Scales:
         ]
         return ScoreScale.among(
             metric,
+            direction,
             finals=finals,
             starts=self.starts(case, metric),
             declared=(case.scale or "") if is_primary else "",
             minimum=case.minimum if is_primary else None,
-            higher=higher,
         )
 
     @property
@@ -210,6 +225,7 @@ class Scales:
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         # Seeds or deadlines can make two cases of what has one baseline.
         lines += dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)
+        lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
         return "\n".join([*lines, *self.notes()])
 
     def notes(self) -> list[str]:
@@ -247,6 +263,15 @@ def seed_scores(
         diverged=[seed in diverged for seed in finals],
     )
     return dict(zip(finals, found.tolist(), strict=True))
+
+
+def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
+    declared = {name: direction for cell in cells for name, direction in cell.directions.items()}
+    return direction_of(metric, declared)
+
+
+def _has(cells: Sequence[Cell], metric: str) -> bool:
+    return any(metric in cell.final for cell in cells)
 
 
 def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

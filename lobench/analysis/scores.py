@@ -1,4 +1,4 @@
-"""What a metric's values say: which way is better, when a target is reached, what is worst."""
+"""What a metric's values say: when a target is reached, and what is worst."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "higher_is_better",
-    "time_to_target",
-    "worst_last",
-]
+__all__ = ["time_to_target", "worst_last"]
 
 FloatArray = NDArray[np.float64]
-
-
-def higher_is_better(metric: str) -> bool:
-    """Returns the direction of a metric by its name: accuracies go up, everything else (losses) goes down."""
-    return metric.rsplit("/", 1)[-1] == "accuracy"
 
 
 def time_to_target(curves: ArrayLike, steps: Sequence[float], target: float, *, higher: bool = False) -> FloatArray:

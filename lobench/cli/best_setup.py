@@ -28,6 +28,7 @@ from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.metric import UnknownDirection
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.lines import one_line
 
@@ -98,12 +99,14 @@ def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | N
     """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
 
     Raises:
-      UsageError: nobody has the metric.
+      UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
     """
     reading = read_store(store)
     subjects = [subject for subject in reading.subjects if not subject.is_optimizer]
     found = _metric(metric, subjects, store)
     scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    for name in scales.undeclared(found):
+        raise UnknownDirection(name, where=str(store))
     return found, scales, rank(subjects, found, scales)
 
 

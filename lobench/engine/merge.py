@@ -88,7 +88,7 @@ def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     )
     conflicts, known = [], 0
     for case_json, start, count, sha256, ours, our_payload, theirs, their_payload in rows:
-        if ours == theirs and _values(our_payload) == _values(their_payload):
+        if ours == theirs and _agree(our_payload, their_payload):
             known += 1
             continue
         case = json.loads(case_json)
@@ -98,13 +98,31 @@ def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     return tuple(conflicts), known
 
 
-def _values(payload: bytes | None) -> object:
-    """Returns what two results of the same work have in common: not times, nor places."""
-    if payload is None:
-        return None
-    curves = Curves.from_payload(payload)
-    metrics = {name: values.tobytes() for name, values in curves.metrics.items()}
-    return metrics, curves.eval_steps, curves.log_steps, curves.diverged_at
+def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
+    """Says whether two results of the same work are the same: not their times and places, nor what plugins computed.
+
+    A plugin that one of them had changes nothing of the work.
+    """
+    if ours is None or theirs is None:
+        return ours is theirs
+    sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
+    own = [_own_metrics(curves) for curves in sides]
+    names = own[0].keys() & own[1].keys()
+    # Payloads of an older lobench do not say what plugins computed: it may be what only one of them has.
+    is_known = all(curves.added is not None for curves in sides)
+    if own[0].keys() != own[1].keys() and (is_known or not names):
+        return False
+    found = [
+        ({name: values[name] for name in names}, curves.eval_steps, curves.log_steps, curves.diverged_at, curves.seeds)
+        for curves, values in zip(sides, own, strict=True)
+    ]
+    return found[0] == found[1]
+
+
+def _own_metrics(curves: Curves) -> dict[str, bytes]:
+    """Returns the values of the metrics that no plugin is known to have computed."""
+    added = curves.added or ()
+    return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
 
 
 def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:

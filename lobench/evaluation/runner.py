@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.gin_isolation import GIN_LOCK
@@ -221,6 +222,8 @@ class BlockRunner:
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        # Theirs and ours alike: a wrapper need not pass it on.
+        directions = getattr(bound.case.task, "metric_directions", {})
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         return [
             dataclasses.replace(
@@ -229,6 +232,7 @@ class BlockRunner:
                 compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
                 ahead_seconds=prepared.ahead_seconds / len(found),
                 provenance=made,
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
             )
             for curves in found
         ]

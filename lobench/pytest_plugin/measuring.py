@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lobench.analysis.baseline_file import BaselineCase, BaselineError, StaleBaseline
+from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
 from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores
-from lobench.analysis.scores import higher_is_better
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.result import Curves, Outcome
 from lobench.engine.job import Finished
 from lobench.pytest_plugin import case_of
@@ -91,10 +92,10 @@ class Gate:
             )
         return found
 
-    def _margin(self, own: float | None, scale: ScoreScale) -> float:
+    def _margin(self, own: float | None, scale: ScoreScale | None) -> float:
         if own is not None:
             return own
-        return self.rules.margin if self._margin_is_set else scale.default_margin
+        return self.rules.margin if self._margin_is_set or scale is None else scale.default_margin
 
     def measure(
         self,
@@ -111,7 +112,10 @@ class Gate:
           margin: The case's own; None: the session's.
         """
         baseline, blocks = self.scale(spec, info), list(own)
-        scale = _scale(baseline, info.primary_metric, info)
+        direction = blocks[0][1].direction(info.primary_metric)
+        if direction is None and info.primary_metric in blocks[0][1].metrics:
+            raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
+        scale = _scale(baseline, info.primary_metric, info, direction)
         margin = self._margin(margin, scale)
         trained: list[tuple[SeedBlock, Curves]] = []
         for size in self._sizes(info):
@@ -119,7 +123,7 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            found = _paired(blocks, reference, scale, info.primary_metric)
+            found = _paired(Finals.of(blocks), reference, scale, info.primary_metric)
             count = usable(len(found.differences), self.rules)
             shifted = with_margin(found.differences[:count], margin, self.rules)
             if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
@@ -128,10 +132,10 @@ class Gate:
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
             differences=found.differences[:count],
-            test_harm=_test_harm(blocks, reference, baseline, info),
+            test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
-            tolerated_ratio=scale.tolerated_ratio(margin),
-            has_starts=scale.has_starts,
+            tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
+            has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note=_note(found, scale, count, sum(block.size for block, _ in blocks)),
             reference=[_record(info, block, curves) for block, curves in trained],
@@ -211,19 +215,19 @@ class _Paired:
     is_signed: bool
 
 
-def _paired(
-    blocks: Sequence[tuple[SeedBlock, Curves]], old: Finals, scale: ScoreScale, metric: str, *, report: bool = False
-) -> _Paired:
+def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, report: bool = False) -> _Paired:
     """Scores both sides from where the session's own run began: a reference has final values only.
 
     Args:
+      scale: None: the baseline lacks the metric.
       report: Whether signed losses have the linear scale instead of no score.
     """
-    after, before = Finals.of(blocks).metrics.get(metric, {}), old.metrics.get(metric, {})
+    after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
     sides = [[values[seed] for seed in seeds] for values in (before, after)]
-    starts_of = _starts(blocks, metric)
-    starts = [starts_of[seed] for seed in seeds]
+    starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
+    if scale is None:
+        return _Paired(differences=[math.nan] * len(seeds), silent=[False] * len(seeds), is_signed=False)
     signed = any(is_signed(side, scale) for side in sides)
     if signed and report:
         scale = scale.linear()
@@ -236,44 +240,29 @@ def _paired(
     )
 
 
-def _starts(blocks: Sequence[tuple[SeedBlock, Curves]], metric: str) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for _, curves in blocks:
-        if metric in curves.metrics:
-            found.update(zip(curves.seeds, np.asarray(curves.metrics[metric])[:, 0].tolist(), strict=True))
-    return found
+def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:
+    scale = _scale(baseline, "test/loss", info, Direction.MIN)
+    found = _paired(new, old, scale, "test/loss", report=True).differences
+    return -float(np.mean(found)) if found else math.nan
 
 
-def _test_harm(
-    blocks: Sequence[tuple[SeedBlock, Curves]], old: Finals, baseline: BaselineCase, info: CaseInfo
-) -> float:
-    if "test/loss" not in baseline.tuned:
-        return float("nan")
-    found = _paired(blocks, old, _scale(baseline, "test/loss", info), "test/loss", report=True).differences
-    return -float(np.mean(found)) if found else float("nan")
+def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
+    return baseline.score_scale(metric, info, direction) if metric in baseline.tuned else None
 
 
-def _scale(baseline: BaselineCase, metric: str, info: CaseInfo) -> ScoreScale:
-    if metric not in baseline.tuned:
-        raise BaselineError(
-            f"the baseline does not know the case's primary metric {metric!r}",
-            where=f"{info.suite}/{info.name}",
-            expected=", ".join(sorted(baseline.tuned)),
-        )
-    return baseline.score_scale(metric, info, higher=higher_is_better(metric))
-
-
-def _note(found: _Paired, scale: ScoreScale, count: int, num_seeds: int) -> str:
+def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
     notes = []
     if count < num_seeds:
         notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.differences)} of them")
     if found.is_signed:
         notes.append(SIGNED)
+    elif scale is None:
+        notes.append("the baseline lacks the case's primary metric")
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
     if silent := sum(found.silent[:count]):
         notes.append(f"on {silent} of {count} seeds both are clipped alike or at the floor, which is no evidence")
-    if scale.is_usable and scale.is_thin:
+    if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")
     return "; ".join(notes)
 

@@ -168,6 +168,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
     def mean(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
+    primary = finished.case.primary_metric
     test = mean(curves.final("test/loss")) if "test/loss" in curves.metrics else "-"
     steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
     return (
@@ -176,7 +177,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
         str(finished.outcome),
         mean(curves.final("train/loss")),
         test,
-        mean(curves.best(finished.case.primary_metric)),
+        mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(finished.case)),
         f"{steps:,.0f}",

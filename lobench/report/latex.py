@@ -9,10 +9,10 @@ from pathlib import Path
 from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.scores import higher_is_better
 from lobench.analysis.subjects import Cell
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
+from lobench.core.metric import Direction, how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
@@ -62,7 +62,9 @@ def latex_table(findings: Findings, *, precision: int = 3) -> str:
     has_baseline = bool(findings.baseline_label)
     labels = [reading.labels[place] for place in places]
     labels += [findings.baseline_label] if has_baseline else []
+    undeclared = findings.scales.undeclared()
     lines = [
+        *(f"% no bold of {one_line(name)}: {one_line(how_to_declare(name))}" for name in undeclared),
         "% lobench report; \\usepackage{booktabs}. Seed mean and half-width of its 95% interval; bold: the best, and "
         "what a paired t test does not tell apart from it.",
         f"\\begin{{tabular}}{{l{'r' * len(labels)}}}",
@@ -102,14 +104,14 @@ def _group(
 def _bold(findings: Findings, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
     """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
     if not findings.scales.scale(case, metric).is_usable:
-        return bold_columns(columns, higher=higher_is_better(metric))
+        return bold_columns(columns, findings.scales.direction(case, metric))
     scored = [
         dict.fromkeys(column, math.nan)
         if any(map(math.isnan, column.values()))
         else findings.scales.seed_scores(case, metric, column)
         for column in columns
     ]
-    return bold_columns(scored, higher=True)
+    return bold_columns(scored, Direction.MAX)
 
 
 def _column(cell: Cell | None, metric: str) -> Column:

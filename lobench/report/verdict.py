@@ -17,6 +17,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.report.lines import one_line
 from lobench.report.svg import number
@@ -220,6 +221,7 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
         for name, count in reading.changed
     ]
     lines += dict.fromkeys(map(str, findings.scales.problems))
+    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
     lines += findings.scales.notes()
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)

@@ -6,11 +6,7 @@ import math
 
 import pytest
 
-from lobench.analysis.scores import higher_is_better, time_to_target, worst_last
-
-
-def test_an_accuracy_goes_up() -> None:
-    assert higher_is_better("test/accuracy") and not higher_is_better("outer_valid/loss")
+from lobench.analysis.scores import time_to_target, worst_last
 
 
 def test_time_to_target_is_the_first_place_or_censored() -> None:
