@@ -20,7 +20,7 @@ from lobench.engine.provenance import provenance
 from lobench.engine.suite import specs_in
 from lobench.plugins import load_plugins
 
-__all__ = ["BaselineCommand", "check_baselines", "default_layers", "make_baselines"]
+__all__ = ["BaselineCommand", "case_key", "check_baselines", "default_layers", "make_baselines"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,7 @@ def check_baselines(suite: Path, command: BaselineCommand) -> list[str]:
 
 
 def case_key(spec: CaseSpec) -> str:
+    """Returns what a baseline file calls a case."""
     return f"{Path(spec.path).name}:{spec.scope}"
 
 
