@@ -170,6 +170,12 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {found.num_undecided} cases: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
     if comparison is not None:
         before = reading.labels[findings.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
