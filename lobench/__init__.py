@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         ThetaMismatch,
         UsageError,
     )
-    from lobench.core.population import Direction, Member, Objective, Pool, Selection, better, oriented, rank, weighted
+    from lobench.core.metric import Direction
+    from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
+    from lobench.engine.channel import Channel
     from lobench.engine.checkpoint_files import content_of, flatten, is_settled, reading
     from lobench.engine.gin_config import bind_case
     from lobench.engine.gin_syntax import parse_file, parse_text
@@ -71,8 +73,8 @@ _HOMES = {
         "UsageError",
     ),
     "lobench.core.draws": ("Draws", "fold"),
+    "lobench.core.metric": ("Direction",),
     "lobench.core.population": (
-        "Direction",
         "Member",
         "Objective",
         "Pool",
@@ -86,6 +88,7 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
+    "lobench.engine.channel": ("Channel",),
     "lobench.engine.checkpoint_files": ("content_of", "flatten", "is_settled", "reading"),
     "lobench.engine.gin_config": ("bind_case",),
     "lobench.engine.layers": ("Layers",),
@@ -112,6 +115,7 @@ __all__ = [
     "CaseCurves",
     "CaseInfo",
     "CaseSpec",
+    "Channel",
     "Checkpoint",
     "CheckpointContent",
     "CheckpointError",

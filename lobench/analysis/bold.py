@@ -9,6 +9,7 @@ import numpy as np
 
 from lobench.analysis.comparison import Effect, paired_t
 from lobench.analysis.findings import Findings
+from lobench.core.metric import Direction
 
 __all__ = ["Column", "bold_columns", "bold_means"]
 
@@ -18,9 +19,15 @@ _ALPHA = 0.05
 Column = dict[int, float]
 
 
-def bold_columns(columns: Sequence[Column], *, higher: bool = False) -> set[int]:
-    """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds."""
-    sign = -1.0 if higher else 1.0
+def bold_columns(columns: Sequence[Column], direction: Direction | None) -> set[int]:
+    """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds.
+
+    Args:
+      direction: None: nobody knows what is better, and nothing is bold.
+    """
+    if direction is None:
+        return set()
+    sign = -1.0 if direction is Direction.MAX else 1.0
     means = [sign * float(np.mean(list(column.values()))) if column else math.nan for column in columns]
     if all(math.isnan(mean) for mean in means):
         return set()

@@ -17,6 +17,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, headline_metrics, place_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
+from lobench.core.metric import UnknownDirection
 
 __all__ = ["Compared", "MetricEffect", "compare_subjects"]
 
@@ -77,8 +78,11 @@ def compare_subjects(
       scales: Of all that the stores of the subjects hold; None: of these subjects alone.
     Raises:
       UsageError: no case in common, or nobody knows a metric.
+      UnknownDirection: of a metric that was asked for; nobody declares which way it is better.
     """
     rules, scales = rules or GateRules(), scales or Scales.of(subjects)
+    for metric in (name for asked in metrics for name in scales.undeclared(asked)):
+        raise UnknownDirection(metric)
     first, *others = subjects
     return [_compared(*_on_common_forms(first, other), subjects, metrics, rules, scales) for other in others]
 

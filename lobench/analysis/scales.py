@@ -15,9 +15,10 @@ from lobench.analysis.baseline_file import (
     beside_cases,
     find_baselines,
 )
-from lobench.analysis.scores import ScoreScale, higher_is_better, normalised_scores
+from lobench.analysis.scores import ScoreScale, normalised_scores
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.case import CaseInfo
+from lobench.core.metric import Direction, direction_of, how_to_declare
 
 __all__ = ["Scales", "seed_scores", "tuned_scale"]
 
@@ -108,12 +109,22 @@ class Scales:
             identity = names.get((case.suite, case.name), "")
         key = (identity, metric)
         if key not in self._known:
-            tuned = self.tuned.get(identity)
+            tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
+            direction = _direction(cells, metric)
             if tuned is not None and metric in tuned.tuned:
-                self._known[key] = tuned_scale(tuned, metric)
+                self._known[key] = tuned_scale(tuned, metric, direction)
             else:
-                self._known[key] = _relative(self.among.get(identity, ()), metric)
+                self._known[key] = _relative(cells, metric, direction)
         return self._known[key]
+
+    def direction(self, case: CaseInfo, metric: str) -> Direction | None:
+        """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
+        return _direction(self.among.get(case.identity, ()), metric)
+
+    def undeclared(self, metric: str | None = None) -> list[str]:
+        """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
+        asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
+        return sorted({name for cells, name in asked if _has(cells, name) and _direction(cells, name) is None})
 
     @property
     def one(self) -> str:
@@ -129,7 +140,8 @@ class Scales:
         hint = "" if self.tuned or self.problems else " (no tuned baseline was found: --baseline SUITE names one)"
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         # Seeds or deadlines can make two cases of what has one baseline.
-        return "\n".join([*lines, *dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)])
+        lines += dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)
+        return "\n".join([*lines, *(f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared())])
 
 
 def seed_scores(
@@ -147,12 +159,21 @@ def seed_scores(
     return dict(zip(finals, scores.tolist(), strict=True))
 
 
-def tuned_scale(baseline: BaselineCase, metric: str) -> ScoreScale:
+def tuned_scale(baseline: BaselineCase, metric: str, direction: Direction | None) -> ScoreScale:
     """Returns the scale of a metric that a baseline has: untrained 0, tuned 1."""
-    return ScoreScale.of(metric, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
+    return ScoreScale.of(direction, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
 
 
-def _relative(cells: Sequence[Cell], metric: str) -> ScoreScale:
+def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
+    declared = {name: direction for cell in cells for name, direction in cell.directions.items()}
+    return direction_of(metric, declared)
+
+
+def _has(cells: Sequence[Cell], metric: str) -> bool:
+    return any(metric in cell.final for cell in cells)
+
+
+def _relative(cells: Sequence[Cell], metric: str, direction: Direction | None) -> ScoreScale:
     """Returns the scale of a case among those who were read: untrained 0, the best of them 1.
 
     For want of a tuned baseline. A seed that diverged enters no mean here, and a subject of which more than half of the
@@ -161,14 +182,13 @@ def _relative(cells: Sequence[Cell], metric: str) -> ScoreScale:
     starts = [value for cell in cells for value in cell.untrained.get(metric, {}).values() if math.isfinite(value)]
     if not starts:
         return _NO_SCALE
-    higher = higher_is_better(metric)
     ends = []
     for cell in cells:
         values = [value for seed, value in cell.final.get(metric, {}).items() if seed not in cell.diverged_at]
         if values and len(values) >= len(cell.diverged_at) and all(map(math.isfinite, values)):
             ends.append(math.fsum(values) / len(values))
-    tuned = (max if higher else min)(ends, default=math.nan)
-    return ScoreScale.of(metric, untrained=math.fsum(starts) / len(starts), tuned=tuned)
+    tuned = (max if direction is Direction.MAX else min)(ends, default=math.nan)
+    return ScoreScale.of(direction, untrained=math.fsum(starts) / len(starts), tuned=tuned)
 
 
 def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome
 from lobench.engine.ledger import EvaluationRow
 
@@ -31,6 +32,7 @@ class Cell:
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
       troubles: Outcome and message of each evaluation that did not pass.
       sources: By seed: the curves of its block, and its row in them.
+      directions: By metric, as task and plugins declare them.
     """
 
     case: CaseInfo
@@ -40,6 +42,7 @@ class Cell:
     lost: Mapping[str, int] = field(default_factory=dict)
     troubles: tuple[tuple[Outcome, str], ...] = ()
     sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
+    directions: Mapping[str, Direction] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -232,8 +235,10 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             lost.pop(seed, None)
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
+    directions: dict[str, Direction] = {}
     blocks = {id(curves): curves for curves, _ in sources.values()}
     for curves in blocks.values():
+        directions |= curves.directions
         counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         for name, view in curves.metrics.items():
             block = np.asarray(view)
@@ -249,4 +254,5 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         lost=Counter(lost.values()),
         troubles=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
         sources=sources,
+        directions=directions,
     )

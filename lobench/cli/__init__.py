@@ -32,7 +32,7 @@ _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list comm
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once
-  lobench results --store runs/today/lobench/quick --format json
+  lobench results --store runs/today/lobench_results/quick --format json
   pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
 """
 
@@ -69,7 +69,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script; exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 130 interrupted."""
+    """Entry of the console script.
+
+    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
+    """
     try:
         sys.exit(cli(standalone_mode=False))
     except click.exceptions.Exit as error:
@@ -85,3 +88,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        import traceback
+
+        traceback.print_exc()
+        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        sys.exit(3)

@@ -26,7 +26,8 @@ from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
-from lobench.core.errors import LobenchError, UsageError
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.metric import UnknownDirection
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.lines import one_line
 
@@ -57,6 +58,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     """
     name = command.name or Path(command.suites[0]).resolve().stem
     store = command.store or default_store(command.location, name)
+    _kept(store / "best.json")  # before hours of work, and not after
     first_seed = _next_seed(read_store(store).rows)
     metric, scales, ranked = ranked_run(store, command.suites, command.metric)
     chosen, gone = _there(ranked, command.top)
@@ -96,12 +98,14 @@ def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | N
     """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
 
     Raises:
-      UsageError: nobody has the metric.
+      UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
     """
     reading = read_store(store)
     subjects = [subject for subject in reading.subjects if not subject.is_optimizer]
     found = _metric(metric, subjects, store)
     scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    for name in scales.undeclared(found):
+        raise UnknownDirection(name, where=str(store))
     return found, scales, rank(subjects, found, scales)
 
 
@@ -203,9 +207,30 @@ def _interval(found: Interval) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
+def _kept(path: Path) -> list[Any]:
+    """Returns the records of earlier calls.
+
+    Raises:
+      StoreError: the file is damaged.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except (OSError, ValueError) as error:
+        records = error
+    if not isinstance(records, list):
+        raise StoreError(
+            "what earlier calls found cannot be read",
+            where=str(path),
+            got=str(records).splitlines()[0],
+            expected="a JSON list",
+            next_step="move it away",
+        )
+    return records
+
+
 def _keep(path: Path, record: dict[str, Any]) -> None:
     """Adds a record to the file, whole or not at all."""
-    records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    records = _kept(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps([*records, record], indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)

@@ -197,7 +197,8 @@ def _alone(subject: Subject, store: Path) -> _Chosen:
 
 def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
+    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
     if command.workers != "1":
         arguments += ["-n", command.workers]
     for path in command.gin_files:
@@ -205,7 +206,7 @@ def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     for binding in command.gin_params:
         arguments += ["--lobench-gin-param", binding]
     # What pytest tells goes to the standard error: standard output is the comparison's.
-    done = subprocess.run([sys.executable, "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
     if done.returncode not in (0, 1):
         raise LobenchError("the optimizer could not be evaluated", got=f"pytest's exit code {done.returncode}")
     return _alone(_chosen(store, "last").subject, store)

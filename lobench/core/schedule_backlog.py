@@ -52,6 +52,10 @@ class Backlog:
         """Whether a checkpoint waits that no earlier start decided on."""
         return bool(self._fresh)
 
+    def waiting(self) -> set[str]:
+        """Returns the thetas that wait for the policy's word."""
+        return {self.sha256(position) for position in self._waiting}
+
     @property
     def num_seen(self) -> int:
         return len(self._checkpoints)

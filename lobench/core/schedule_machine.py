@@ -131,6 +131,14 @@ class Schedule:
         self._check_done()
         return tuple(self._actions)
 
+    @property
+    def num_left(self) -> int:
+        """Evaluations without an outcome, of what was admitted and what waits; at least one for each theta of these."""
+        thetas = {*self._open, *self._backlog.waiting()}
+        if self._cases is None:
+            return len(thetas)
+        return sum(1 for sha256 in thetas for _ in self._plan.missing(sha256, self._cases))
+
     # Checkpoints.
 
     def _know_cases(self, cases: tuple[CaseInfo, ...]) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "import_all",
     "import_named",
     "is_registered",
+    "matching_names",
 ]
 
 
@@ -68,6 +69,12 @@ def is_registered(selector: str) -> bool:
     return any(match not in _FOUND for match in matches) or ("." in selector and bool(_found_on_use(selector)))
 
 
+def matching_names(selector: str) -> list[str]:
+    """Returns the whole names of all that a gin file could mean by the end of one; what was found on use gives way."""
+    found: list[str] = sorted(gin_state._REGISTRY.matching_selectors(selector))
+    return [name for name in found if name not in _FOUND] or found
+
+
 def _known_names() -> list[str]:
     on_use = [name for names in _ON_USE.values() for name in names.names()]
     registered = [selector for selector, _ in gin_state._REGISTRY.items()]
@@ -80,9 +87,15 @@ def complete_selector(selector: str, where: str) -> str:
     Raises:
       ConfigError: nothing has such a name (with a suggestion), or several have.
     """
-    found = _matches(selector) or _found_on_use(selector)
+    found = matching_names(selector) or _found_on_use(selector)
     if len(found) > 1:
-        raise ConfigError(f"{selector!r} is ambiguous", where=where, got=f"one of {', '.join(sorted(found))}")
+        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in found]
+        raise ConfigError(
+            f"{selector!r} is ambiguous",
+            where=where,
+            got=", ".join(found),
+            next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
+        )
     if not found:
         name = selector.rsplit(".", 1)[-1]
         close = difflib.get_close_matches(name, _known_names(), n=1)
@@ -99,12 +112,6 @@ def _found_on_use(selector: str) -> list[str]:
     found = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
     _FOUND.update(found)
     return found
-
-
-def _matches(selector: str) -> list[str]:
-    """Returns the whole names of what is registered under a name's end; what was found on use gives way to others."""
-    found: list[str] = gin_state._REGISTRY.matching_selectors(selector)
-    return [name for name in found if name not in _FOUND] or found
 
 
 def _has_parameter(selector: str, parameter: str) -> bool:

@@ -12,6 +12,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_all
@@ -26,6 +27,7 @@ __all__ = ["BoundCase", "bind_case", "num_cpus_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
+_CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 _NO_IDENTITY = ("first_seed",)  # which seeds is part of an evaluation's identity, not of the case's
 
@@ -40,6 +42,7 @@ class BoundCase:
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
+      theta_part: `Checkpoint.theta`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
@@ -52,6 +55,7 @@ class BoundCase:
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
+    theta_part: str = ""
     problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
@@ -104,8 +108,10 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         optimizer_hash = _sha256(*reached_optimizer)
         case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         with gin.config_scope(spec.scope):
-            expectations = _EXPECT()
+            expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    if not isinstance(part, str):
+        raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
         spec=spec,
         case=case,
@@ -118,6 +124,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
+        theta_part=part,
         problems=tuple(problems),
     )
 
@@ -132,10 +139,18 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     import_what_is_there(parsed.trainer)
     import_all(parsed.case)
     import_all(parsed.overrides)
-    problems = bind_trainer_config(parsed.trainer) + bind_values(parsed.own)
+    later = (*parsed.case, *parsed.overrides)
+    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
+    problems += bind_values(parsed.own)
     bind_strictly(parsed.case)
     bind_overrides(parsed.overrides)
     return problems
+
+
+def _binds_optimizer(statement: Statement) -> bool:
+    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
+    return is_case and getattr(statement, "parameter", "") in _OPTIMIZER_FIELDS
 
 
 def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
@@ -181,6 +196,9 @@ def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
     case_lines, optimizer_lines = groups
     expected = bindings_in(scope, "lobench.expect")
     case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
+    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
+        chosen = bindings_in(scope, "lobench.Checkpoint")
+        optimizer_lines += [f"lobench.Checkpoint.{name} = {value!r}" for name, value in chosen.items()]
     # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
     prefix = f"{scope}/"
     return case_lines, sorted(line.removeprefix(prefix) for line in optimizer_lines)

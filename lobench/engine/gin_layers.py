@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.engine.gin_learned_optimization import names_in_comments
 from lobench.engine.gin_syntax import (
     Import,
     Statement,
@@ -28,6 +29,7 @@ class ParsedLayers:
     Attributes:
       modules: Imports of the plugins' gin modules.
       trainer: Of the `config.gin` beside the checkpoints.
+      trainer_comments: Names that its comments tell: gin's own say what was configured, bound or not.
       own: Of the checkpoint.
       case: Of the case's own file.
       overrides: Of `--optimizer`, `--gin-file` and `--gin-param`.
@@ -35,6 +37,7 @@ class ParsedLayers:
 
     modules: Sequence[Statement]
     trainer: Sequence[Statement]
+    trainer_comments: Sequence[str]
     own: Sequence[Statement]
     case: Sequence[Statement]
     overrides: Sequence[Statement]
@@ -54,10 +57,15 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
     return ParsedLayers(
         modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
         trainer=parse_trainer_config(Path(layers.trainer_config)) if layers.trainer_config else [],
+        trainer_comments=_comments(Path(layers.trainer_config)) if layers.trainer_config else [],
         own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
         case=parse_file(Path(spec.path)),
         overrides=overrides,
     )
+
+
+def _comments(path: Path) -> Sequence[str]:
+    return names_in_comments(path.read_text(encoding="utf-8"))  # it was parsed before
 
 
 def _optimizer_statements(text: str) -> list[Statement]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from lobench.core.errors import ConfigError
 from lobench.engine.gin_binding import bind, bind_overrides, import_named, is_registered
+from lobench.engine.gin_learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
 from lobench.engine.gin_syntax import Binding, Import, Statement
 
 __all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_what_is_there"]
@@ -37,38 +39,48 @@ def import_what_is_there(statements: Sequence[Statement]) -> None:
                 import_named(statement)
 
 
-def bind_trainer_config(statements: Sequence[Statement]) -> list[str]:
-    """Binds what we know of a trainer's configuration; its optimizer for evaluations, if it names one, strictly.
+def bind_trainer_config(
+    statements: Sequence[Statement], comments: Sequence[str] = (), *, is_needed: bool = True
+) -> list[str]:
+    """Binds what we know of a trainer's configuration, and its learned optimizer, if it names one, strictly.
 
-    Every layer's modules are to be imported before: they make names known.
+    That is `Case.learned_optimizer`, or else the one that google/learned_optimization's trainer trains. Every layer's
+    modules are to be imported before: they make names known.
 
+    Args:
+      comments: Names that the configuration's comments tell.
+      is_needed: Whether no later layer binds an optimizer; where one does, this one may be unknown.
     Returns:
       A line for each binding of a known name that could not be made; bindings of other names are the trainer's own.
+    Raises:
+      ConfigError: the optimizer is needed and unknown, or cannot be imported.
     """
-    optimizer: Binding | None = None
-    rest: list[Binding] = []
-    for statement in statements:
-        if isinstance(statement, Import):
-            continue
-        selector = statement.selector.rsplit(".", 1)[-1]
-        if (selector, statement.parameter) == ("eval_chief_config", "learned_opt"):
-            optimizer = optimizer or statement
-        elif (selector, statement.parameter) == ("Case", "learned_optimizer"):
-            optimizer = statement
-        else:
-            rest.append(statement)
-    problems = bind_what_is_known(rest)
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    optimizer = trained_optimizer(bindings)
+    for binding in bindings:
+        if (binding.selector.rsplit(".", 1)[-1], binding.parameter) == ("Case", "learned_optimizer"):
+            optimizer = binding
+    checked = contextlib.nullcontext() if is_needed else contextlib.suppress(ConfigError)
     if optimizer is not None:
-        bind(
-            Binding(
-                scope="",
-                selector="lobench.Case",
-                parameter="learned_optimizer",
-                value=optimizer.value,
-                where=optimizer.where,
-            )
-        )
+        with checked:
+            import_optimizer(statements, optimizer, comments)
+    if is_theirs(bindings):
+        bindings, optimizer = [prefer_theirs(each) for each in bindings], optimizer and prefer_theirs(optimizer)
+    problems = bind_what_is_known(each for each in bindings if not (optimizer and each.where == optimizer.where))
+    if optimizer is not None:
+        with checked:
+            _bind_optimizer(replace(optimizer, scope="", selector="lobench.Case", parameter="learned_optimizer"))
     return problems
+
+
+def _bind_optimizer(binding: Binding) -> None:
+    try:
+        bind(binding)
+    except ConfigError as error:
+        if not error.what.startswith("unknown name"):
+            raise
+        hint = "it is defined in no module that was imported: put `import the.module` into config.gin or --gin-param"
+        raise ConfigError(error.what, where=error.where, next_step=f"{hint}; {error.next_step}") from error
 
 
 def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:

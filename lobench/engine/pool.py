@@ -72,7 +72,11 @@ class Message:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Message:
-        values, payload = decode(data)
+        return cls.of(*decode(data))
+
+    @classmethod
+    def of(cls, values: dict[str, Any], payload: bytes) -> Message:
+        """Makes one of what `to_bytes` wrote and `decode` read."""
         return cls(worker=values.pop("worker"), kind=values.pop("kind"), values=values, payload=payload)
 
 

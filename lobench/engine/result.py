@@ -52,7 +52,11 @@ class Result:
         return self._metric(metric)[:, -1]
 
     def best(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the best finite value (highest for an accuracy, else lowest); NaN for none."""
+        """Returns float64[num_seeds]: the best finite value; NaN for none.
+
+        Raises:
+          UnknownDirection: neither the task nor the metric's plugin declares which way it is better.
+        """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.best(metric)])
 

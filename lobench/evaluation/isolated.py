@@ -21,6 +21,7 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
+from lobench.engine.child_python import PYTHON, current_folder_last
 from lobench.engine.job import decode, encode
 from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
@@ -93,7 +94,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -111,6 +112,7 @@ def _read(connection: Connection, requests: queue.Queue[bytes]) -> None:
 
 def main(descriptor: int, layers: str) -> None:
     """Serves requests until the pipe ends."""
+    current_folder_last()
     watch_for_backend()
     connection = Connection(descriptor)
     requests: queue.Queue[bytes] = queue.Queue()

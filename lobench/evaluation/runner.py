@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
 from lobench.engine.gin_isolation import GIN_LOCK
@@ -252,6 +253,8 @@ class BlockRunner:
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        # Theirs and ours alike: a wrapper need not pass it on.
+        directions = getattr(bound.case.task, "metric_directions", {})
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         return [
             dataclasses.replace(
@@ -261,6 +264,7 @@ class BlockRunner:
                 ahead_seconds=prepared.ahead_seconds / len(found),
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
             )
             for curves in found
         ]
@@ -293,4 +297,5 @@ class BlockRunner:
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
-        return match_theta(leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)
+        optimizer = as_learned_optimizer(bound.case.learned_optimizer)
+        return match_theta(leaves, optimizer, where=theta.where, part=bound.theta_part)

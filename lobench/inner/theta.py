@@ -58,7 +58,9 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         tops = sorted({path.split("/")[0] for path in leaves})
         raise ThetaMismatch(f"there is no {part!r}", where=where, got=_listed(tops), next_step="see Checkpoint.theta")
     for expected in _forms(leaf_paths(template)):
-        places = _likeliest([place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)])
+        places = _likeliest(
+            [place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)]
+        )
         if len(places) > 1:
             raise ThetaMismatch(
                 f"several parts fit {_name(optimizer)}",
@@ -154,7 +156,7 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
 def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     """Returns the known optimizers, with their default arguments, that leaves fit, and those that they fit by name."""
     fitting, alike = [], []
-    for kind in _kinds(LearnedOptimizer):
+    for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
             expected = leaf_paths(_template(kind()))
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
@@ -164,7 +166,7 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
             fitting.append(kind.__name__)
         elif any(_inside(leaves, place).keys() == expected.keys() for place in places):
             alike.append(kind.__name__)
-    return sorted(fitting), sorted(alike)
+    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # gin makes a class of the same name from each
 
 
 def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:

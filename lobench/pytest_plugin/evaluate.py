@@ -24,6 +24,7 @@ from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import claim_backend, foreign_maker
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
+from lobench.pytest_plugin.reuse import stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
@@ -73,7 +74,8 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         done = item.stash.setdefault(_DONE, [])
         own = []
         for block in blocks:
-            own.append((block, train(theta, block)))
+            known = stored_curves(config, info, block) if job is None else None
+            own.append((block, known or train(theta, block)))
             done.append(own[-1])
         if gate is not None:
             more = _further(info, train, theta, done)

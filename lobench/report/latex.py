@@ -9,9 +9,9 @@ from pathlib import Path
 from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.scores import higher_is_better
 from lobench.analysis.subjects import Cell
 from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
@@ -61,7 +61,9 @@ def latex_table(findings: Findings, *, precision: int = 3) -> str:
     has_baseline = bool(findings.baseline_label)
     labels = [reading.labels[place] for place in places]
     labels += [findings.baseline_label] if has_baseline else []
+    undeclared = findings.scales.undeclared()
     lines = [
+        *(f"% no bold of {one_line(name)}: {one_line(how_to_declare(name))}" for name in undeclared),
         "% lobench report; \\usepackage{booktabs}. Seed mean and half-width of its 95% interval; bold: the best, and "
         "what a paired t test does not tell apart from it.",
         f"\\begin{{tabular}}{{l{'r' * len(labels)}}}",
@@ -88,7 +90,7 @@ def _group(
             baseline = findings.baseline(index)
             known = baseline is not None and name in baseline.tuned
             columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
-        bold = bold_columns(columns, higher=higher_is_better(name))
+        bold = bold_columns(columns, findings.scales.direction(case, name))
         row = findings.reading.name(index).removeprefix(f"{suite}/")
         cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
         lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")

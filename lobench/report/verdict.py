@@ -16,6 +16,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.report.lines import one_line
 from lobench.report.svg import number
@@ -160,6 +161,12 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         if label and not math.isnan(found.lower):
             side = "above" if found.lower > 1 else "below" if found.upper < 1 else "not told apart from"
             lines.append(f"{shown} is {side} {label} on {name}: {interval_text(found)}, where {label} is 1.")
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
     if comparison is not None:
         before = reading.labels[findings.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
@@ -207,6 +214,7 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
         for name, count in reading.changed
     ]
     lines += dict.fromkeys(map(str, findings.scales.problems))
+    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):

@@ -16,6 +16,7 @@ from lobench.analysis.baseline_file import Baseline, BaselineError
 from lobench.analysis.findings import findings_of
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
+from lobench.core.metric import Direction
 from lobench.engine.ledger import Ledger
 from lobench.pytest_plugin.measuring import _differences
 from lobench.pytest_plugin.references import Finals
@@ -60,7 +61,7 @@ def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path)
     found = findings.mean_score(0, "test/loss")
     assert found.num_missing == 2 and not found.scores.keys() & findings.scales.tuned.keys()
     finals = [Finals(metrics={"test/loss": {0: value, 1: value}}) for value in (3.0, 4.0)]
-    gated = _differences(*finals, next(iter(cases.values())), "test/loss")
+    gated = _differences(*finals, next(iter(cases.values())), "test/loss", Direction.MIN)
     assert len(gated) == 2 and all(map(math.isnan, gated))
 
 

@@ -14,7 +14,7 @@ from report_store import NASTY, make_baseline, make_store
 from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
 
-pytestmark = pytest.mark.timeout(180)
+PATIENCE = 600_000  # milliseconds; a step takes a second on a free machine
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("needs a machine with Chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         # As root, as in most containers, Chromium has no sandbox; the page is our own.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -41,7 +41,7 @@ def page(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Ite
     """The page as opened; afterwards: no error on the console, no request but the page itself, no dialogue."""
     width, scheme = request.param
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE)
     opened, problems, requests = context.new_page(), [], []
     opened.on("console", lambda message: problems.append(message.text))
     opened.on("pageerror", lambda error: problems.append(str(error)))

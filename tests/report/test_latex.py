@@ -8,26 +8,29 @@ from pathlib import Path
 from report_store import make_baseline, make_store
 from stores import add
 
+from lobench.analysis.bold import bold_columns
 from lobench.analysis.findings import findings_of
-from lobench.report.latex import bold_columns, escape, latex_table
+from lobench.core.metric import Direction
+from lobench.report.latex import escape, latex_table
 
 
 def test_best_by_direction_and_within_noise_are_bold() -> None:
     clear = [{0: 1.0, 1: 1.1, 2: 0.9}, {0: 2.0, 1: 2.1, 2: 1.95}]
-    assert bold_columns(clear) == {0}
-    assert bold_columns(clear, higher=True) == {1}
+    assert bold_columns(clear, Direction.MIN) == {0}
+    assert bold_columns(clear, Direction.MAX) == {1}
     noisy = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 1.8, 2: 3.3}]
-    assert bold_columns(noisy) == {0, 1}
+    assert bold_columns(noisy, Direction.MIN) == {0, 1}
+    assert bold_columns(clear, None) == set()
 
 
 def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
-    assert bold_columns([{0: 1.0}, {0: 2.0}]) == {0, 1}
-    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}]) == {0, 1}
+    assert bold_columns([{0: 1.0}, {0: 2.0}], Direction.MIN) == {0, 1}
+    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}], Direction.MIN) == {0, 1}
 
 
 def test_what_diverged_or_is_missing_is_never_bold() -> None:
-    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
-    assert bold_columns([{}, {0: math.nan}]) == set()
+    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}], Direction.MIN) == {1}
+    assert bold_columns([{}, {0: math.nan}], Direction.MIN) == set()
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:

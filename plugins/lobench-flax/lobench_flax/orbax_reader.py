@@ -2,8 +2,8 @@
 
 Layouts: `N/` with the arrays itself, or `N/ITEM/` per item (`default`, `theta`, ...); JSON items hold counters. The
 tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each, text in `_strings.json`. A directory is
-complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or the
-commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
+complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or
+the commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
 Source: orbax-checkpoint 0.12.
 """
 
@@ -68,7 +68,9 @@ class OrbaxReader:
                 leaves = _leaves(next(iter(items.values())))
             else:
                 # Which item is theta is known where the optimizer is.
-                leaves = {f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()}
+                leaves = {
+                    f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()
+                }
             content = content_of(leaves, str(path))
             # Counters in JSON are read by the same rules as those among the leaves.
             beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
