@@ -16,6 +16,7 @@ from lobench.analysis.grids import Grid
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
+from lobench.engine.gin_binding import complete_selector
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.evaluation.one_line import one_line
@@ -132,9 +133,7 @@ def _divisor(budget: int) -> int:
 
 
 def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
-    found = gin_state._REGISTRY.get_match(optimizer)
-    if found is None:
-        raise ConfigError(f"unknown optimizer {optimizer!r}", next_step="`lobench list optimizers` shows all")
+    found = gin_state._REGISTRY[complete_selector(optimizer, "the optimizer to tune")]
     missing = [name for name in grid.points[0] if not gin_state._might_have_parameter(found.wrapper, name)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")

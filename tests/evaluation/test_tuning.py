@@ -81,7 +81,7 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--optimizer", "adamm"), "unknown optimizer 'adamm'"),
+        (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
         (("--case", "c"), "no case c"),
         (("--grid", "nowhere.json"), "cannot read the grid"),
