@@ -130,10 +130,10 @@ class CheckpointReader(Protocol):
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        """Returns theta's leaves and what the content says of outer step and generation.
+        """Returns the leaves, theta's or more, and what the content says of outer step and generation.
 
         Raises:
-          CheckpointError: truncated, not this format, a leaf that is no array; PickleRefused.
+          CheckpointError: truncated, not this format, a leaf that is neither text nor an array; PickleRefused.
         """
 
 

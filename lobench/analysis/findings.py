@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lobench.analysis.aggregates import iqm_interval
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, compare_cases
 from lobench.analysis.intervals import Interval, stratified_t_mean
@@ -143,6 +144,12 @@ class Findings:
             cases = [case.identity for case in self.reading.cases]
             self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
+
+    def interquartile_mean(self, subject: int, metric: str) -> Interval:
+        """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
+        scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
+        nan = math.nan
+        return iqm_interval(scores) if scores else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
 
     def against_tuned(self, metric: str) -> Interval:
         """Returns the shown subject's mean score over the cases that have a tuned baseline, where that is 1."""

@@ -97,7 +97,7 @@ def _summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
         num_evaluations=len(reading.rows),
         last_checkpoint=last.label,
         scores={label: one.interval for label, one in found.items() if one.num_cases},
-        scale=scales.describe(),
+        scale=scales.describe("`lobench baseline SUITE` makes one"),
         num_diverged=last.num_diverged,
         num_seeds=last.num_seeds,
         num_unscored=_num_unscored(last, scales),

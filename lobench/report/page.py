@@ -22,6 +22,7 @@ from lobench.core.errors import StoreError
 from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
+from lobench.report.lines import without_controls
 from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
@@ -84,7 +85,7 @@ def render_page(findings: Findings) -> str:
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
-    return environment.get_template("page.html").render(context)
+    return without_controls(environment.get_template("page.html").render(context))
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:

@@ -161,6 +161,12 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         if label and not math.isnan(found.lower):
             side = "above" if found.lower > 1 else "below" if found.upper < 1 else "not told apart from"
             lines.append(f"{shown} is {side} {label} on {name}: {interval_text(found)}, where {label} is 1.")
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
     if comparison is not None:
         before = reading.labels[findings.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)

@@ -99,6 +99,11 @@ def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path)
     assert second["scores"]["test/loss"]["mean"] == pytest.approx(0.25 / 0.625)
 
 
+def test_a_history_advises_no_option_that_it_has_not(store: Path) -> None:
+    text = run("--store", store.parent, "--history").stdout
+    assert "`lobench baseline SUITE` makes one" in text and "--baseline" not in text
+
+
 def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
     assert "no evaluation yet" in run("--store", tmp_path / "empty", "--history").stdout

@@ -299,3 +299,20 @@ def test_how_many_cores_is_known_before_anything_is_imported(
     a, b = specs_in(suite)
     assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
     assert num_cpus_of(b, Layers()) == 5
+
+
+def test_the_part_of_a_checkpoint_that_is_theta_tells_optimizers_apart_and_no_cases(suite: Path) -> None:
+    learned, sgd = "Case.learned_optimizer = @MLPLOpt()", "Case.optimizer = @sgd()"
+    bound = {
+        part: bind(suite, "small", build=False, gin_params=(learned, f"Checkpoint.theta = '{part}'"))
+        for part in ("params/lopt", "ema")
+    }
+    assert [case.theta_part for case in bound.values()] == ["params/lopt", "ema"]
+    assert len({case.identity for case in bound.values()}) == 1
+    assert len({case.optimizer_hash for case in bound.values()}) == 2
+    plain, named = (
+        bind(suite, "small", build=False, gin_params=(sgd, *more)) for more in ((), ("Checkpoint.theta='a'",))
+    )
+    assert plain.optimizer_hash == named.optimizer_hash, "without theta it says nothing"
+    with pytest.raises(ConfigError, match=r"Checkpoint\.theta; got 3; expected a path"):
+        bind(suite, "small", build=False, gin_params=("Checkpoint.theta = 3",))
