@@ -11,7 +11,7 @@ conftest.py (a plain `def lobench_...` counts; `@lobench.hookimpl` is needed onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,11 +54,14 @@ class Declaration:
       name: How the command line and gin name it; two plugins with one name are an error that names both.
       factory: "module:attribute", imported when it is used and not before; ":attribute" is in the declaring module.
       summary: One line for `lobench list`.
+      metric_directions: Of a metric's declaration: "min" or "max" by the name of each metric that it returns. One
+        without it is stored and shown, and has no best value, no score and no bold.
     """
 
     name: str
     factory: str
     summary: str = ""
+    metric_directions: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 # Events, in the order in which a checkpoint meets them. All are immutable.
@@ -127,10 +130,10 @@ class CheckpointReader(Protocol):
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        """Returns theta's leaves and what the content says of outer step and generation.
+        """Returns the leaves, theta's or more, and what the content says of outer step and generation.
 
         Raises:
-          CheckpointError: truncated, not this format, a leaf that is no array; PickleRefused.
+          CheckpointError: truncated, not this format, a leaf that is neither text nor an array; PickleRefused.
         """
 
 
@@ -272,8 +275,9 @@ class HookSpecs:
         """Declares metrics: `factory(curves: Curves) -> Mapping[str, Sequence[float]]`, a value a seed.
 
         Computed for every seed block where it ran, and stored, shown and delivered like the task's own metrics. Names
-        are `<split>/<metric>`; one without "/" goes below the declaration's name. What raises is named with the
-        evaluation, and changes nothing else.
+        are `<split>/<metric>`; one without "/" goes below the declaration's name, and
+        `Declaration.metric_directions` says which way each is better. What raises is named with the evaluation, and
+        changes nothing else.
         """
         return ()
 

@@ -9,13 +9,22 @@ import numpy as np
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.metric import Direction
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.engine.ledger import Ledger
 
 EVAL_STEPS = (0, 5, 10)
 
 
-def case_info(name: str, num_seeds: int = 4, *, suite: str = "s", identity: str = "", test: str = "test") -> CaseInfo:
+def case_info(
+    name: str,
+    num_seeds: int = 4,
+    *,
+    suite: str = "s",
+    identity: str = "",
+    test: str = "test",
+    primary_metric: str = "train/loss",
+) -> CaseInfo:
     return CaseInfo(
         identity=identity or f"{suite}/{name}",
         optimizer_hash="o",
@@ -25,11 +34,19 @@ def case_info(name: str, num_seeds: int = 4, *, suite: str = "s", identity: str 
         num_inner_steps=10,
         num_seeds=num_seeds,
         seed_block=None,
+        problem=f"problem of {name}",
+        primary_metric=primary_metric,
     )
 
 
 def curves(
-    finals: Mapping[str, Sequence[float]], *, start: int = 0, untrained: float = 2.0, revision: str = "r1"
+    finals: Mapping[str, Sequence[float]],
+    *,
+    start: int = 0,
+    untrained: float = 2.0,
+    revision: str = "r1",
+    directions: Mapping[str, str] | None = None,
+    added: tuple[str, ...] | None = (),
 ) -> Curves:
     """Curves that go in two steps from `untrained` to the final value of each seed; NaN: diverged at step 7."""
     metrics = {}
@@ -45,6 +62,8 @@ def curves(
         wall_seconds=0.5,
         num_params=3,
         provenance=Provenance(host="h", device="cpu", git_revision=revision, bindings="x = 1"),
+        directions={name: Direction(value) for name, value in (directions or {}).items()},
+        added=added,
     )
 
 
@@ -60,6 +79,9 @@ def add(
     identities: Mapping[str, str] | None = None,
     program_version: str = "1",
     test: str = "test",
+    primary_metric: str = "train/loss",
+    directions: Mapping[str, str] | None = None,
+    added: tuple[str, ...] | None = (),
 ) -> None:
     """Adds a checkpoint: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -70,7 +92,9 @@ def add(
     for name, finals in cases.items():
         lost = isinstance(finals, Outcome)
         size = 4 if lost else len(next(iter(finals.values())))
-        info = case_info(name, size, identity=(identities or {}).get(name, ""), test=test)
+        info = case_info(
+            name, size, identity=(identities or {}).get(name, ""), test=test, primary_metric=primary_metric
+        )
         keys.append(info.key)
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,
@@ -80,7 +104,7 @@ def add(
             program_version=program_version,
         )
         outcome = finals if lost else Outcome.PASSED
-        found = None if lost else curves(finals, start=start, revision=revision)
+        found = None if lost else curves(finals, start=start, revision=revision, directions=directions, added=added)
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
-    ledger.finish_checkpoint(position, program_version=program_version, case_keys=keys)
+    ledger.finish_checkpoint(position, programs=[program_version], case_keys=keys)
     ledger.close()

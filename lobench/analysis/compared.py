@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.aggregates import probability_of_improvement_interval
 from lobench.analysis.comparison import Comparison, compare_cases
+from lobench.analysis.findings import differences
 from lobench.analysis.gates import GateReport, GateRules, gate_cases
 from lobench.analysis.intervals import Interval
-from lobench.analysis.scores import ScoreScale
-from lobench.analysis.subjects import Subject, case_scores, differences, headline_metrics, place_of, scales_among
+from lobench.analysis.reading import case_names
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, headline_metrics, place_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
+from lobench.core.metric import UnknownDirection
 
 __all__ = ["Compared", "MetricEffect", "compare_subjects"]
 
@@ -56,11 +60,8 @@ class Compared:
         return self.effects[0]
 
     def name(self, identity: str) -> str:
-        """Returns what to call a case: suite and name, and its test where that name is several cases'."""
-        case = self.cases[identity]
-        name = f"{case.suite}/{case.name}"
-        namesakes = sum((one.suite, one.name) == (case.suite, case.name) for one in self.cases.values())
-        return name if namesakes == 1 else f"{name} ({place_of(case)[-1]})"
+        """Returns what to call a case."""
+        return case_names(list(self.cases.values()))[identity]
 
 
 def compare_subjects(
@@ -68,51 +69,65 @@ def compare_subjects(
     *,
     metrics: Sequence[str] = (),
     rules: GateRules | None = None,
-    scales: Mapping[str, Mapping[str, ScoreScale]] | None = None,
+    scales: Scales | None = None,
 ) -> list[Compared]:
     """Compares every subject but the first with the first.
 
     Args:
       metrics: Instead of the primary one and the losses of train and test.
-      scales: By metric and identity of the case, from a tuned baseline; a case that is not in it is scored among the
-        subjects: untrained 0, the best of them 1.
+      scales: Of all that the stores of the subjects hold; None: of these subjects alone.
     Raises:
       UsageError: no case in common, or nobody knows a metric.
+      UnknownDirection: of a metric that was asked for; nobody declares which way it is better.
     """
-    rules = rules or GateRules()
+    rules, scales = rules or GateRules(), scales or Scales.of(subjects)
+    for metric in (name for asked in metrics for name in scales.undeclared(asked)):
+        raise UnknownDirection(metric)
     first, *others = subjects
-    found = []
-    for other in others:
-        if not first.cells.keys() & other.cells.keys():
-            changed = _changed(first, other)
-            raise UsageError(
-                f"{first.label} and {other.label} have no case in common",
-                got=f"changed between the two: {', '.join(changed)}"
-                if changed
-                else f"{_names(first)}, and {_names(other)}",
-                next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
-            )
-        chosen = _metrics(subjects, metrics)
-        effects = [
-            _effect(
-                first, other, label, metric, {**scales_among(subjects, metric), **(scales or {}).get(label, {})}, rules
-            )
-            for label, metric in chosen
-        ]
-        if not any(effects):
-            raise UsageError(
-                f"neither {first.label} nor {other.label} has the metric",
-                got=", ".join(label for label, _ in chosen),
-                expected=", ".join(sorted(first.metrics() | other.metrics())),
-            )
-        cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
-        changed = _changed(first, other)
-        found.append(
-            Compared(
-                a=first, b=other, effects=tuple(effect for effect in effects if effect), cases=cases, changed=changed
-            )
+    return [_compared(*_on_common_forms(first, other), subjects, metrics, rules, scales) for other in others]
+
+
+def _compared(
+    first: Subject,
+    other: Subject,
+    subjects: Sequence[Subject],
+    metrics: Sequence[str],
+    rules: GateRules,
+    scales: Scales,
+) -> Compared:
+    changed = _changed(first, other)
+    if not first.cells.keys() & other.cells.keys():
+        raise UsageError(
+            f"{first.label} and {other.label} have no case in common",
+            got=f"changed between the two: {', '.join(changed)}"
+            if changed
+            else f"{_names(first)}, and {_names(other)}",
+            next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
         )
-    return found
+    chosen = _metrics(subjects, metrics)
+    effects = [_effect(first, other, label, metric, scales, rules) for label, metric in chosen]
+    if not any(effects):
+        raise UsageError(
+            f"neither {first.label} nor {other.label} has the metric",
+            got=", ".join(label for label, _ in chosen),
+            expected=", ".join(sorted(first.metrics() | other.metrics())),
+        )
+    cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
+    return Compared(
+        a=first, b=other, effects=tuple(effect for effect in effects if effect), cases=cases, changed=changed
+    )
+
+
+def _on_common_forms(a: Subject, b: Subject) -> tuple[Subject, Subject]:
+    """Returns both with the cells that are to be compared: those of former forms only where they share no others."""
+    common = a.every_form().keys() & b.every_form().keys()
+    if a.cells.keys() & b.cells.keys() or not common:
+        return a, b
+    former_a, former_b = (
+        dataclasses.replace(side, cells={key: cell for key, cell in side.every_form().items() if key in common})
+        for side in (a, b)
+    )
+    return former_a, former_b
 
 
 def _names(subject: Subject) -> str:
@@ -125,13 +140,7 @@ def _metrics(subjects: Sequence[Subject], asked: Sequence[str]) -> list[tuple[st
     for metric in asked:
         if metric not in known:
             raise UsageError("nobody has this metric", got=repr(metric), expected=", ".join(sorted(known)))
-    if asked:
-        return [(metric, metric) for metric in asked]
-    primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
-    if len(primary) > 1:
-        return [("primary", None), *((name, name) for name in ("train/loss", "test/loss") if name in known)]
-    # Where no evaluation gave a curve nobody knows a metric: that they are lost is to be said all the same.
-    return [(name, name) for name in headline_metrics(subjects) or primary]
+    return [(metric, metric) for metric in asked] or headline_metrics(subjects)
 
 
 def _effect(
@@ -139,7 +148,7 @@ def _effect(
     b: Subject,
     label: str,
     metric: str | None,
-    scales: Mapping[str, ScoreScale],
+    scales: Scales,
     rules: GateRules,
 ) -> MetricEffect | None:
     found = differences(a, b, metric, scales)
@@ -158,15 +167,14 @@ def _effect(
 
 
 def _improvement(
-    a: Subject, b: Subject, metric: str | None, scales: Mapping[str, ScoreScale], found: Mapping[str, Sequence[float]]
+    a: Subject, b: Subject, metric: str | None, scales: Scales, found: Mapping[str, Sequence[float]]
 ) -> Interval:
     usable = [identity for identity, values in found.items() if values and all(map(math.isfinite, values))]
     nan = math.nan
     if not usable:
         return Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
     ours, theirs = (
-        [list(case_scores(subject.cells[identity], metric, scales[identity]).values()) for identity in usable]
-        for subject in (b, a)
+        [list(scales.scores(subject.cells[identity], metric).values()) for identity in usable] for subject in (b, a)
     )
     return probability_of_improvement_interval(ours, theirs)
 
@@ -176,9 +184,11 @@ def _is_changed(identity: str, a: Subject, b: Subject) -> bool:
     if identity in sides[1].cells:
         return False
     place = place_of(sides[0].cells[identity].case)
-    return any(place_of(cell.case) == place for cell in sides[1].cells.values())
+    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
 
 
 def _changed(a: Subject, b: Subject) -> tuple[str, ...]:
-    cases = [cell.case for identity, cell in a.cells.items() if _is_changed(identity, a, b)]
-    return tuple(sorted(f"{case.suite}/{case.name}" for case in cases))
+    """Returns the names of cases that both have, in forms that they do not share."""
+    found = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
+    names = {f"{case.suite}/{case.name}" for identity, case in found.items() if _is_changed(identity, a, b)}
+    return tuple(sorted(names))

@@ -76,8 +76,9 @@ class StoredResults:
         """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
 
         Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, seed, metric, value (after the last
-        inner step; NaN where the seed diverged), best, mean, diverged_at (-1: it did not), outcome. A seed whose
-        evaluation gave no curves (error, timeout, ...) has one row, without a metric: nothing vanishes.
+        inner step; NaN where the seed diverged), best (NaN where nobody declares which way the metric is better), mean,
+        diverged_at (-1: it did not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row,
+        without a metric: nothing vanishes.
         """
         import pandas as pd
 
@@ -159,10 +160,11 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
             yield seed, None, math.nan, math.nan, math.nan, -1, outcome
         return
     for metric in sorted(curves.metrics):
+        known = curves.direction(metric) is not None
         columns = zip(
             curves.seeds,
             curves.final(metric),
-            curves.best(metric),
+            curves.best(metric) if known else [math.nan] * len(curves.seeds),
             curves.mean(metric),
             curves.diverged_at,
             strict=True,

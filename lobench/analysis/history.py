@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.baseline_scales import BaselineScales, baseline_scales
-from lobench.analysis.intervals import Interval, stratified_t_mean
-from lobench.analysis.subjects import Subject, case_scores, headline_metrics, last_subject, scales_among, subjects_of
+from lobench.analysis.findings import mean_score
+from lobench.analysis.intervals import Interval
+from lobench.analysis.reading import Reading, read_store
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.errors import StoreError
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.ledger import EvaluationRow
 
 __all__ = ["RunSummary", "find_stores", "history"]
-
-_PREFIX = struct.Struct("<4sI")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +60,22 @@ def find_stores(folder: Path) -> list[Path]:
 
 def history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of some stores, the latest last."""
-    groups: dict[tuple[Path, str], list[EvaluationRow]] = {}
+    runs: list[tuple[str, Reading]] = []
     for store in stores:
-        ledger = Ledger.open(store, read_only=True)
-        try:
-            revision = ""
-            for row in ledger.evaluations():
-                # What gave no curves does not say where it was made: where the one before it was.
-                revision = _revision(row) if row.payload is not None else revision
-                groups.setdefault((store, revision), []).append(row)
-        finally:
-            ledger.close()
-    last = {key: _last_subject(rows) for key, rows in groups.items()}
-    subjects = list(last.values())
-    baseline = baseline_scales(subjects)
-    found = [_summary(*key, rows, last[key], subjects, baseline) for key, rows in groups.items()]
+        whole = read_store(store)
+        groups: dict[str, list[EvaluationRow]] = {}
+        revision = ""
+        for row in whole.rows:
+            # What gave no curves does not say where it was made: where the one before it was.
+            revision = _revision(row) if row.payload is not None else revision
+            groups.setdefault(revision, []).append(row)
+        if len(groups) == 1:
+            runs.append((revision, whole))
+        else:
+            positions = {subject.checkpoint: place for place, subject in enumerate(whole.subjects)}
+            runs += [(name, Reading.of(store, rows, positions=positions)) for name, rows in groups.items()]
+    scales = Scales.of([subject for _, reading in runs for subject in reading.subjects], None)
+    found = [_summary(revision, reading, scales) for revision, reading in runs]
     return sorted(found, key=lambda run: (run.last, str(run.store)))
 
 
@@ -85,46 +84,32 @@ def _revision(row: EvaluationRow) -> str:
     return str(origin["git_revision"][:12]) + ("+" if origin["git_dirty"] else "")
 
 
-def _last_subject(rows: Sequence[EvaluationRow]) -> Subject:
-    """Returns the last checkpoint among those that were evaluated on most cases; reads the curves of it alone."""
-    cases: dict[str, set[str]] = {}
-    order: dict[str, tuple[int, int]] = {}
-    for row in rows:
-        sha256 = row.key.checkpoint_sha256
-        cases.setdefault(sha256, set()).add(row.case.identity)
-        order[sha256] = max(((c.generation, c.outer_step) for c in row.checkpoints), default=(0, 0))
-    chosen = max(cases, key=lambda sha256: (len(cases[sha256]), order[sha256]))
-    return last_subject(subjects_of(row for row in rows if row.key.checkpoint_sha256 == chosen))
-
-
-def _summary(
-    store: Path,
-    revision: str,
-    rows: Sequence[EvaluationRow],
-    last: Subject,
-    subjects: Sequence[Subject],
-    baseline: BaselineScales,
-) -> RunSummary:
-    scores, unscored = {}, set()
-    for metric in headline_metrics([last]):
-        scales = {**scales_among(subjects, metric), **baseline.of(metric)}
-        cells = {identity: case_scores(cell, metric, scales[identity]) for identity, cell in last.cells.items()}
-        known = [list(found.values()) for found in cells.values() if found and all(map(math.isfinite, found.values()))]
-        unscored |= {identity for identity, found in cells.items() if any(map(math.isnan, found.values()))}
-        if known:
-            scores[metric] = stratified_t_mean(known)
-    first_metric = [next(iter(cell.final.values()), {}) for cell in last.cells.values()]
+def _summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
+    last = reading.subjects[reading.shown]
+    cases = [case.identity for case in reading.cases]
+    found = {label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(reading.subjects)}
     return RunSummary(
-        store=store,
-        first=min(row.recorded_at for row in rows),
-        last=max(row.recorded_at for row in rows),
+        store=reading.store,
+        first=min(row.recorded_at for row in reading.rows),
+        last=max(row.recorded_at for row in reading.rows),
         git_revision=revision,
-        num_checkpoints=len({row.key.checkpoint_sha256 for row in rows}),
-        num_evaluations=len(rows),
+        num_checkpoints=len({row.key.checkpoint_sha256 for row in reading.rows}),
+        num_evaluations=len(reading.rows),
         last_checkpoint=last.label,
-        scores=scores,
-        scale=baseline.describe("the best last checkpoint of this list"),
+        scores={label: one.interval for label, one in found.items() if one.num_cases},
+        scale=scales.describe(),
         num_diverged=last.num_diverged,
-        num_seeds=sum(map(len, first_metric)),
-        num_unscored=len(unscored),
+        num_seeds=last.num_seeds,
+        num_unscored=_num_unscored(last, scales),
+    )
+
+
+def _num_unscored(last: Subject, scales: Scales) -> int:
+    return sum(
+        any(
+            not scales.scale(cell.case, metric or cell.case.primary_metric).is_usable
+            for _, metric in headline_metrics([last])
+        )
+        for cell in last.cells.values()
+        if cell.sources
     )

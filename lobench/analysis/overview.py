@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.scores import higher_is_better
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.metric import Direction, direction_of
 from lobench.engine.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "Overview", "overview"]
@@ -28,8 +28,9 @@ class Overview:
     """One line of a table: an evaluation, or a sighting of its checkpoint.
 
     Attributes:
+      direction: Of the primary metric; None without curves too.
       final: By metric, the seed mean after the last step; NaN where a seed diverged.
-      best: Seed mean of the best value of the primary metric; NaN where there is none.
+      best: Seed mean of the best value of the primary metric; NaN where there is none, or its direction is not known.
       curve: float64[NUM_SPARKS], seed mean of the primary metric, evenly over its evaluations; NaN where unknown.
       diverged: Seeds that met a non-finite loss; -1 without curves.
       wall_seconds: NaN without curves.
@@ -37,6 +38,7 @@ class Overview:
 
     row: EvaluationRow
     checkpoint: Checkpoint
+    direction: Direction | None
     final: dict[str, float]
     best: float
     curve: FloatArray
@@ -47,21 +49,22 @@ class Overview:
 def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     """Returns a line for each evaluation and sighting, in the order of the rows."""
     found: list[tuple[Any, ...]] = [_NOTHING] * len(rows)
-    groups: dict[tuple[str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
     for place, row in enumerate(rows):
         if row.payload is not None:
             header, start = row.header()
-            shape = (str(header["metrics"]), row.case.primary_metric)
+            shape = (str(header["metrics"]), row.case.primary_metric, str(header.get("directions", {})))
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
-    for (_, primary), members in groups.items():
+    for (_, primary, _), members in groups.items():
         _measure(members, primary, found)
     lines = []
-    for row, (final, best, curve, diverged, wall_seconds) in zip(rows, found, strict=True):
+    for row, (direction, final, best, curve, diverged, wall_seconds) in zip(rows, found, strict=True):
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             line = Overview(
                 row=row,
                 checkpoint=checkpoint,
+                direction=direction,
                 final=final,
                 best=best,
                 curve=curve,
@@ -72,7 +75,7 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     return lines
 
 
-_NOTHING: tuple[Any, ...] = ({}, math.nan, np.full(NUM_SPARKS, np.nan), -1, math.nan)
+_NOTHING: tuple[Any, ...] = (None, {}, math.nan, np.full(NUM_SPARKS, np.nan), -1, math.nan)
 
 
 def _measure(
@@ -81,6 +84,8 @@ def _measure(
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
+    declared = {name: Direction(value) for name, value in members[0][1].get("directions", {}).items()}
+    direction = direction_of(primary, declared)
     best, curves = [math.nan] * len(members), np.full((len(members), NUM_SPARKS), np.nan)
     offset = 0
     for name, shape in members[0][1]["metrics"]:
@@ -91,14 +96,15 @@ def _measure(
             continue
         finals[name] = block[:, :, -1].mean(axis=1).tolist()
         if name == primary:
-            best = _best(block, higher=higher_is_better(name)).tolist()
+            if direction is not None:
+                best = _best(block, higher=direction is Direction.MAX).tolist()
             columns = np.linspace(0, block.shape[2] - 1, NUM_SPARKS).round().astype(int)
             curves = block[:, :, columns].mean(axis=1)
     names = list(finals)
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
         final = dict(zip(names, ends, strict=True))
-        found[place] = (final, best[index], curves[index], num_diverged, header["wall_seconds"])
+        found[place] = (direction, final, best[index], curves[index], num_diverged, header["wall_seconds"])
 
 
 def _best(block: FloatArray, *, higher: bool) -> FloatArray:

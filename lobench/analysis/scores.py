@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lobench.core.metric import Direction
+
 __all__ = [
     "BEST_SCORE",
     "DIVERGED_SCORE",
     "ScoreScale",
-    "higher_is_better",
     "normalised_scores",
     "time_to_target",
     "worst_last",
@@ -40,13 +41,13 @@ class ScoreScale:
     log: bool = False
 
     @classmethod
-    def of(cls, metric: str, *, untrained: float, tuned: float) -> ScoreScale:
-        """Returns the scale of a metric; not usable where tuned is no better than untrained.
+    def of(cls, direction: Direction | None, *, untrained: float, tuned: float) -> ScoreScale:
+        """Returns the scale of a metric; not usable where tuned is no better than untrained, or what is better unknown.
 
         Such a scale would stand on its head: the worse, the higher the score. On a test loss that happens, where what
         was tuned on train overfits.
         """
-        is_better = tuned > untrained if higher_is_better(metric) else tuned < untrained
+        is_better = tuned > untrained if direction is Direction.MAX else tuned < untrained and direction is not None
         return cls(untrained=untrained, tuned=tuned if is_better else math.nan)
 
     @property
@@ -55,11 +56,6 @@ class ScoreScale:
         if not (math.isfinite(self.untrained) and math.isfinite(self.tuned)) or self.untrained == self.tuned:
             return False
         return not self.log or (self.untrained > 0 and self.tuned > 0)
-
-
-def higher_is_better(metric: str) -> bool:
-    """Returns the direction of a metric by its name: accuracies go up, everything else (losses) goes down."""
-    return metric.rsplit("/", 1)[-1] == "accuracy"
 
 
 def normalised_scores(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:

@@ -1,31 +1,24 @@
-"""What was evaluated, as scores: the cells of a checkpoint or an optimizer, by case and seed, and their scales."""
+"""Who was evaluated, and on what: subjects and their cells, joined over the blocks of seeds."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lobench.analysis.scores import ScoreScale, higher_is_better, normalised_scores
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.metric import Direction
+from lobench.core.result import Curves, Outcome
 from lobench.engine.ledger import EvaluationRow
 
-__all__ = [
-    "Cell",
-    "Subject",
-    "case_scores",
-    "differences",
-    "headline_metrics",
-    "place_of",
-    "relative_scale",
-    "scales_among",
-    "subjects_of",
-]
+__all__ = ["Cell", "Subject", "current_forms", "headline_metrics", "last_subject", "place_of", "subjects_of"]
+
+_OPTIMIZER = "optimizer: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +28,42 @@ class Cell:
     Attributes:
       final: By metric, then seed: the value after the last inner step; NaN where the seed diverged.
       untrained: By metric, then seed: the value before the first one.
-      diverged: Seeds that met a non-finite loss.
+      diverged_at: By seed that met a non-finite loss: the first such inner step.
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
+      troubles: Outcome and message of each evaluation that did not pass.
+      sources: By seed: the curves of its block, and its row in them.
+      directions: By metric, as task and plugins declare them.
     """
 
     case: CaseInfo
     final: Mapping[str, Mapping[int, float]]
     untrained: Mapping[str, Mapping[int, float]]
-    diverged: frozenset[int]
+    diverged_at: Mapping[int, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    troubles: tuple[tuple[Outcome, str], ...] = ()
+    sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
+    directions: Mapping[str, Direction] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Those that gave curves, in order."""
+        return tuple(sorted(self.sources))
+
+    @property
+    def diverged(self) -> frozenset[int]:
+        return frozenset(self.diverged_at)
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The inner steps of the evaluations: int64[num_evals]."""
+        return np.asarray(next(iter(self.sources.values()))[0].eval_steps, np.int64)
+
+    def curve(self, metric: str) -> NDArray[np.float64]:
+        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+        rows = [
+            np.asarray(curves.metrics[metric])[row] for curves, row in self.sources.values() if metric in curves.metrics
+        ]
+        return np.asarray(np.stack(rows).astype(np.float64).mean(axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +72,7 @@ class Subject:
 
     Attributes:
       cells: By the identity of the case.
+      former: By identity too: cases in a form that the store has a later one of. They are in no headline.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
       name: How to call it, where not by its checkpoint.
     """
@@ -59,6 +80,7 @@ class Subject:
     checkpoint: Checkpoint
     optimizer_hashes: frozenset[str]
     cells: Mapping[str, Cell]
+    former: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
     program_versions: frozenset[str] = frozenset()
     name: str = ""
@@ -68,11 +90,16 @@ class Subject:
         return dataclasses.replace(self, name=name)
 
     @property
+    def is_optimizer(self) -> bool:
+        """Whether it is an optimizer without theta."""
+        return self.checkpoint.uri.startswith(_OPTIMIZER)
+
+    @property
     def label(self) -> str:
         if self.name:
             return self.name
-        if self.checkpoint.uri.startswith("optimizer: "):
-            return self.checkpoint.uri.removeprefix("optimizer: ")
+        if self.is_optimizer:
+            return self.checkpoint.uri.removeprefix(_OPTIMIZER)
         return self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or self.checkpoint.sha256[:12]
 
     @property
@@ -81,26 +108,54 @@ class Subject:
 
     @property
     def num_diverged(self) -> int:
-        return sum(len(cell.diverged) for cell in self.cells.values())
+        return sum(len(cell.diverged_at) for cell in self.cells.values())
+
+    @property
+    def num_seeds(self) -> int:
+        """Seeds that gave curves, summed over the cases."""
+        return sum(len(cell.sources) for cell in self.cells.values())
 
     def metrics(self) -> set[str]:
         return {name for cell in self.cells.values() for name in cell.final}
 
+    def every_form(self) -> dict[str, Cell]:
+        """Returns the cells, those of former forms too."""
+        return {**self.former, **self.cells}
 
-def subjects_of(rows: Iterable[EvaluationRow]) -> list[Subject]:
+
+def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Checkpoint, int] | None = None) -> list[Subject]:
     """Returns what a store's evaluations are of, by generation, outer step and first sight.
 
     A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
-    with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (it
-    was changed, or the inner program was) the later evaluation that gave curves counts.
+    with several optimizers' bindings is several subjects too. Where a case was evaluated twice on the same seeds (the
+    inner program was changed, say) the later evaluation that gave curves counts. Of a case that was changed, the form
+    that the store evaluated last is in `Subject.cells`, on whomever that was.
+
+    Args:
+      positions: In which order the checkpoints were seen; None: that of their first evaluations.
     """
+    ordered = sorted(rows, key=lambda row: row.recorded_at)
+    current = current_forms(ordered)
     groups: dict[Checkpoint, list[EvaluationRow]] = {}
-    for row in sorted(rows, key=lambda row: row.recorded_at):
+    for row in ordered:
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             groups.setdefault(checkpoint, []).append(row)
-    found = [_subject(checkpoint, part) for checkpoint, members in groups.items() for part in _by_optimizer(members)]
-    return sorted(found, key=lambda subject: (subject.checkpoint.generation, subject.checkpoint.outer_step))
+    found = [
+        _subject(checkpoint, part, current) for checkpoint, members in groups.items() for part in _by_optimizer(members)
+    ]
+    sights = positions or {}
+
+    def place(subject: Subject) -> tuple[int, int, int]:
+        checkpoint = subject.checkpoint
+        return checkpoint.generation, checkpoint.outer_step, sights.get(checkpoint, -1)
+
+    return sorted(found, key=place)
+
+
+def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
+    """Returns the identities of the cases as they were evaluated last; rows in the order of their recording."""
+    return set({place_of(row.case): row.case.identity for row in rows}.values())
 
 
 def last_subject(subjects: Sequence[Subject]) -> Subject:
@@ -109,71 +164,28 @@ def last_subject(subjects: Sequence[Subject]) -> Subject:
     return [subject for subject in subjects if len(subject.cells) == most][-1]
 
 
-def headline_metrics(subjects: Sequence[Subject]) -> list[str]:
-    """Returns the metrics of a headline: the cases' primary one, and the losses of train and test beside it."""
+def headline_metrics(subjects: Sequence[Subject]) -> list[tuple[str, str | None]]:
+    """Returns the metrics of a headline, each with its label.
+
+    The cases' primary one comes first, where they differ under the label `primary` and as None; the losses of train and
+    test stand beside it.
+    """
     known = set().union(*(subject.metrics() for subject in subjects))
-    primary = [cell.case.primary_metric for subject in subjects for cell in subject.cells.values()]
-    return [name for name in dict.fromkeys([*primary, "train/loss", "test/loss"]) if name in known]
+    primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
+    losses = [name for name in ("train/loss", "test/loss") if name in known]
+    if len(primary) > 1:
+        return [("primary", None), *((name, name) for name in losses)]
+    # Where no evaluation gave a curve nobody knows a metric: that they are lost is to be said all the same.
+    names = [name for name in dict.fromkeys([*primary, *losses]) if name in known] or sorted(primary)
+    return [(name, name) for name in names]
 
 
-def relative_scale(cells: Sequence[Cell], metric: str) -> ScoreScale:
-    """Returns the scale of a case among those who are compared: untrained 0, the best of them 1.
+def place_of(case: CaseInfo) -> tuple[str, str, str]:
+    """Returns where a case is written: what is at one place with another identity is the same case, changed.
 
-    For want of a tuned baseline. A seed that diverged enters no mean here, and a subject of which more than half of the
-    seeds did cannot be the best. Where nobody is better than untrained the case has no scale.
+    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
     """
-    starts = [value for cell in cells for value in cell.untrained.get(metric, {}).values() if math.isfinite(value)]
-    untrained = math.fsum(starts) / len(starts) if starts else math.nan
-    higher, nan = higher_is_better(metric), math.nan
-    ends = []
-    for cell in cells:
-        values = [value for seed, value in cell.final.get(metric, {}).items() if seed not in cell.diverged]
-        if values and len(values) >= len(cell.diverged) and all(map(math.isfinite, values)):
-            ends.append(math.fsum(values) / len(values))
-    tuned = (max if higher else min)(ends, default=nan)
-    return ScoreScale.of(metric, untrained=untrained, tuned=tuned)
-
-
-def scales_among(subjects: Sequence[Subject], metric: str | None = None) -> dict[str, ScoreScale]:
-    """Returns the relative scale of every case that any of the subjects has, by identity.
-
-    Args:
-      metric: None: each case's primary one.
-    """
-    cells: dict[str, list[Cell]] = {}
-    for subject in subjects:
-        for identity, cell in subject.cells.items():
-            cells.setdefault(identity, []).append(cell)
-    return {
-        identity: relative_scale(members, metric or members[0].case.primary_metric)
-        for identity, members in cells.items()
-    }
-
-
-def case_scores(cell: Cell, metric: str | None, scale: ScoreScale) -> dict[int, float]:
-    """Returns the normalised score of each seed; -1 for one that diverged, NaN for all where there is no scale."""
-    finals = cell.final.get(metric or cell.case.primary_metric, {})
-    diverged = [seed in cell.diverged for seed in finals]
-    scores = normalised_scores(list(finals.values()), scale, diverged=diverged)
-    return dict(zip(finals, scores.tolist(), strict=True))
-
-
-def differences(a: Subject, b: Subject, metric: str | None, scales: Mapping[str, ScoreScale]) -> dict[str, list[float]]:
-    """Returns score(B) - score(A) of each common seed, by the identity of the case.
-
-    A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
-    empty. Cases of which neither side knows the metric are not.
-
-    Args:
-      metric: None: each case's primary one.
-    """
-    found: dict[str, list[float]] = {}
-    for identity in {**a.cells, **b.cells}:
-        sides = [subject.cells.get(identity) for subject in (a, b)]
-        ours, theirs = (case_scores(cell, metric, scales[identity]) if cell is not None else {} for cell in sides)
-        if ours or theirs or any(cell is not None and cell.lost for cell in sides):
-            found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    return found
+    return case.suite, case.name, case.node_id.rsplit("/", 1)[-1]
 
 
 def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
@@ -190,64 +202,57 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def place_of(case: CaseInfo) -> tuple[str, str, str]:
-    """Returns where a case is written: what is at one place with another identity is the same case, changed.
-
-    Its name alone is not enough: two tests may evaluate one case, and two files have cases of one name.
-    """
-    return case.suite, case.name, case.node_id.rsplit("/", 1)[-1]
-
-
-def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow]) -> Subject:
-    latest = {place_of(row.case): row.case.identity for row in rows}
-    current = set(latest.values())
+def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        if row.case.identity in current:
-            by_case.setdefault(row.case.identity, []).append(row)
-    revisions: set[str] = set()
-    cells = {identity: _cell(members, revisions) for identity, members in by_case.items()}
+        by_case.setdefault(row.case.identity, []).append(row)
+    cells = {identity: _cell(members) for identity, members in by_case.items()}
+    blocks = {id(curves): curves for cell in cells.values() for curves, _ in cell.sources.values()}
+    origins = [curves.provenance for curves in blocks.values()]
     return Subject(
         checkpoint=checkpoint,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
-        cells=cells,
-        git_revisions=frozenset(revisions),
+        cells={identity: cell for identity, cell in cells.items() if identity in current},
+        former={identity: cell for identity, cell in cells.items() if identity not in current},
+        git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         program_versions=frozenset(row.key.program_version for row in rows),
     )
 
 
-def _cell(rows: Sequence[EvaluationRow], revisions: set[str]) -> Cell:
-    final: dict[str, dict[int, float]] = {}
-    untrained: dict[str, dict[int, float]] = {}
-    diverged: set[int] = set()
-    measured: set[int] = set()
+def _cell(rows: Sequence[EvaluationRow]) -> Cell:
+    """Joins the evaluations of one case, which come in the order of their recording."""
+    sources: dict[int, tuple[Curves, int]] = {}
     lost: dict[int, str] = {}
     for row in rows:
         curves = row.curves
         # An error or a timeout says nothing of the checkpoint: it replaces no value of an earlier evaluation.
         if curves is None:
-            lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - measured, str(row.outcome)))
+            lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
         # Of a seed that was evaluated twice the later one counts.
-        measured.update(curves.seeds)
+        sources.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
         for seed in curves.seeds:
             lost.pop(seed, None)
-            for values in (*final.values(), *untrained.values()):
-                values.pop(seed, None)
-        diverged.difference_update(curves.seeds)
-        origin = curves.provenance
-        if origin.git_revision:
-            revisions.add(origin.git_revision[:12] + ("+" if origin.git_dirty else ""))
-        diverged.update(seed for seed, step in zip(curves.seeds, curves.diverged_at, strict=True) if step >= 0)
+    final: dict[str, dict[int, float]] = {}
+    untrained: dict[str, dict[int, float]] = {}
+    directions: dict[str, Direction] = {}
+    blocks = {id(curves): curves for curves, _ in sources.values()}
+    for curves in blocks.values():
+        directions |= curves.directions
+        counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         for name, view in curves.metrics.items():
             block = np.asarray(view)
             if name != "batch/loss" and block.size:
-                untrained.setdefault(name, {}).update(zip(curves.seeds, block[:, 0].tolist(), strict=True))
-                final.setdefault(name, {}).update(zip(curves.seeds, block[:, -1].tolist(), strict=True))
+                first, last = block[:, 0].tolist(), block[:, -1].tolist()
+                untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
+                final.setdefault(name, {}).update({seed: last[place] for place, seed in counting})
     return Cell(
         case=rows[-1].case,
         final=final,
         untrained=untrained,
-        diverged=frozenset(diverged),
+        diverged_at={seed: at for seed, (c, place) in sorted(sources.items()) if (at := c.diverged_at[place]) >= 0},
         lost=Counter(lost.values()),
+        troubles=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
+        sources=sources,
+        directions=directions,
     )

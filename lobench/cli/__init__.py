@@ -32,7 +32,7 @@ _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list comm
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once
-  lobench results --store runs/today/lobench/quick --format json
+  lobench results --store runs/today/lobench_results/quick --format json
   pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
 """
 
@@ -88,3 +88,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        import traceback
+
+        traceback.print_exc()
+        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        sys.exit(3)

@@ -20,16 +20,18 @@ from typing import Any
 import click
 from etils import epath
 
-from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.intervals import Interval
-from lobench.analysis.ranking import Ranked, ScalesByName, rank, scales_by_name
+from lobench.analysis.ranking import Ranked, rank
+from lobench.analysis.reading import read_store
+from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
-from lobench.core.errors import LobenchError, UsageError
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.metric import UnknownDirection
+from lobench.engine.ledger import EvaluationRow
 from lobench.report.lines import one_line
 
-__all__ = ["BestCommand", "best_text", "run_best"]
+__all__ = ["BestCommand", "best_text", "ranked_run", "run_best"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,10 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     """
     name = command.name or Path(command.suites[0]).resolve().stem
     store = command.store or default_store(command.location, name)
-    rows = _rows(store)
-    first_seed = _next_seed(rows)
-    subjects = [subject for subject in subjects_of(rows) if not subject.checkpoint.uri.startswith("optimizer: ")]
-    metric = _metric(command.metric, subjects, store)
-    baseline = baseline_scales(subjects, [Path(suite) for suite in command.suites])
-    scales = scales_by_name(subjects, metric, baseline.of(metric))
-    chosen, gone = _there(rank(subjects, metric, scales), command.top)
+    _kept(store / "best.json")  # before hours of work, and not after
+    first_seed = _next_seed(read_store(store).rows)
+    metric, scales, ranked = ranked_run(store, command.suites, command.metric)
+    chosen, gone = _there(ranked, command.top)
     if not chosen:
         raise UsageError(
             "no checkpoint to choose from",
@@ -73,7 +72,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, metric, scales))
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
-    further_seed = _next_seed(_rows(store / "best"))
+    further_seed = _next_seed(read_store(store / "best").rows)
     best = candidates[0]
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == best["sha256"]]
     further = _ranked_again(command, store / "best" / "winner", further_seed, winner, metric, scales)
@@ -84,7 +83,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
         "metric": metric or "primary",
         "report": report,
         "candidates": candidates,
-        "scale": baseline.describe("the best of the run"),
+        "scale": scales.describe(),
         "first_fresh_seed": first_seed,
         "first_further_seed": further_seed,
         "suites": list(command.suites),
@@ -95,12 +94,19 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     return record
 
 
-def _rows(store: Path) -> list[EvaluationRow]:
-    ledger = Ledger.open(store, read_only=True)
-    try:
-        return list(ledger.evaluations())
-    finally:
-        ledger.close()
+def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
+    """Returns the metric (None: each case's primary one), the scales and the checkpoints of a run, the best first.
+
+    Raises:
+      UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
+    """
+    reading = read_store(store)
+    subjects = [subject for subject in reading.subjects if not subject.is_optimizer]
+    found = _metric(metric, subjects, store)
+    scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
+    for name in scales.undeclared(found):
+        raise UnknownDirection(name, where=str(store))
+    return found, scales, rank(subjects, found, scales)
 
 
 def _next_seed(rows: Sequence[EvaluationRow]) -> int:
@@ -119,7 +125,7 @@ def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]
     chosen: list[Ranked] = []
     gone = []
     for one in ranked:
-        if len(chosen) == top or math.isnan(one.score.mean):
+        if len(chosen) == top or math.isnan(one.worth):
             break
         if epath.Path(one.subject.checkpoint.uri).exists():
             chosen.append(one)
@@ -134,7 +140,7 @@ def _ranked_again(
     first_seed: int,
     chosen: Sequence[Ranked],
     metric: str | None,
-    scales: ScalesByName,
+    scales: Scales,
 ) -> list[Ranked]:
     """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
 
@@ -142,7 +148,7 @@ def _ranked_again(
       What that store has of such seeds, the best first; earlier calls may have left others there.
     """
     _evaluate(command, store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
-    again = [row for row in _rows(store) if row.key.seed_block.start >= first_seed]
+    again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(again), metric, scales)
 
 
@@ -201,9 +207,30 @@ def _interval(found: Interval) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
+def _kept(path: Path) -> list[Any]:
+    """Returns the records of earlier calls.
+
+    Raises:
+      StoreError: the file is damaged.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except (OSError, ValueError) as error:
+        records = error
+    if not isinstance(records, list):
+        raise StoreError(
+            "what earlier calls found cannot be read",
+            where=str(path),
+            got=str(records).splitlines()[0],
+            expected="a JSON list",
+            next_step="move it away",
+        )
+    return records
+
+
 def _keep(path: Path, record: dict[str, Any]) -> None:
     """Adds a record to the file, whole or not at all."""
-    records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    records = _kept(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps([*records, record], indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)

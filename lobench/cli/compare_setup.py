@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 
 from lobench.analysis.baseline_file import StaleBaseline
-from lobench.analysis.baseline_scales import baseline_scales
 from lobench.analysis.compared import Compared, compare_subjects
 from lobench.analysis.gates import GateRules
 from lobench.analysis.history import find_stores
-from lobench.analysis.subjects import Subject, last_subject, subjects_of
+from lobench.analysis.reading import read_store
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, last_subject
 from lobench.core.errors import LobenchError, UsageError
-from lobench.engine.ledger import Ledger
 
 __all__ = ["CompareCommand", "run_compare"]
 
@@ -51,19 +51,35 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    subjects = [_subject(text, command) for text in command.subjects]
+    chosen = [_subject(text, command) for text in command.subjects]
+    subjects = [one.subject for one in chosen]
     places = [*command.baselines] or [Path(suite) for suite in command.suites]
-    baseline = baseline_scales(subjects, places or None)
-    stale = next((problem for problem in baseline.problems if isinstance(problem, StaleBaseline)), None)
+    scales = Scales.of(_each_once(chosen), places or None)
+    stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if command.baselines and stale is not None:
         raise stale
     found = compare_subjects(
         _told_apart(subjects, command.subjects),
         metrics=command.metrics,
         rules=GateRules(margin=command.margin, alpha=command.alpha),
-        scales=baseline.scales,
+        scales=scales,
     )
-    return found, baseline.describe("the best of the compared")
+    return found, scales.describe()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """A subject that is compared, and all that its store holds: who else is there must not change a number."""
+
+    subject: Subject
+    store: Path
+    beside: tuple[Subject, ...]
+
+
+def _each_once(chosen: Sequence[_Chosen]) -> list[Subject]:
+    """Returns everyone whom the stores hold; two of the compared may be of one store."""
+    everyone = [(one.store.resolve(), subject) for one in chosen for subject in one.beside]
+    return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())
 
 
 def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subject]:
@@ -74,7 +90,7 @@ def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subje
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
-def _subject(text: str, command: CompareCommand) -> Subject:
+def _subject(text: str, command: CompareCommand) -> _Chosen:
     place, _, which = text.partition("@")
     if (Path(place) / "ledger.sqlite").is_file():
         return _chosen(Path(place), which)
@@ -107,17 +123,13 @@ def _subject(text: str, command: CompareCommand) -> Subject:
     return _chosen(command.store, text)
 
 
-def _subjects(store: Path) -> list[Subject]:
-    ledger = Ledger.open(store, read_only=True)
-    try:
-        return subjects_of(ledger.evaluations())
-    finally:
-        ledger.close()
-
-
-def _chosen(store: Path, which: str) -> Subject:
+def _chosen(store: Path, which: str) -> _Chosen:
     """Returns the subject of a store that an outer step, an end of a path or a start of a sha256 picks."""
-    subjects = _subjects(store)
+    subjects = read_store(store).subjects
+    return _Chosen(subject=_picked(subjects, store, which), store=store, beside=subjects)
+
+
+def _picked(subjects: Sequence[Subject], store: Path, which: str) -> Subject:
     if not subjects:
         raise UsageError("the store holds no evaluation yet", where=str(store))
     if which in ("", "last"):
@@ -149,7 +161,7 @@ def _store_of(text: str, command: CompareCommand) -> Path:
     return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
 
 
-def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subject:
+def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> _Chosen:
     from lobench.cli.watch_setup import WatchCommand, checkpoint_at, run_watch
 
     bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
@@ -170,17 +182,23 @@ def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> Subje
         if run_watch(watch) == 130:
             raise click.Abort
     if now is None:
-        return _chosen(store, "last")
+        return _alone(_chosen(store, "last").subject, store)
     # The store keeps what lay at this path before; the last one of it need not be what lies there now.
-    found = [subject for subject in _subjects(store) if subject.checkpoint.sha256 == now.sha256]
+    found = [subject for subject in read_store(store).subjects if subject.checkpoint.sha256 == now.sha256]
     if not found:
         raise LobenchError("the checkpoint was not evaluated", where=path, next_step="see the lines above")
-    return last_subject(found)
+    return _alone(last_subject(found), store)
 
 
-def _evaluate_optimizer(text: str, command: CompareCommand) -> Subject:
+def _alone(subject: Subject, store: Path) -> _Chosen:
+    """Returns a subject that was evaluated now: what its store has from other calls is nobody's concern."""
+    return _Chosen(subject=subject, store=store, beside=(subject,))
+
+
+def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
+    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
     if command.workers != "1":
         arguments += ["-n", command.workers]
     for path in command.gin_files:
@@ -188,7 +206,7 @@ def _evaluate_optimizer(text: str, command: CompareCommand) -> Subject:
     for binding in command.gin_params:
         arguments += ["--lobench-gin-param", binding]
     # What pytest tells goes to the standard error: standard output is the comparison's.
-    done = subprocess.run([sys.executable, "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
     if done.returncode not in (0, 1):
         raise LobenchError("the optimizer could not be evaluated", got=f"pytest's exit code {done.returncode}")
-    return _chosen(store, "last")
+    return _alone(_chosen(store, "last").subject, store)

@@ -11,7 +11,6 @@ from pathlib import Path
 from lobench.core.case import CaseInfo
 from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import LocalPool, WorkerConfig
@@ -35,7 +34,7 @@ def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, widest: float,
     if (store / "ledger.sqlite").is_file():
         ledger = Ledger.open(store, read_only=True)
         try:
-            durations = dict(ledger.history(PROGRAM_VERSION).durations)
+            durations = dict(ledger.history(()).durations)
         finally:
             ledger.close()
     costs = checkpoint_cost(cases, durations, widest=widest)

@@ -18,8 +18,9 @@ from pathlib import Path
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
+from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
+from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
 from lobench.engine.delivery import Deliverer, exits_raise
@@ -32,16 +33,15 @@ from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles, forget_modules
 from lobench.engine.watch import Watch
-from lobench.engine.watch_contract import Ending, WatchOptions
+from lobench.engine.watch_contract import WatchOptions
 from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
-from lobench.report.live import PAGE, ReportSink
+from lobench.report.live import ReportSink
 from lobench.report.progress import ShownProgress, make_progress
 
 __all__ = ["WatchCommand", "checkpoint_at", "default_store", "run_watch"]
 
-_OVER_BUDGET = 4
-_ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
+_HERE = ("local", "inline")  # executors whose workers are processes of this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class WatchCommand:
     insecure: bool = False
     checkpoints: str = "all"
     sinks: tuple[str, ...] = ()
+    quiet: bool = False
     report: bool = False
     source: str = "directory"
     gin_files: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
     for suite in command.suites:
         if not Path(suite).exists():
             raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    progress = make_progress(sys.stdout)
+    progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
     found = _find(command, checkpoints, progress)
@@ -143,19 +144,19 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
         config = _worker_config(command, found.manager, store)
         dry_run(config, store, max_cores=max_cores, widest=widest, say=progress.say)
         return 0
-    with contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger:
-        if command.retry_errors and not before.num_rounds:
-            progress.say(f"trying {ledger.forget_errors()} evaluations again")
-        with contextlib.closing(_deliverer(command, found.manager, ledger, store, name, progress)) as deliverer:
-            progress.say(f"watching {command.location}; results: {store}")
-            options = _options(command, max_cores, before)
-            with progress:
-                ending = _watch(command, found, store, ledger, deliverer, progress, options).run()
-            before.outcomes.update(ending.outcomes)
-            before.core_seconds += ending.core_seconds
-            if ending.suite_changed and not ending.interrupted and not ending.over_budget:
-                return None
-            return _exit_code(command, replace(ending, outcomes=before.outcomes), found.source, progress, store)
+    with (
+        contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger,
+        contextlib.closing(_deliverer(command, found.manager, ledger, store, name, progress)) as deliverer,
+    ):
+        progress.say(f"watching {command.location}; results: {store}")
+        options = _options(command, max_cores, before, frozenset(checkpoints) or None)
+        with progress:
+            ending = _watch(command, found, store, ledger, deliverer, progress, options).run()
+        before.outcomes.update(ending.outcomes)
+        before.core_seconds += ending.core_seconds
+        if ending.suite_changed and not ending.interrupted and not ending.over_budget:
+            return None
+        return exit_code(command, replace(ending, outcomes=before.outcomes), found.source, progress, store)
 
 
 def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProgress) -> _Found:
@@ -163,6 +164,10 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    if command.quiet:
+        from lobench.report.checkpoint_lines import CheckpointLines  # imports scipy
+
+        manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
@@ -217,13 +222,19 @@ def _watch(
     )
 
 
-def _options(command: WatchCommand, max_cores: int, before: _Before) -> WatchOptions:
+def _options(
+    command: WatchCommand, max_cores: int, before: _Before, only: frozenset[str] | None = None
+) -> WatchOptions:
     hours = command.max_core_hours
     return WatchOptions(
         once=command.once,
         until_step=command.until_step,
         idle_timeout=command.idle_timeout,
         together=command.together,
+        elsewhere=command.executor not in _HERE,
+        replan=not before.num_rounds,
+        retry_errors=command.retry_errors and not before.num_rounds,
+        only=only,
         spare_cores=max(_num_cores() - max_cores, 0) if command.executor == "local" else 0,
         max_core_hours=None if hours is None else hours - before.core_seconds / 3600,
         experiment=command.experiment,
@@ -253,36 +264,6 @@ def _worker_config(command: WatchCommand, manager: PluginManager, store: Path) -
         address=command.ray_address,
         insecure=command.insecure,
     )
-
-
-def _exit_code(
-    command: WatchCommand, ending: Ending, source: CheckpointSource, progress: ShownProgress, store: Path
-) -> int:
-    for sink, count in ending.behind.items():
-        progress.say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
-    if ending.interrupted:
-        progress.say("stopped; nothing is lost: the same command goes on from here")
-        return 130
-    if ending.over_budget:
-        total = ending.num_left + sum(ending.outcomes.values())
-        left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
-        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; {left}")
-    pending: Mapping[str, str] = getattr(source, "pending", dict)()
-    if ending.num_checkpoints == 0:
-        details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
-        raise CheckpointError(
-            "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
-        )
-    for path, reason in pending.items():
-        progress.say(f"left out: {path}: {reason}")
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
-    page = f", and {store / PAGE}" if command.report else ""
-    progress.say(f"done: {counts}; see `lobench results --store {store}`{page}")
-    if ending.over_budget and ending.num_left:
-        return _OVER_BUDGET
-    if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
-        return 3
-    return 1 if ending.outcomes.get(Outcome.FAILED) else 0
 
 
 def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
@@ -316,12 +297,16 @@ def _num_cores() -> int:
 
 
 def default_store(location: str, name: str) -> Path:
-    """Returns CKPT_DIR/lobench/NAME where that is local, writable and the user's own, else .lobench/NAME."""
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
     if "://" not in location:
         folder = Path(location)
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder / "lobench" / name
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
     return Path(".lobench") / name
 
 

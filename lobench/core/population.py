@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.core.errors import UsageError
+from lobench.core.metric import Direction
 
 __all__ = [
-    "Direction",
     "Fitness",
     "Member",
     "Objective",
@@ -29,13 +29,6 @@ __all__ = [
 Fitness = tuple[float, ...]
 
 _SHOWN = 12  # metrics that an error names
-
-
-class Direction(enum.StrEnum):
-    """Which way a metric is better; never guessed from its name."""
-
-    MIN = "min"
-    MAX = "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.case import SeedBlock
+from lobench.core.metric import Direction, UnknownDirection, direction_of
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "mean_of", "read_header"]
 
@@ -32,7 +33,11 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class EvaluationKey:
-    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, version of the inner program."""
+    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, and what else fixes the bits.
+
+    Attributes:
+      program_version: `Program.key`.
+    """
 
     checkpoint_sha256: str
     optimizer_hash: str
@@ -74,7 +79,9 @@ class Curves:
       ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
-      problems: A line for each plugin's metric that failed.
+      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
+      directions: Which way metrics are better, as task and plugins declare it.
+      added: The metrics that plugins computed from the others; None in payloads of an older lobench.
     """
 
     seeds: tuple[int, ...]
@@ -89,20 +96,37 @@ class Curves:
     num_compilations: int = 0
     provenance: Provenance = field(default_factory=Provenance)
     problems: tuple[str, ...] = ()
+    directions: Mapping[str, Direction] = field(default_factory=dict)
+    added: tuple[str, ...] | None = ()
 
     @property
     def num_diverged(self) -> int:
         return sum(step >= 0 for step in self.diverged_at)
+
+    def first(self, metric: str) -> list[float]:
+        """Returns the value of each seed before the first inner step."""
+        return [row[0] for row in self._rows(metric)]
 
     def final(self, metric: str) -> list[float]:
         """Returns the last value of each seed."""
         return [row[-1] for row in self._rows(metric)]
 
     def best(self, metric: str) -> list[float]:
-        """Returns the best finite value of each seed (NaN where there is none): lowest, or highest for an accuracy."""
-        pick = max if metric.endswith("/accuracy") else min
+        """Returns the best finite value of each seed; NaN where there is none.
+
+        Raises:
+          UnknownDirection: nobody has declared which way the metric is better.
+        """
+        direction = self.direction(metric)
+        if direction is None:
+            raise UnknownDirection(metric)
+        pick = max if direction is Direction.MAX else min
         rows = ([value for value in row if math.isfinite(value)] for row in self._rows(metric))
         return [pick(row, default=math.nan) for row in rows]
+
+    def direction(self, metric: str) -> Direction | None:
+        """Returns which way a metric is better; None where nobody has declared it."""
+        return direction_of(metric, self.directions)
 
     def mean(self, metric: str) -> list[float]:
         """Returns the mean over the evaluations of each seed; NaN for a seed that diverged."""
@@ -128,6 +152,8 @@ class Curves:
             "num_compilations": self.num_compilations,
             "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
             "problems": self.problems,
+            "directions": dict(self.directions),
+            "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
         }
         text = json.dumps(header, sort_keys=True).encode()
@@ -167,6 +193,8 @@ class Curves:
             num_compilations=header["num_compilations"],
             provenance=Provenance(**header["provenance"]),
             problems=tuple(header.get("problems", ())),
+            directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
+            added=tuple(added) if (added := header.get("added")) is not None else None,
         )
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "Fail",
     "FinishCheckpoint",
     "Finished",
+    "Forget",
     "History",
     "KillWorker",
     "Lease",
@@ -33,6 +34,7 @@ __all__ = [
     "Record",
     "RecordDeath",
     "RecordSplit",
+    "Reopen",
     "RunEnded",
     "Size",
     "Skip",
@@ -65,6 +67,7 @@ class History:
 
     Attributes:
       recorded: Evaluations with an outcome.
+      retried: Those of them that are to be tried again (`--retry-errors`).
       splits: Evaluations that ran out of memory and were halved.
       deaths: Workers lost, by evaluation.
       admissions: Decisions by position; a position that waits is not in it.
@@ -73,6 +76,7 @@ class History:
     """
 
     recorded: Set[EvaluationId] = frozenset()
+    retried: Set[EvaluationId] = frozenset()
     splits: Set[EvaluationId] = frozenset()
     deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
     admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
@@ -239,6 +243,20 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopen:
+    """A checkpoint that an earlier start finished or skipped lacks evaluations of today's plan: it goes on."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """These outcomes are to be replaced; they count no more."""
+
+    evaluations: tuple[EvaluationId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinishCheckpoint:
     position: int
 
@@ -265,6 +283,8 @@ Action: TypeAlias = (
     | RecordDeath
     | Admit
     | Skip
+    | Reopen
+    | Forget
     | FinishCheckpoint
     | Fail
     | Done

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lobench.core.errors import LobenchError
+from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
 from lobench.plugins import Registered
 
@@ -30,13 +31,15 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
         return curves
     # A copy that cannot be written to: a metric looks at a result and does not change it.
     shown = Curves.from_payload(curves.to_payload())
-    metrics, problems = dict(curves.metrics), list(curves.problems)
+    metrics, problems, directions = dict(curves.metrics), list(curves.problems), dict(curves.directions)
     for name, registered in declared.items():
         try:
             found = _computed(registered, shown)
             for metric in found:
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
+            where = f"plugin {registered.plugin!r}"
+            declared_directions = spread_directions(registered.declaration.metric_directions, found, where=where)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the rest goes on)
@@ -45,7 +48,14 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
             problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {line}")
         else:
             metrics |= found
-    return dataclasses.replace(curves, metrics=metrics, problems=tuple(problems))
+            directions |= declared_directions
+    return dataclasses.replace(
+        curves,
+        metrics=metrics,
+        problems=tuple(problems),
+        directions=directions,
+        added=tuple(name for name in metrics if name not in curves.metrics),
+    )
 
 
 def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:

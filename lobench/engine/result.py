@@ -24,7 +24,7 @@ class Result:
       seeds: The seeds, in the order of the rows.
       compile_seconds, wall_seconds: Summed over the seed blocks.
       num_params: Inner parameters of the task.
-      problems: A line for each plugin's metric that failed.
+      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       case: The case as bound; None where it was evaluated in another process.
     """
 
@@ -52,7 +52,11 @@ class Result:
         return self._metric(metric)[:, -1]
 
     def best(self, metric: str) -> np.ndarray:
-        """Returns float64[num_seeds]: the best finite value (highest for an accuracy, else lowest); NaN for none."""
+        """Returns float64[num_seeds]: the best finite value; NaN for none.
+
+        Raises:
+          UnknownDirection: neither the task nor the metric's plugin declares which way it is better.
+        """
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.best(metric)])
 

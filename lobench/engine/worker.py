@@ -29,6 +29,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
+from lobench.engine.child_python import current_folder_last
 from lobench.engine.job import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
 from lobench.engine.layers import Layers
 
@@ -250,6 +251,7 @@ def _die_with_parent() -> None:
 def main(descriptor: int) -> None:
     """Entry of the process, whose output goes to its log already: takes its configuration as the first message."""
     _die_with_parent()
+    current_folder_last()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
     connection = Connection(descriptor)

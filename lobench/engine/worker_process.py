@@ -9,13 +9,13 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from lobench.engine.channel import Channel
+from lobench.engine.child_python import PYTHON
 
 __all__ = ["WorkerProcess"]
 
@@ -56,7 +56,7 @@ class WorkerProcess:
             if output is not None:
                 given.callback(output.close)
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "lobench.engine.worker", str(theirs.fileno())],
+                [*PYTHON, "-m", "lobench.engine.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if output is None else output,

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
-from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
 from lobench.engine.gin_isolation import GIN_LOCK
 from lobench.engine.layers import Layers
 from lobench.engine.provenance import provenance
 from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.backend import CompilationCounter, claim_backend, device_description
+from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads"]
+__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
 
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
 
@@ -51,6 +52,28 @@ class ThetaLeaves:
         """The gin text that the checkpoint carries, or ""."""
         text = (self.leaves or {}).get(OWN_BINDINGS)
         return text.tobytes().decode() if text is not None else ""
+
+
+def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
+    """Returns the error, which names what made jax's backend before lobench could."""
+    maker = foreign_maker()
+    return WrongThreads(
+        f"this process's jax backend was made otherwise than for {num_cpus} thread(s)",
+        where=where,
+        got=f"one that was made by {maker}" if maker else "",
+    )
+
+
+def claim_for(spec: CaseSpec, layers: Layers) -> bool:
+    """Says whether this process computes with as many threads as a case wants; to be asked before it is bound.
+
+    Nothing that the case names is imported by it.
+
+    Raises:
+      ConfigError: see `num_cpus_of`.
+    """
+    num_cpus = num_cpus_of(spec, layers)
+    return num_cpus is None or claim_backend(num_cpus)
 
 
 class BlockRunner:
@@ -78,6 +101,7 @@ class BlockRunner:
         key = (spec, test, own_bindings)
         with GIN_LOCK:
             if key not in self._bound:
+                self.claim_for(spec)
                 bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
                 bound.require_optimizer()
                 if own_bindings and bound.identity != self.bind(spec, test).identity:
@@ -89,6 +113,14 @@ class BlockRunner:
                 self._bound[key] = bound
                 self._forget_oldest()
             return self._bound[key]
+
+    def claim_for(self, spec: CaseSpec) -> None:
+        """Makes jax's backend as the case wants it, where it is not there: what the case imports may make arrays.
+
+        Raises:
+          ConfigError: see `num_cpus_of`.
+        """
+        claim_for(spec, self._layers)
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound before, as it was then."""
@@ -221,6 +253,8 @@ class BlockRunner:
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
+        # Theirs and ours alike: a wrapper need not pass it on.
+        directions = getattr(bound.case.task, "metric_directions", {})
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         return [
             dataclasses.replace(
@@ -229,16 +263,15 @@ class BlockRunner:
                 compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
                 ahead_seconds=prepared.ahead_seconds / len(found),
                 provenance=made,
+                problems=(*bound.problems, *curves.problems),
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
             )
             for curves in found
         ]
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
-            raise WrongThreads(
-                f"this process's jax backend was made otherwise than for {bound.case.num_cpus} thread(s)",
-                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
-            )
+            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case
@@ -264,4 +297,5 @@ class BlockRunner:
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
-        return match_theta(leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)
+        optimizer = as_learned_optimizer(bound.case.learned_optimizer)
+        return match_theta(leaves, optimizer, where=theta.where, part=bound.theta_part)

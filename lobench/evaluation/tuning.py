@@ -19,8 +19,8 @@ from lobench.core.result import Curves
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.evaluation.one_line import one_line
+from lobench.evaluation.runner import claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
-from lobench.inner.backend import claim_backend
 from lobench.inner.optimizer import PyTree
 from lobench.inner.train import Program
 
@@ -51,13 +51,14 @@ def tune(
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
       LobenchError: the task or the optimizer fails.
     """
+    is_ours = claim_for(spec, layers)  # before the case's modules are imported: they may make arrays
     bound = bind_case(spec, layers)
     budget = bound.case.num_inner_steps
     case = dataclasses.replace(
         bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
     )
-    if not claim_backend(case.num_cpus):
-        raise ConfigError("this process computes with another number of threads", where=f"{spec.path}: {spec.scope}")
+    if not is_ours:
+        raise wrong_threads(case.num_cpus, f"{spec.path}: {spec.scope}")
     make = _factory(optimizer, grid)
     program = Program(
         case,

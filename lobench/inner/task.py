@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -103,9 +104,12 @@ class Task:
 
     Attributes:
       datasets: None for a task without data (then `batch` is None and only the `train` split exists).
+      metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
+        names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
     """
 
     datasets: Datasets | None = None
+    metric_directions: Mapping[str, str] = types.MappingProxyType({})
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters."""
@@ -150,9 +154,11 @@ class TaskFamily(abc.ABC):
 
     Attributes:
       datasets: Common to all tasks of the family; None where a task has none.
+      metric_directions: As of a `Task`.
     """
 
     datasets: Datasets | None = None
+    metric_directions: Mapping[str, str] = types.MappingProxyType({})
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> PyTree:

@@ -10,8 +10,11 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.engine.result import Result
+from lobench.inner.witness import watch_for_backend
 
 __all__: list[str] = []
+
+watch_for_backend()  # before any conftest.py, and before any test module
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

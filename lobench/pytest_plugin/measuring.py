@@ -13,10 +13,11 @@ import pytest
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.scores import ScoreScale, normalised_scores
+from lobench.analysis.scales import seed_scores, tuned_scale
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.result import Curves, Outcome
 from lobench.engine.job import Finished
 from lobench.pytest_plugin import case_of
@@ -97,11 +98,14 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            found = _differences(Finals.of(blocks), reference, baseline, info.primary_metric)
+            direction = blocks[0][1].direction(info.primary_metric)
+            if direction is None and info.primary_metric in blocks[0][1].metrics:
+                raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
+            found = _differences(Finals.of(blocks), reference, baseline, info.primary_metric, direction)
             count = usable(len(found), self.rules)
             if count < size or is_settled(with_margin(found[:count], margin, self.rules), self.rules, self._num_cases):
                 break
-        test = _differences(Finals.of(blocks), reference, baseline, "test/loss")
+        test = _differences(Finals.of(blocks), reference, baseline, "test/loss", Direction.MIN)
         seeds = sum(block.size for block, _ in blocks)
         return Measured(
             name=f"{info.suite}/{info.name}",
@@ -173,14 +177,17 @@ def _number(config: pytest.Config, name: str, default: float, *, lowest: float, 
     return value
 
 
-def _differences(new: Finals, old: Finals, baseline: BaselineCase, metric: str) -> list[float]:
+def _differences(
+    new: Finals, old: Finals, baseline: BaselineCase, metric: str, direction: Direction | None
+) -> list[float]:
     after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
     if not seeds or metric not in baseline.tuned:
         return []
-    scale = ScoreScale.of(metric, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
-    found = [normalised_scores([values[seed] for seed in seeds], scale) for values in (after, before)]
-    return [float(value) for value in found[0] - found[1]]
+    scale, starts = tuned_scale(baseline, metric, direction), new.starts.get(metric, {})
+    # A diverged seed is NaN on either side.
+    theirs, ours = (seed_scores({s: side[s] for s in seeds}, starts, (), scale) for side in (before, after))
+    return [ours[seed] - theirs[seed] for seed in seeds]
 
 
 def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:

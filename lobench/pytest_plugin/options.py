@@ -63,6 +63,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lobench-allow-pickle", action="store_true", help="Load checkpoints that are pickles; they can run code."
     )
+    group.addoption(
+        "--lobench-reuse", action="store_true", help="Take what the store holds already instead of training it again."
+    )
     strict = "Gate: INCONCLUSIVE fails."
     group.addoption("--lobench-strict", action="store_true", help=strict)
     parser.addini("lobench_strict", strict, type="bool", default=False)

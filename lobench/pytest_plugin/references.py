@@ -12,6 +12,8 @@ from typing import Protocol
 import pytest
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
+from lobench.analysis.reading import read_store
+from lobench.analysis.subjects import Cell
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
@@ -19,7 +21,6 @@ from lobench.core.result import Curves
 from lobench.engine.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.pytest_plugin.options import manager_of, option
-from lobench.report.gathered import Cell, gather
 
 __all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]
 
@@ -32,22 +33,26 @@ class Finals:
     """Final values by metric and seed; a diverged seed is NaN.
 
     Attributes:
+      starts: Values before the first inner step, where they are known; those of the session count for both sides.
       trained: What was evaluated for it now, to be recorded.
     """
 
     metrics: Mapping[str, Mapping[int, float]]
+    starts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     trained: tuple[tuple[SeedBlock, Curves], ...] = ()
 
     @classmethod
     def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]]) -> Finals:
         metrics: dict[str, dict[int, float]] = {}
+        starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
             for name in curves.metrics:
                 if name == "batch/loss":
                     continue
                 rows = zip(curves.seeds, curves.final(name), curves.diverged_at, strict=True)
                 metrics.setdefault(name, {}).update({s: math.nan if at >= 0 else value for s, value, at in rows})
-        return cls(metrics=metrics)
+                starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
+        return cls(metrics=metrics, starts=starts)
 
 
 class Reference(Protocol):
@@ -95,9 +100,8 @@ class _StoreReference:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
-            for name in cell.metrics:
-                rows = zip(cell.seeds, cell.final(name).tolist(), cell.diverged.tolist(), strict=True)
-                found = {seed: math.nan if lost else value for seed, value, lost in rows if seed in wanted}
+            for name, values in cell.final.items():
+                found = {s: math.nan if s in cell.diverged_at else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
         return Finals(metrics=metrics)
 
@@ -166,16 +170,14 @@ def find_reference(config: pytest.Config) -> Reference:
 
 
 def _store_reference(path: Path) -> Reference:
-    gathered = gather(path, [], every_form=True)
-    if not gathered.subjects:
+    reading = read_store(path)
+    if not reading.subjects:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
-    place = gathered.headline_subject()
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
-    for (at, case), cell in gathered.cells.items():
-        if at == place:
-            cells.setdefault(gathered.cases[case].problem, []).append(cell)
-    return _StoreReference(label=f"{gathered.subjects[place].label} of {path}", cells=cells)
+    for cell in reading.subjects[reading.shown].every_form().values():
+        cells.setdefault(cell.case.problem, []).append(cell)
+    return _StoreReference(label=f"{reading.labels[reading.shown]} of {path}", cells=cells)
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:

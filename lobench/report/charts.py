@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from lobench.analysis.findings import Findings
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
-from lobench.report.findings import Findings
 from lobench.report.svg import Chart, Series, number
 
 __all__ = ["Figure", "Section", "sections"]
@@ -50,17 +50,17 @@ class Section:
 def sections(findings: Findings) -> list[Section]:
     """Returns the charts of a store, section by section."""
     found = []
-    if len(findings.gathered.subjects) > 1:
+    if len(findings.reading.subjects) > 1:
         found.append(_outer(findings))
     found += [_profiles(findings), _cases(findings)]
     return found
 
 
 def _outer(findings: Findings) -> Section:
-    subjects = findings.gathered.subjects
+    subjects = findings.reading.subjects
     places = _thinned(range(len(subjects)), _MAX_POINTS)
-    by_step = len({subject.outer_step for subject in subjects}) == len(subjects)
-    x = [float(subjects[place].outer_step if by_step else place) for place in places]
+    by_step = len({subject.checkpoint.outer_step for subject in subjects}) == len(subjects)
+    x = [float(subjects[place].checkpoint.outer_step if by_step else place) for place in places]
     figures = []
     for metric in findings.metrics:
         found = [findings.mean_score(place, metric) for place in places]
@@ -104,7 +104,7 @@ def _profiles(findings: Findings) -> Section:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
             for place, label, style in pairs
-            if (scores := findings.all_scores(place, metric))
+            if (scores := [list(found.values()) for found in findings.mean_score(place, metric).scores.values()])
         ]
         if series:
             name = findings.metric_label(metric)
@@ -122,7 +122,7 @@ def _profiles(findings: Findings) -> Section:
                     note="Share of runs (seeds of all cases) with a score above tau; higher is better.",
                 )
             )
-    if findings.gathered.baselines:
+    if findings.baseline_label:
         figures.append(_ratio_profile(findings, pairs))
     return Section(
         id="profiles",
@@ -136,10 +136,10 @@ def _profiles(findings: Findings) -> Section:
 
 def _subjects(findings: Findings) -> list[tuple[int, str, str]]:
     """Returns place, label and style of the shown subject and of the first one, where there are two."""
-    subjects = findings.gathered.subjects
-    found = [(findings.shown, subjects[findings.shown].label, "s1")]
+    labels = findings.reading.labels
+    found = [(findings.shown, labels[findings.shown], "s1")]
     if findings.first != findings.shown:
-        found.append((findings.first, subjects[findings.first].label, "s2"))
+        found.append((findings.first, labels[findings.first], "s2"))
     return found
 
 
@@ -147,8 +147,7 @@ def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) ->
     times = findings.times_to_tuned([place for place, _, _ in pairs])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
-    assert findings.gathered.baseline is not None
-    names = [*((label, style) for _, label, style in pairs), (findings.gathered.baseline.label, "s3 dashed")]
+    names = [*((label, style) for _, label, style in pairs), (findings.baseline_label, "s3 dashed")]
     never = int(np.isinf(times[0]).sum())
     return Figure(
         title="Ratio profile",
@@ -165,18 +164,18 @@ def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) ->
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        f"{findings.gathered.subjects[findings.shown].opening} never reached it on {never} of {times.shape[1]} cases "
+        f"{findings.reading.openings[findings.shown]} never reached it on {never} of {times.shape[1]} cases "
         "(censored).",
     )
 
 
 def _cases(findings: Findings) -> Section:
-    gathered = findings.gathered
+    reading = findings.reading
     figures = tuple(
-        _case(findings, case) for case in range(len(gathered.cases)) if (findings.shown, case) in gathered.cells
+        _case(findings, case) for case in range(len(reading.cases)) if reading.cell(findings.shown, case) is not None
     )
     drawn = " and ".join(label for _, label, _ in _subjects(findings))
-    against = f", against {gathered.baseline.label}" if gathered.baselines and gathered.baseline else ""
+    against = f", against {findings.baseline_label}" if findings.baseline_label else ""
     return Section(
         id="curves",
         title="Inner training",
@@ -188,34 +187,34 @@ def _cases(findings: Findings) -> Section:
 
 
 def _case(findings: Findings, case: int) -> Figure:
-    gathered = findings.gathered
-    metric = gathered.cases[case].primary_metric
+    reading = findings.reading
+    metric = reading.cases[case].primary_metric
     test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" else ""
     series = []
     for place, label, style in _subjects(findings):
-        cell = gathered.cells.get((place, case))
-        if cell is None or metric not in cell.metrics:
+        cell = reading.cell(place, case)
+        if cell is None or metric not in cell.final:
             continue
         for name, kind in ((metric, style), (test, f"{style} dashed")):
-            if name in cell.metrics:
+            if name in cell.final:
                 split = name.partition("/")[0]
-                y = cell.metrics[name].mean(axis=0).tolist()
+                y = cell.curve(name).tolist()
                 series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
-    baseline = gathered.baselines.get(case)
-    if baseline is not None and gathered.baseline is not None:
+    baseline = findings.baseline(case)
+    if baseline is not None:
         own = baseline.curve_steps <= baseline.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
             if name in baseline.curves:
-                label = f"{gathered.baseline.label}, {name.partition('/')[0]}"
+                label = f"{findings.baseline_label}, {name.partition('/')[0]}"
                 x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     values = np.asarray([value for one in series for value in one.y if math.isfinite(value)])
     log = bool(len(values)) and values.min() > 0 and values.max() / values.min() > _LOG_FROM
     ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
     return Figure(
-        title=gathered.name(case),
+        title=reading.name(case),
         chart=Chart(
-            title=f"{gathered.name(case)}: {metric} over inner steps",
+            title=f"{reading.name(case)}: {metric} over inner steps",
             description=f"Final values: {ends}.",
             x_label="inner step",
             y_label=metric,

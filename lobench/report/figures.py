@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
 from lobench.report.charts import Section, sections
-from lobench.report.findings import Findings
-from lobench.report.gathered import Gathered
 from lobench.report.lines import one_line
 from lobench.report.svg import Chart
 
@@ -25,7 +24,7 @@ _INCHES = 3.3  # a column of most papers
 _PER_PAGE = 12
 
 
-def write_figures(gathered: Gathered, folder: Path, kind: str) -> list[Path]:
+def write_figures(findings: Findings, folder: Path, kind: str) -> list[Path]:
     """Writes a file for each section of the page (several where there are many cases) and returns them.
 
     Args:
@@ -33,8 +32,8 @@ def write_figures(gathered: Gathered, folder: Path, kind: str) -> list[Path]:
     Raises:
       StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
     """
-    if not gathered.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
+    if not findings.reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -44,7 +43,7 @@ def write_figures(gathered: Gathered, folder: Path, kind: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-            return [path for section in sections(Findings(gathered)) for path in _write(section, folder, kind)]
+            return [path for section in sections(findings) for path in _write(section, folder, kind)]
     except OSError as error:
         raise StoreError("cannot write the figures", where=str(folder), got=error.strerror or str(error)) from error
 

@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from lobench.analysis.comparison import Effect, paired_t
+from lobench.analysis.bold import Column, bold_columns, bold_means
+from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.scores import higher_is_better
+from lobench.analysis.subjects import Cell
 from lobench.core.errors import StoreError
-from lobench.report.findings import Findings
-from lobench.report.gathered import Gathered
+from lobench.core.metric import how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
@@ -27,17 +25,14 @@ _ESCAPES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 
-# Final values of one column by seed; NaN where it diverged.
-_Column = dict[int, float]
 
-
-def write_latex(gathered: Gathered, output: Path, *, precision: int) -> None:
+def write_latex(findings: Findings, output: Path, *, precision: int) -> None:
     """Writes the table.
 
     Raises:
       StoreError: nothing to show, or the file cannot be written.
     """
-    text = latex_table(gathered, precision=precision)
+    text = latex_table(findings, precision=precision)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
@@ -45,7 +40,7 @@ def write_latex(gathered: Gathered, output: Path, *, precision: int) -> None:
         raise StoreError("cannot write the table", where=str(output), got=error.strerror or str(error)) from error
 
 
-def latex_table(gathered: Gathered, *, precision: int = 3) -> str:
+def latex_table(findings: Findings, *, precision: int = 3) -> str:
     """Returns a table: cases in groups by suite and metric, a column for each checkpoint and for the tuned baseline.
 
     A cell is the seed mean with the half-width of its 95% interval. Bold is the best of the row by the metric's
@@ -57,23 +52,25 @@ def latex_table(gathered: Gathered, *, precision: int = 3) -> str:
     Raises:
       StoreError: the store holds no evaluation.
     """
-    if not gathered.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
-    findings = Findings(gathered)
-    places = list(gathered.places())
+    reading = findings.reading
+    if not reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
+    places = list(range(len(reading.subjects)))
     if len(places) > _MAX_COLUMNS:
         places = [findings.first, findings.shown]
-    has_baseline = bool(gathered.baselines) and gathered.baseline is not None
-    labels = [gathered.subjects[place].label for place in places]
-    labels += [gathered.baseline.label] if gathered.baseline is not None and has_baseline else []
+    has_baseline = bool(findings.baseline_label)
+    labels = [reading.labels[place] for place in places]
+    labels += [findings.baseline_label] if has_baseline else []
+    undeclared = findings.scales.undeclared()
     lines = [
+        *(f"% no bold of {one_line(name)}: {one_line(how_to_declare(name))}" for name in undeclared),
         "% lobench report; \\usepackage{booktabs}. Seed mean and half-width of its 95% interval; bold: the best, and "
         "what a paired t test does not tell apart from it.",
         f"\\begin{{tabular}}{{l{'r' * len(labels)}}}",
         "\\toprule",
         " & ".join(["", *(escape(label) for label in labels)]) + r" \\",
     ]
-    for suite in sorted({case.suite for case in gathered.cases}):
+    for suite in sorted({case.suite for case in reading.cases}):
         for metric in findings.metrics:
             lines += _group(findings, suite, metric, places, has_baseline, precision)
     lines += _mean_rows(findings, places, has_baseline)
@@ -84,17 +81,17 @@ def _group(
     findings: Findings, suite: str, metric: str, places: Sequence[int], has_baseline: bool, precision: int
 ) -> list[str]:
     lines = []
-    for index, case in enumerate(findings.gathered.cases):
+    for index, case in enumerate(findings.reading.cases):
         name = findings.metric_of(index, metric)
-        columns = [_column(findings.gathered, place, index, name) for place in places]
+        columns = [_column(findings.reading.cell(place, index), name) for place in places]
         if case.suite != suite or not any(columns):
             continue
         if has_baseline:
-            baseline = findings.gathered.baselines.get(index)
+            baseline = findings.baseline(index)
             known = baseline is not None and name in baseline.tuned
             columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
-        bold = bold_columns(columns, higher=higher_is_better(name))
-        row = findings.gathered.name(index).removeprefix(f"{suite}/")
+        bold = bold_columns(columns, findings.scales.direction(case, name))
+        row = findings.reading.name(index).removeprefix(f"{suite}/")
         cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
         lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")
     if not lines:
@@ -103,33 +100,12 @@ def _group(
     return ["\\midrule", f"\\multicolumn{{{1 + len(places) + has_baseline}}}{{l}}{{\\emph{{{title}}}}} \\\\", *lines]
 
 
-def _column(gathered: Gathered, place: int, case: int, metric: str) -> _Column:
-    cell = gathered.cells.get((place, case))
-    if cell is None or metric not in cell.metrics:
-        return {}
-    rows = zip(cell.seeds, cell.final(metric).tolist(), cell.diverged.tolist(), strict=True)
-    return {seed: math.nan if lost else value for seed, value, lost in rows}
+def _column(cell: Cell | None, metric: str) -> Column:
+    finals = cell.final.get(metric, {}) if cell is not None else {}
+    return {seed: math.nan if cell and seed in cell.diverged_at else value for seed, value in sorted(finals.items())}
 
 
-def bold_columns(columns: Sequence[_Column], *, higher: bool = False) -> set[int]:
-    """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds."""
-    sign = -1.0 if higher else 1.0
-    means = [sign * float(np.mean(list(column.values()))) if column else math.nan for column in columns]
-    if all(math.isnan(mean) for mean in means):
-        return set()
-    best = int(np.nanargmin(means))
-    found = {best}
-    for index, column in enumerate(columns):
-        seeds = sorted(column.keys() & columns[best].keys())
-        if index == best or math.isnan(means[index]):
-            continue
-        result = paired_t([column[seed] - columns[best][seed] for seed in seeds])
-        if not result.p_value <= _ALPHA:  # NaN below two common seeds: nothing tells the two apart
-            found.add(index)
-    return found
-
-
-def _cell(column: _Column, *, bold: bool, precision: int) -> str:
+def _cell(column: Column, *, bold: bool, precision: int) -> str:
     if not column:
         return "--"
     values = list(column.values())
@@ -149,12 +125,10 @@ def _mean_rows(findings: Findings, places: Sequence[int], has_baseline: bool) ->
         found = [findings.mean_score(place, metric).interval for place in places]
         if all(math.isnan(one.mean) for one in found):
             continue
-        best = max(range(len(places)), key=lambda i: (not math.isnan(found[i].mean), found[i].mean))
+        bold = bold_means(findings, places, metric)
         cells = []
         for i, one in enumerate(found):
-            other = findings.comparison(places[best], places[i], metric) if i != best else None
-            bold = i == best or (other is not None and other.verdict is Effect.UNDECIDED)
-            text = f"\\mathbf{{{one.mean:.3f}}}" if bold else f"{one.mean:.3f}"
+            text = f"\\mathbf{{{one.mean:.3f}}}" if i in bold else f"{one.mean:.3f}"
             half = one.upper - one.mean
             cells.append(
                 "--" if math.isnan(one.mean) else f"${text}$" if math.isnan(half) else f"${text} \\pm {half:.3f}$"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -13,13 +14,13 @@ from typing import Any
 from markupsafe import Markup
 
 from lobench.analysis.comparison import Comparison
+from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.intervals import Interval
+from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
-from lobench.report.findings import CaseFinding, Findings
-from lobench.report.gathered import Gathered
 from lobench.report.lines import without_controls
 from lobench.report.records import records
 from lobench.report.svg import number
@@ -39,9 +40,9 @@ class _Cell:
     kind: str = ""
 
 
-def write_page(gathered: Gathered, output: Path) -> None:
+def write_page(findings: Findings, output: Path) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
-    text = render_page(gathered)
+    text = render_page(findings)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         temporary = output.with_name(f".{output.name}.{os.getpid()}")
@@ -51,7 +52,7 @@ def write_page(gathered: Gathered, output: Path) -> None:
         raise StoreError("cannot write the report", where=str(output), got=error.strerror or str(error)) from error
 
 
-def render_page(gathered: Gathered) -> str:
+def render_page(findings: Findings) -> str:
     """Returns the page as text.
 
     Raises:
@@ -59,17 +60,17 @@ def render_page(gathered: Gathered) -> str:
     """
     import jinja2
 
-    if not gathered.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
-    findings = Findings(gathered)
+    reading = findings.reading
+    if not reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     comparison = findings.change()
     cases = findings.shown_cases(comparison)
     parts = Path(__file__).parent / "templates"
     context: dict[str, Any] = {
-        "title": title(gathered),
-        "subtitle": subtitle(gathered),
+        "title": title(reading),
+        "subtitle": subtitle(reading),
         "css": Markup((parts / "page.css").read_text(encoding="utf-8")),
         "script": Markup((parts / "page.js").read_text(encoding="utf-8")),
         "cards": cards(findings, comparison),
@@ -78,30 +79,30 @@ def render_page(gathered: Gathered) -> str:
         "chart_sections": sections(findings),
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
-        "troubles": _troubles(gathered),
-        "command": f"lobench results --store {gathered.store} --format json",
-        "data": _json(_evaluations(gathered.rows)),
-        **_provenance(gathered),
+        "troubles": _troubles(reading),
+        "command": f"lobench results --store {reading.store} --format json",
+        "data": _json(_evaluations(reading.rows)),
+        **_provenance(findings),
     }
     return without_controls(environment.get_template("page.html").render(context))
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
-    gathered = findings.gathered
-    parts = [f"{gathered.subjects[findings.shown].opening}: seed means of the final values."]
-    if gathered.baselines and gathered.baseline is not None:
+    reading = findings.reading
+    parts = [f"{reading.openings[findings.shown]}: seed means of the final values."]
+    if findings.baseline_label:
         parts.append(
-            f"Speed-up over {gathered.baseline.label}: its steps to this loss over ours; against the best single "
+            f"Speed-up over {findings.baseline_label}: its steps to this loss over ours; against the best single "
             "setting, and against the envelope of all of them, a per-step oracle (smoothed over about 20 evaluations: "
             "on short budgets it lags, and the speed-up over it is flattering). A speed-up with >= is censored."
         )
     if comparison is not None:
-        parts.append(f"Change: difference of the score to {gathered.subjects[findings.first].label}, paired by seed.")
+        parts.append(f"Change: difference of the score to {reading.labels[findings.first]}, paired by seed.")
     return " ".join(parts)
 
 
 def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, Any]:
-    has_baseline = bool(findings.gathered.baselines)
+    has_baseline = bool(findings.baseline_label)
     has_effect = any(case.effect is not None for case in cases)
     names = ["case"]
     for metric in findings.metrics:
@@ -116,9 +117,9 @@ def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, A
 
 
 def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
-    gathered = findings.gathered
-    row = [_Cell(text=gathered.name(found.case))]
-    baseline = gathered.baselines.get(found.case)
+    reading = findings.reading
+    row = [_Cell(text=reading.name(found.case))]
+    baseline = findings.baseline(found.case)
     for metric in findings.metrics:
         name = findings.metric_of(found.case, metric)
         row.append(_number_cell(found.final[name]) if name in found.final else _Cell(text="-"))
@@ -164,18 +165,18 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _troubles(gathered: Gathered) -> list[str]:
+def _troubles(reading: Reading) -> list[str]:
     lines = []
-    for (place, case), cell in sorted(gathered.cells.items()):
-        pairs = zip(cell.seeds, cell.diverged_at.tolist(), strict=True)
-        diverged = [f"seed {seed} at inner step {step}" for seed, step in pairs if step >= 0]
-        if not diverged and not cell.troubles:
+    for place, case in itertools.product(range(len(reading.subjects)), range(len(reading.cases))):
+        cell = reading.cell(place, case)
+        if cell is None or not (cell.diverged_at or cell.troubles):
             continue
-        where = f"{gathered.subjects[place].label}, {gathered.name(case)}"
+        diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
+        where = f"{reading.labels[place]}, {reading.name(case)}"
         if diverged:
             lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
-    skipped = sum(kind == "skipped" for kind, _ in gathered.events)
+    skipped = sum(kind == "skipped" for kind, _ in reading.events)
     if skipped:
         lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
@@ -240,25 +241,26 @@ def _json(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _provenance(gathered: Gathered) -> dict[str, Any]:
-    found = [(row.case, row.curves.provenance) for row in gathered.rows if row.curves is not None]
+def _provenance(findings: Findings) -> dict[str, Any]:
+    reading, baseline = findings.reading, findings.scales.baseline
+    found = [(row.case, row.curves.provenance) for row in reading.rows if row.curves is not None]
     revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for _, one in found}
     versions = {f"{name} {version}" for _, one in found for name, version in one.versions.items()}
     pairs = [
-        ("store", str(gathered.store)),
+        ("store", str(reading.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
         ("devices", ", ".join(sorted({one.device for _, one in found}))),
         ("hosts", ", ".join(sorted({one.host for _, one in found}))),
-        ("inner program", ", ".join(sorted({row.key.program_version for row in gathered.rows}))),
+        ("inner program", ", ".join(sorted({row.key.program_version for row in reading.rows}))),
     ]
-    if gathered.baseline is not None:
-        made = gathered.baseline.provenance
+    if baseline is not None:
+        made = baseline.provenance
         pairs.append(
             (
                 "baseline",
-                f"{gathered.baseline.label}, {gathered.baseline.protocol} protocol, made by "
-                f"`{gathered.baseline.refresh}` on {made.get('device', '?')}, "
+                f"{baseline.label}, {baseline.protocol} protocol, made by "
+                f"`{baseline.refresh}` on {made.get('device', '?')}, "
                 f"git revision {str(made.get('git_revision', '?'))[:12]}",
             )
         )

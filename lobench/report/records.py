@@ -102,10 +102,11 @@ def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool
 
 
 def _metric(curves: Curves, name: str) -> dict[str, Any]:
-    final, best, mean = curves.final(name), curves.best(name), curves.mean(name)
+    final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
     return {
         "final": _finite(mean_of(final)),
-        "best": _finite(mean_of(best)),
+        "best": _finite(mean_of(curves.best(name))) if direction is not None else None,
+        "direction": direction,
         "mean": _finite(mean_of(mean)),
         "per_seed": [_finite(value) for value in final],
     }

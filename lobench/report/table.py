@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.overview import Overview
+from lobench.core.metric import how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
@@ -56,7 +57,10 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {0, 3, len(header) - 1}
     form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
-    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", _summary(lines)])
+    measured = [line for line in lines if line.diverged >= 0]
+    unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
+    notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
+    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", _summary(lines), *map(one_line, notes)])
 
 
 def _place(line: Overview) -> tuple[Any, ...]:
@@ -78,7 +82,13 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
         cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
         return [*cells, "-", "", "", one_line(row.message[:60])]
-    return [*cells, f"{line.best:.4g}", str(line.diverged), f"{line.wall_seconds:.2f}", sparkline(line.curve)]
+    return [
+        *cells,
+        "-" if math.isnan(line.best) else f"{line.best:.4g}",
+        str(line.diverged),
+        f"{line.wall_seconds:.2f}",
+        sparkline(line.curve),
+    ]
 
 
 def _subject(line: Overview) -> str:

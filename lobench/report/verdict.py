@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lobench.analysis.comparison import Comparison
+from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.intervals import Interval
+from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.report.findings import CaseFinding, Findings
-from lobench.report.gathered import Gathered
 from lobench.report.lines import one_line
 from lobench.report.svg import number
 
@@ -44,37 +45,37 @@ class Card:
     kind: str = ""
 
 
-def title(gathered: Gathered) -> str:
+def title(reading: Reading) -> str:
     """Returns what a report is about."""
-    return "lobench: " + ", ".join(sorted({case.suite for case in gathered.cases}))
+    return "lobench: " + ", ".join(sorted({case.suite for case in reading.cases}))
 
 
-def subtitle(gathered: Gathered) -> str:
+def subtitle(reading: Reading) -> str:
     """Returns how much a report is about, and from when and where."""
-    last = max(row.recorded_at for row in gathered.rows)
+    last = max(row.recorded_at for row in reading.rows)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = (
-        (len(gathered.subjects), "checkpoint"),
-        (len(gathered.cases), "case"),
-        (len(gathered.rows), "evaluation"),
+        (len(reading.subjects), "checkpoint"),
+        (len(reading.cases), "case"),
+        (len(reading.rows), "evaluation"),
     )
     shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
-    return f"{shown}; last result {when}; store {gathered.store}"
+    return f"{shown}; last result {when}; store {reading.store}"
 
 
-def verdict_text(gathered: Gathered) -> str:
+def verdict_text(findings: Findings) -> str:
     """Returns the verdict of the page as text, for a terminal.
 
     Raises:
       StoreError: the store holds no evaluation.
     """
-    if not gathered.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(gathered.store))
-    findings = Findings(gathered)
+    reading = findings.reading
+    if not reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
     comparison = findings.change()
     cases = findings.shown_cases(comparison)
     parts = [
-        [title(gathered), subtitle(gathered)],
+        [title(reading), subtitle(reading)],
         [f"{card.label}: {card.value} ({card.note})" for card in cards(findings, comparison)],
         verdict_lines(findings, comparison, cases),
         [f"Note: {line}" for line in warnings(findings, cases)],
@@ -99,13 +100,13 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
         numbers = f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}"
         found.append(
             Card(
-                label=f"Against {findings.gathered.subjects[findings.first].label}",
+                label=f"Against {findings.reading.labels[findings.first]}",
                 value=str(comparison.verdict),
                 note=why if math.isnan(comparison.p_value) else numbers,
                 kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
             )
         )
-    gates = [detail for kind, detail in findings.gathered.events if kind == "gate"]
+    gates = [detail for kind, detail in findings.reading.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
     return [*found, _troubles_card(findings)]
@@ -118,7 +119,7 @@ def _score_card(findings: Findings, metric: str) -> Card:
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(found.interval.lower) else f"95% {bounds}, "
     return Card(
-        label=f"Score on {name}, {findings.gathered.subjects[findings.shown].label}",
+        label=f"Score on {name}, {findings.reading.labels[findings.shown]}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
         note=f"{bounds}{found.num_cases} cases{missing}",
     )
@@ -137,10 +138,10 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 
 
 def _troubles_card(findings: Findings) -> Card:
-    gathered = findings.gathered
-    diverged = sum(int(cell.diverged.sum()) for cell in gathered.cells.values())
-    seeds = sum(len(cell.seeds) for cell in gathered.cells.values())
-    outcomes = Counter(row.outcome for row in gathered.rows if row.outcome is not Outcome.PASSED)
+    reading = findings.reading
+    diverged = sum(subject.num_diverged for subject in reading.subjects)
+    seeds = sum(subject.num_seeds for subject in reading.subjects)
+    outcomes = Counter(row.outcome for row in reading.rows if row.outcome is not Outcome.PASSED)
     bad = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "every evaluation passed"
     return Card(
         label="Diverged seeds",
@@ -152,25 +153,30 @@ def _troubles_card(findings: Findings) -> Card:
 
 def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what the headline numbers mean, a sentence each."""
-    gathered = findings.gathered
-    shown = gathered.subjects[findings.shown].opening
+    reading = findings.reading
+    shown = reading.openings[findings.shown]
     lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
     for metric in findings.metrics:
-        found, name = findings.mean_score(findings.shown, metric).interval, findings.metric_label(metric)
-        if gathered.baselines and gathered.baseline is not None and not math.isnan(found.lower):
-            label = gathered.baseline.label
+        found, name, label = findings.against_tuned(metric), findings.metric_label(metric), findings.baseline_label
+        if label and not math.isnan(found.lower):
             side = "above" if found.lower > 1 else "below" if found.upper < 1 else "not told apart from"
             lines.append(f"{shown} is {side} {label} on {name}: {interval_text(found)}, where {label} is 1.")
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
     if comparison is not None:
-        before = gathered.subjects[findings.first].label
+        before = reading.labels[findings.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
         lines.append(
             f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided."
         )
-    if gathered.baselines and gathered.baseline is not None:
+    if findings.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
-        lines.append(f"{shown}'s speed-up over {gathered.baseline.label}: {'; '.join(spans) or 'on no case'}.")
+        lines.append(f"{shown}'s speed-up over {findings.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 
 
@@ -201,27 +207,27 @@ def _span(found: Sequence[Speedup]) -> str:
 
 def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns what limits the numbers: stale or missing baselines, censored speed-ups, cases without results."""
-    gathered = findings.gathered
+    reading = findings.reading
     lines = [
         f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
         "chart here, and in the table of evaluations."
-        for name, count in gathered.changed
+        for name, count in reading.changed
     ]
-    lines += gathered.baseline_problems
+    lines += dict.fromkeys(map(str, findings.scales.problems))
+    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
-            factor = max(baseline.horizon_factor for baseline in gathered.baselines.values())
+            factor = max(baseline.horizon_factor for baseline in findings.scales.tuned.values())
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
                 f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower bounds; a "
                 "larger --horizon-factor would measure them."
             )
-    missing = [
-        gathered.name(case) for case in range(len(gathered.cases)) if (findings.shown, case) not in gathered.cells
-    ]
+    places = range(len(reading.cases))
+    missing = [reading.name(case) for case in places if reading.cell(findings.shown, case) is None]
     if missing:
-        lines.append(f"{gathered.subjects[findings.shown].label} was not evaluated on {', '.join(missing)}.")
-    if not gathered.baselines and not gathered.baseline_problems:
+        lines.append(f"{reading.labels[findings.shown]} was not evaluated on {', '.join(missing)}.")
+    if findings.scales.baseline is None:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

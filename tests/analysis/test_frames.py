@@ -75,7 +75,7 @@ def test_the_notebook_example_of_the_docs(store: Path) -> None:
         r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "comparing.md").read_text(), re.DOTALL
     )
     names: dict[str, object] = {}
-    exec(code.replace("runs/today/lobench/quick", str(store)).replace("relu32", "a"), names)
+    exec(code.replace("runs/today/lobench_results/quick", str(store)).replace("relu32", "a"), names)
     assert names["curve"].values.shape == (2, 3)  # type: ignore[attr-defined]
 
 

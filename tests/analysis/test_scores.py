@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.scores import ScoreScale, higher_is_better, normalised_scores, time_to_target, worst_last
+from lobench.analysis.scores import ScoreScale, normalised_scores, time_to_target, worst_last
+from lobench.core.metric import Direction
 
 SCALE = ScoreScale(untrained=2.0, tuned=0.5)
 
@@ -25,7 +26,9 @@ def test_a_diverged_seed_scores_minus_1_and_never_vanishes() -> None:
 def test_an_accuracy_goes_up() -> None:
     found = normalised_scores([0.1, 0.5, 0.9], ScoreScale(untrained=0.1, tuned=0.9))
     assert found == pytest.approx([0.0, 0.5, 1.0])
-    assert higher_is_better("test/accuracy") and not higher_is_better("outer_valid/loss")
+    assert ScoreScale.of(Direction.MAX, untrained=0.1, tuned=0.9).is_usable
+    assert not ScoreScale.of(Direction.MIN, untrained=0.1, tuned=0.9).is_usable
+    assert not ScoreScale.of(None, untrained=0.1, tuned=0.9).is_usable
 
 
 def test_a_log_scale_counts_orders_of_magnitude() -> None:
@@ -59,17 +62,17 @@ def test_nan_ranks_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "untrained", "tuned", "usable"),
+    ("direction", "untrained", "tuned", "usable"),
     [
-        ("train/loss", 2.0, 1.0, True),
-        ("test/loss", 2.0, 3.0, False),
-        ("test/loss", 2.0, 2.0, False),
-        ("test/accuracy", 0.1, 0.9, True),
-        ("test/accuracy", 0.1, 0.05, False),
-        ("test/loss", 2.0, math.nan, False),
+        (Direction.MIN, 2.0, 1.0, True),
+        (Direction.MIN, 2.0, 3.0, False),
+        (Direction.MIN, 2.0, 2.0, False),
+        (Direction.MAX, 0.1, 0.9, True),
+        (Direction.MAX, 0.1, 0.05, False),
+        (Direction.MIN, 2.0, math.nan, False),
     ],
 )
-def test_a_scale_never_stands_on_its_head(metric: str, untrained: float, tuned: float, usable: bool) -> None:
-    scale = ScoreScale.of(metric, untrained=untrained, tuned=tuned)
+def test_a_scale_never_stands_on_its_head(direction: Direction, untrained: float, tuned: float, usable: bool) -> None:
+    scale = ScoreScale.of(direction, untrained=untrained, tuned=tuned)
     assert scale.is_usable is usable
     assert bool(np.isnan(normalised_scores([tuned, 1.0], scale)).all()) is not usable

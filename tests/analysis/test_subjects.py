@@ -10,12 +10,13 @@ from stores import add
 
 from lobench.analysis.compared import compare_subjects
 from lobench.analysis.comparison import Effect
+from lobench.analysis.findings import differences
 from lobench.analysis.gates import GateRules, Verdict
-from lobench.analysis.subjects import Subject, case_scores, differences, last_subject, scales_among, subjects_of
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
 from lobench.engine.ledger import Ledger
-from lobench.report.gathered import gather
 
 NAN = math.nan
 SAME = {"a": "a", "b": "b"}
@@ -32,11 +33,10 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.5, NAN, 3.5]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.5, 0.5, 0.5, 0.5]}})
     one, two = subjects(tmp_path)
-    scales = scales_among([one, two], "train/loss")
-    assert (scales["s/a"].untrained, scales["s/a"].tuned) == (2.0, 0.5)
-    assert case_scores(one.cells["s/a"], "train/loss", scales["s/a"]) == pytest.approx(
-        {0: 2 / 3, 1: 1 / 3, 2: -1, 3: -1}
-    )
+    scales = Scales.of([one, two])
+    cell = one.cells["s/a"]
+    assert (scales.scale(cell.case, "train/loss").untrained, scales.scale(cell.case, "train/loss").tuned) == (2.0, 0.5)
+    assert scales.scores(cell, "train/loss") == pytest.approx({0: 2 / 3, 1: 1 / 3, 2: -1, 3: -1})
     assert differences(one, two, None, scales)["s/a"] == pytest.approx([1 / 3, 2 / 3, 2, 2])
     assert one.num_diverged == 1 and one.label == "theta_1.npz"
 
@@ -44,8 +44,10 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
 def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [0.0, NAN, NAN]}})
     add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.0, 1.0]}})
-    assert scales_among(subjects(tmp_path), "train/loss")["s/a"].tuned == 1.0
-    assert math.isnan(scales_among(subjects(tmp_path)[:1], "train/loss")["s/a"].tuned)
+    one, two = subjects(tmp_path)
+    case = one.cells["s/a"].case
+    assert Scales.of([one, two]).scale(case, "train/loss").tuned == 1.0
+    assert math.isnan(Scales.of([one]).scale(case, "train/loss").tuned)
 
 
 def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
@@ -94,8 +96,7 @@ def test_an_evaluation_that_gave_nothing_replaces_no_value(tmp_path: Path) -> No
     cell = found.cells["a"]
     assert sorted(cell.final["train/loss"]) == [0, 1, 2] and cell.diverged == {1}
     assert cell.lost == {"timeout": 2}, "seeds 3 and 4 have no value"
-    (shown,) = gather(tmp_path, []).cells.values()
-    assert shown.seeds == (0, 1, 2) and shown.troubles == ((Outcome.TIMEOUT, "it hung"),)
+    assert cell.seeds == (0, 1, 2) and cell.troubles == ((Outcome.TIMEOUT, "it hung"),)
 
 
 def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:

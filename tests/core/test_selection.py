@@ -9,7 +9,8 @@ from fractions import Fraction
 import pytest
 
 from lobench.core.errors import UsageError
-from lobench.core.population import Direction, Member, Objective, Selection, better, oriented, rank, weighted
+from lobench.core.metric import Direction
+from lobench.core.population import Member, Objective, Selection, better, oriented, rank, weighted
 from lobench.core.selection import (
     ExploitExplore,
     Tournament,

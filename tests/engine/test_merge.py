@@ -75,6 +75,26 @@ def test_conflicts_are_named_and_the_target_stays(stores: list[Path], tmp_path: 
     assert rows(stores[0])[:2] == before
 
 
+@pytest.mark.parametrize("says_so", [True, False], ids=["says what plugins added", "of an older lobench"])
+def test_what_plugins_computed_need_not_agree(tmp_path: Path, says_so: bool) -> None:
+    """One machine had the plugin, the other had not; a third one has another version of it."""
+    finals = {"train/loss": [1.0, 0.5]}
+    extra = ({"train/drop": [1.0, 1.5]}, {"train/drop": [7.0, 8.0]}) if says_so else ({"train/drop": [1.0, 1.5]},)
+    add(tmp_path / "without", 1, {"a": finals}, added=() if says_so else None)
+    for number, more in enumerate(extra):
+        store, added = tmp_path / str(number), ("train/drop",) if says_so else None
+        add(store, 1, {"a": finals | more}, added=added)
+        (merged,) = merge_stores([store], tmp_path / "without")
+        assert (merged.known, merged.conflicts) == (1, ())
+        if number:
+            assert merge_stores([store], tmp_path / "0")[0].conflicts == ()
+    add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.75], "train/drop": [1.0, 1.5]}}, added=added)
+    assert len(merge_stores([tmp_path / "other"], tmp_path / "without")[0].conflicts) == 1
+    if says_so:  # what no plugin computed is the work's own: it must be there on either side
+        add(tmp_path / "own", 1, {"a": finals | {"test/loss": [1.0, 1.0]}})
+        assert len(merge_stores([tmp_path / "own"], tmp_path / "without")[0].conflicts) == 1
+
+
 def test_what_cannot_be_merged_is_refused_before_anything_is_written(stores: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the target is one of the stores"):
         merge_stores(stores, stores[1])

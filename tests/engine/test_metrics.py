@@ -13,6 +13,7 @@ import pytest
 from tiny import make_run, make_suite, results, watch
 
 from lobench.core.errors import PluginError
+from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.result import Curves
 from lobench.engine.metrics import with_metrics
 from lobench.engine.result import Result
@@ -30,9 +31,9 @@ def curves(*finals: float) -> Curves:
     )
 
 
-def manager_with(**metrics: object) -> PluginManager:
+def manager_with(directions: dict[str, str] | None = None, **metrics: object) -> PluginManager:
     def declare() -> list[Declaration]:
-        return [Declaration(name=name, factory=f":{name}") for name in metrics]
+        return [Declaration(name=name, factory=f":{name}", metric_directions=directions or {}) for name in metrics]
 
     manager = PluginManager()
     manager.register(SimpleNamespace(lobench_metrics=declare, **metrics), name="mine")
@@ -45,12 +46,16 @@ def spoil(curves: Curves) -> dict[str, list[float]]:
 
 
 def test_a_metric_is_a_value_a_seed_beside_the_tasks_own() -> None:
-    manager = manager_with(drop=lambda c: {"train/drop": [4 - x for x in c.final("train/loss")], "half": c.seeds})
+    manager = manager_with(
+        {"drop": "max", "half": "min"},
+        drop=lambda c: {"train/drop": [4 - x for x in c.final("train/loss")], "half": c.seeds},
+    )
     found = with_metrics(curves(1.0, 2.0), manager.declarations("lobench_metrics"))
     again = Curves.from_payload(found.to_payload())
     assert again.metrics["train/drop"].tolist() == [[3.0], [2.0]]
     assert again.final("drop/half") == again.best("drop/half") == again.mean("drop/half") == [0.0, 1.0]
-    assert again.problems == ()
+    assert again.problems == () and again.added == ("train/drop", "drop/half")
+    assert again.directions == {"train/drop": Direction.MAX, "drop/half": Direction.MIN}
     assert Result([found]).final("train/drop").tolist() == [3.0, 2.0]
 
 
@@ -78,6 +83,18 @@ def test_what_raises_or_gives_something_else_is_named_and_changes_nothing() -> N
         "spoils": "TypeError: cannot modify read-only memory",
     }
     assert with_metrics(before, {}) is before
+
+
+def test_of_what_nobody_declared_there_is_no_best() -> None:
+    found = with_metrics(curves(1.0), manager_with(f1=lambda c: {"test/f1": [0.5]}).declarations("lobench_metrics"))
+    assert found.final("test/f1") == [0.5] and found.direction("test/f1") is None
+    with pytest.raises(UnknownDirection, match=r'metric_directions = \{"f1": "max"\}'):
+        Result([found]).best("test/f1")
+    wrong = with_metrics(
+        curves(1.0), manager_with({"f1": "up"}, f1=lambda c: {"test/f1": [0.5]}).declarations("lobench_metrics")
+    )
+    assert "metric_directions['f1'] is no direction; got 'up'; expected 'min' or 'max'" in wrong.problems[0]
+    assert set(wrong.metrics) == {"train/loss"} and wrong.added == ()
 
 
 def test_a_metric_that_failed_for_one_block_is_no_metric_of_the_whole() -> None:

@@ -75,7 +75,7 @@ def test_a_name_that_is_no_text_is_one_clear_line(suite: Path) -> None:
     try:
         (suite / os.fsdecode(b"caf\xe9.csv")).write_text("1")
     except OSError:
-        pytest.skip("this file system takes names of UTF-8 alone")
+        pytest.skip("needs a file system that takes names that are not UTF-8")
     with pytest.raises(
         LobenchError, match=r"'quick/caf\\udce9.csv': a file's name is not UTF-8.*; rename it"
     ) as refused:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import make_suite
+from tiny import PATIENCE, make_suite
 
 from lobench.analysis.baseline_file import Baseline
 from lobench.evaluation.tuning import _best
@@ -16,7 +16,7 @@ from lobench.evaluation.tuning import _best
 
 def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

@@ -36,6 +36,16 @@ for name, arguments in json.load(sys.stdin).items():
 json.dump(found, sys.stdout)
 """
 
+HEIGHT = """
+from lobench.hookspecs import Declaration
+
+def lobench_metrics():
+    return [Declaration(name="height", factory=":height")]
+
+def height(curves):
+    return {"train/height": curves.final("train/loss")}
+"""
+
 MARGIN = ("--lobench-margin", "0.05")
 ONE = ("-k", "test_tiny[a]")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
@@ -56,6 +66,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
     "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7")),
+    "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
     "no reference": (GOOD, "nowhere.npz", ()),
     "no number": (GOOD, f"run/{GOOD}", ("--lobench-margin", "much")),
     "out of range": (GOOD, f"run/{GOOD}", ("--lobench-alpha", "1")),
@@ -84,6 +95,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """Runs every scenario, one after another in one process: most of a session is the import of jax."""
     folder = tmp_path_factory.mktemp("place")
     suite = make_suite(folder)
+    (suite / "conftest.py").write_text(HEIGHT)
     make_run(folder, -2.0, -2.9, -9.0)
     tuned = [sys.executable, "-m", "lobench.cli", "baseline", suite.name, "--horizon-factor", "1"]
     done = subprocess.run(tuned, capture_output=True, text=True, check=False, cwd=folder)
@@ -191,6 +203,12 @@ def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Don
     assert done.code == 1
     assert "stale" in done.out and "lobench baseline tiny" in done.out
     assert "nothing was compared" in done.out
+
+
+def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done]) -> None:
+    done = runs["undeclared"]
+    assert done.code == 1 and "tiny/a: nobody has declared which way train/height is better" in done.out, done.out
+    assert 'metric_directions = {"height": "max"}' in done.out and not done.verdicts()
 
 
 @pytest.mark.parametrize(

@@ -8,30 +8,33 @@ from pathlib import Path
 from report_store import make_baseline, make_store
 from stores import add
 
-from lobench.report.gathered import gather
-from lobench.report.latex import bold_columns, escape, latex_table
+from lobench.analysis.bold import bold_columns
+from lobench.analysis.findings import findings_of
+from lobench.core.metric import Direction
+from lobench.report.latex import escape, latex_table
 
 
 def test_best_by_direction_and_within_noise_are_bold() -> None:
     clear = [{0: 1.0, 1: 1.1, 2: 0.9}, {0: 2.0, 1: 2.1, 2: 1.95}]
-    assert bold_columns(clear) == {0}
-    assert bold_columns(clear, higher=True) == {1}
+    assert bold_columns(clear, Direction.MIN) == {0}
+    assert bold_columns(clear, Direction.MAX) == {1}
     noisy = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 1.8, 2: 3.3}]
-    assert bold_columns(noisy) == {0, 1}
+    assert bold_columns(noisy, Direction.MIN) == {0, 1}
+    assert bold_columns(clear, None) == set()
 
 
 def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
-    assert bold_columns([{0: 1.0}, {0: 2.0}]) == {0, 1}
-    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}]) == {0, 1}
+    assert bold_columns([{0: 1.0}, {0: 2.0}], Direction.MIN) == {0, 1}
+    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}], Direction.MIN) == {0, 1}
 
 
 def test_what_diverged_or_is_missing_is_never_bold() -> None:
-    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
-    assert bold_columns([{}, {0: math.nan}]) == set()
+    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}], Direction.MIN) == {1}
+    assert bold_columns([{}, {0: math.nan}], Direction.MIN) == set()
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
-    table = latex_table(gather(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
+    table = latex_table(findings_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
     lines = table.splitlines()
     assert lines[1] == r"\begin{tabular}{lrrrrr}"
     assert lines[3] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
@@ -47,7 +50,7 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
 
 
 def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:
-    table = latex_table(gather(make_store(tmp_path, num_checkpoints=9), []))
+    table = latex_table(findings_of(make_store(tmp_path, num_checkpoints=9), []))
     assert r" & outer step 0 & outer step 8 \\" in table
 
 
@@ -55,7 +58,7 @@ def test_names_that_would_end_a_row_are_shown_in_one(tmp_path: Path) -> None:
     losses = {"train/loss": [1.0, 0.5]}
     for step, uri in ((1, "run/x\n\n\x1b[31m.npz"), (1, "run/y")):
         add(tmp_path, step, {"a\rb\n\nc\x07": losses}, uri=uri, sha256=uri)
-    table = latex_table(gather(tmp_path, []))
+    table = latex_table(findings_of(tmp_path, []))
     assert [line for line in table.splitlines() if not line] == [] and table[:-1].replace("\n", "").isprintable()
     assert r"a\textbackslash{}rb\textbackslash{}n\textbackslash{}nc\textbackslash{}x07 & $" in table
 

@@ -56,7 +56,6 @@ def test_a_page_holds_no_character_that_steers(store: Path, tmp_path: Path) -> N
 
 
 def test_dollars_of_a_name_are_no_formula_in_a_figure(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for step in (1, 2):
         add(tmp_path / "store", step, {r"a$\foo$\b" + ODD: {"train/loss": [1.0 / step, 0.5]}}, uri=r"run/$\bar$")
     done = lobench("report", "--store", tmp_path / "store", "--format", "png", "--output", tmp_path / "figures")

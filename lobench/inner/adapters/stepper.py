@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
+from lobench.inner.adapters.offered import call_offering
 from lobench.inner.optimizer import PyTree
 
 __all__ = ["Stepper", "as_stepper"]
@@ -81,14 +81,14 @@ def _optax_stepper(optimizer: Any) -> Stepper:
 
 def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
     def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
-        return optimizer.init(params, model_state, num_steps=num_steps, key=key)
+        return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key)
 
     def step(
         opt_state: PyTree, params: PyTree, model_state: PyTree, grads: PyTree, loss: jax.Array, key: jax.Array
     ) -> tuple[PyTree, PyTree, PyTree]:
-        opt_state = optimizer.update(
-            opt_state, grads, loss, model_state=model_state, is_valid=jnp.asarray(True), key=key
-        )
+        # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
+        # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.
+        opt_state = call_offering(optimizer.update, opt_state, grads, loss=loss, model_state=model_state, key=key)
         return opt_state, optimizer.get_params(opt_state), optimizer.get_state(opt_state)
 
     return Stepper(init=init, step=step, eval_params=lambda opt_state, params: params)

@@ -28,7 +28,7 @@ from lobench import (
     LobenchError,
     as_learned_optimizer,
     bind_case,
-    claim_backend,
+    claim_for,
     decode,
     device_description,
     encode,
@@ -56,11 +56,13 @@ class Evaluator:
 
     def __init__(self, config: Configuration, layers: Layers) -> None:
         cases, run, es = config.cases, config.run, config.es
+        # Before anything of the suite's is imported, which may make arrays.
+        is_ours = all(claim_for(spec, layers) for spec in cases)
         bound = [bind_case(spec, layers) for spec in cases]
         threads = {case.case.num_cpus for case in bound}
         if len(threads) > 1:
             raise ConfigError("Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(threads)))
-        if not claim_backend(threads.pop()):
+        if not is_ours:
             raise LobenchError("this process's jax backend was made for another number of threads")
         self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale)
         self.decoder = Decoder(self.weights)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lobench_evolve.journal import read_generations
-from tiny import make_suite, results, watch
+from tiny import PATIENCE, make_suite, results, watch
 
 CONFIG = """
 import tiny_tasks
@@ -47,7 +47,7 @@ def command(config: Path, store: Path, *options: str) -> list[str]:
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def evolve(config: Path, store: Path, *options: str) -> str:
@@ -166,7 +166,7 @@ def test_a_watch_evaluates_what_was_evolved(reference: tuple[Path, tuple[str, ..
     suite = config.parent / "test_tiny.py"
     done = watch(store / "checkpoints", suite, "--once", "--checkpoints", "all", "--workers", "1", "--name", "tiny")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = results(store / "checkpoints" / "lobench" / "tiny")
+    found = results(store / "checkpoints" / "lobench_results" / "tiny")
     steps = {record["checkpoint"]["outer_step"] for record in found}
     assert steps == ({0, 1, 2} if store.name == "ga" else {0, 1, 2, 3})
     final = {record["checkpoint"]["outer_step"]: record["metrics"]["train/loss"]["final"] for record in found}
@@ -226,7 +226,7 @@ def test_experiments_end_with_what_started_them(tmp_path: Path) -> None:
         assert parent.stdout is not None
         assert "generation 0" in parent.stdout.readline()
         parent.kill()
-        parent.communicate(timeout=60)  # until the last of them has gone, which has the pipe too
+        parent.communicate(timeout=PATIENCE)  # until the last of them has gone, which has the pipe too
     num_before = len(read_generations(store / "a" / "seed_0"))
     said = evolve(config, store, *many, "--gin-param", f"Evolve.num_generations = {num_before + 1}")
     assert said.count("ended with exit code 0") == 1

@@ -46,7 +46,7 @@ def read_study(path: Path) -> Study:
     Raises:
       ConfigError: what is wrong with it, in one line.
     """
-    command = [sys.executable, "-m", "lobench_pbt.study_file", str(path)]
+    command = [sys.executable, "-P", "-m", "lobench_pbt.study_file", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["the process that reads it died"]
@@ -105,6 +105,7 @@ def _register(values: dict[str, Any]) -> None:
         weighted: bool = False,
         seed: int = 0,
         p_resample: float = 0.25,
+        p_switch: float = 0.1,
         p_crossover: float = 0.0,
         budget: bool = False,
         opponents: str = "last_two",

@@ -6,7 +6,7 @@ alone, Q ends at 0.39.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from lobench_pbt.decide import Answer, suggest
 from lobench_pbt.service import Service
 from lobench_pbt.space import Kind, Parameter, Rule
-from lobench_pbt.study import Study
+from lobench_pbt.study import Opponents, Study
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
@@ -67,22 +67,31 @@ def test_the_best_ones_weights_copied_every_period(lr: float, steps: int, period
     assert max(map(quality, points)) == pytest.approx(expected, abs=5e-5)
 
 
-def run_in_memory(study: Study, lr: float, num_workers: int = 3) -> list[Trial]:
-    """Runs a study with workers that end in any order; nothing but decisions."""
-    table, strategy, draws = Rows([]), strategy_of(study.strategy), Draws(study.seed, "order")
+def run_in_memory(study: Study, lr: float) -> list[Trial]:
+    """Runs a study of the toy, whose state is a point."""
     points: dict[int, Point] = {}
+
+    def train(trial: Trial) -> float:
+        start = points[trial.parent_ids[0]] if trial.parent_ids else START
+        points[trial.id] = ascend(start, weights_of(trial.params), lr, trial.n_steps)
+        return quality(points[trial.id])
+
+    return run_loop(study, train)
+
+
+def run_loop(study: Study, train: Callable[[Trial], float], num_workers: int = 3, order: int = 0) -> list[Trial]:
+    """Runs a study with workers that end in any order; nothing but decisions."""
+    table, strategy, draws = Rows([]), strategy_of(study.strategy), Draws(study.seed, "order", order)
     running: dict[str, Trial] = {}
     seq = 0
     while True:
         worker = f"worker-{draws.below(num_workers)}"
         if worker in running:
             trial, seq = running.pop(worker), seq + 1
-            start = points[trial.parent_ids[0]] if trial.parent_ids else START
-            points[trial.id] = ascend(start, weights_of(trial.params), lr, trial.n_steps)
             completion = Completion(
                 attempt=0,
                 checkpoint=Artifact(uri="", sha256=str(trial.id)),
-                metrics={"Q": quality(points[trial.id])},
+                metrics={study.objectives[0].metric: train(trial)},
                 n_steps=trial.n_steps,
             )
             table.replace(completed(study, trial, completion, now=0.0, next_seq=seq))
@@ -144,7 +153,58 @@ def tied_seed() -> int:
 
 
 def test_the_tie_holds_synchronous_pbt_for_ever_and_not_initiator_based_evolution(tmp_path: Path) -> None:
-    values = {"population": 2, "parameters": AXES, "budget": True, "seed": tied_seed()}
+    values = {"population": 2, "parameters": AXES, "budget": True, "p_switch": 1.0, "seed": tied_seed()}
     caught = run_on_service(tmp_path / "exploit", toy_study(**values, strategy="exploit_explore:0.5"), 0.05)
     assert best_of(caught) == pytest.approx(0.39, abs=1e-6)
     assert best_of(run_on_service(tmp_path / "tournament", toy_study(**values), 0.05)) > 1.0
+
+
+def test_the_one_good_category_of_four_spreads_and_a_new_draw_at_each_mutation_loses_it(tmp_path: Path) -> None:
+    """Its share in the last five generations of 20 studies; chance is 0.25."""
+
+    def share(p_switch: float) -> float:
+        good = []
+        for seed in range(20):
+            study = make_study(
+                population=8,
+                generations=20,
+                seed=seed,
+                p_switch=p_switch,
+                parameters=(Parameter(path="toy.kind", kind=Kind.CATEGORICAL, values=("a", "b", "c", "d")),),
+            )
+            trials = run_loop(study, lambda trial: float(trial.params["toy.kind"] != "c"))
+            good += [trial.params["toy.kind"] == "c" for trial in trials if trial.generation > 15]
+        return float(np.mean(good))
+
+    assert share(1.0) < 0.3
+    assert share(Study.__dataclass_fields__["p_switch"].default) > 0.6
+
+
+@pytest.mark.parametrize("opponents", Opponents)
+@pytest.mark.parametrize("strategy", ["tournament", "winner_takes_all", "exploit_explore", "truncation"])
+def test_in_budget_mode_the_seed_gives_the_study_whatever_the_order_of_arrival(
+    strategy: str, opponents: Opponents
+) -> None:
+    """Eight orders, and numbers of workers, of one seed: trials have other ids, and are the same."""
+
+    def outcome(order: int) -> set[tuple[object, ...]]:
+        study = toy_study(
+            population=6,
+            generations=6,
+            parameters=NOISY,
+            strategy=strategy,
+            opponents=opponents,
+            budget=True,
+            p_crossover=0.3,
+        )
+        points: dict[int, Point] = {}
+
+        def train(trial: Trial) -> float:
+            start = points[trial.parent_ids[0]] if trial.parent_ids else START
+            points[trial.id] = ascend(start, weights_of(trial.params), 0.05, trial.n_steps)
+            return quality(points[trial.id])
+
+        trials = run_loop(study, train, num_workers=1 + order % 4, order=order)
+        return {(t.generation, t.slot, t.seed, tuple(sorted(t.params.items())), t.fitness) for t in trials}
+
+    assert len({frozenset(outcome(order)) for order in range(8)}) == 1

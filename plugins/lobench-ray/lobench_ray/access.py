@@ -126,7 +126,7 @@ def _accepts(host: str, port: int) -> bool:
 def _without_a_token(address: str) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     environment["RAY_AUTH_MODE"] = "disabled"
-    command = [sys.executable, "-m", "lobench_ray.access", address]
+    command = [sys.executable, "-P", "-m", "lobench_ray.access", address]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
     except subprocess.TimeoutExpired:

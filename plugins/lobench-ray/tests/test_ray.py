@@ -18,8 +18,6 @@ import pytest
 from tiny import content, make_run, make_suite, results, watch, watch_command, write_checkpoint
 from two_nodes import PATIENT, Cluster, signal_all, until
 
-pytestmark = pytest.mark.timeout(900)
-
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
 
 GATE = '''

@@ -1,0 +1,266 @@
+"""The numbers of a store: mean scores, differences, comparisons and speed-ups, each with what was left out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.aggregates import iqm_interval
+from lobench.analysis.baseline_file import BaselineCase
+from lobench.analysis.comparison import CaseEffect, Comparison, compare_cases
+from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.reading import Reading, read_store
+from lobench.analysis.scales import Scales
+from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
+from lobench.analysis.subjects import Cell, Subject, headline_metrics
+from lobench.core.result import mean_of
+
+__all__ = ["CaseFinding", "Findings", "MeanScore", "differences", "findings_of", "mean_score"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanScore:
+    """The mean over cases of the mean over seeds of one subject's scores.
+
+    Attributes:
+      scores: Of each case in the mean, by identity and seed.
+      num_missing: Cases without a curve or a scale: they are not in the mean.
+      num_diverged: Seeds that diverged; each counts as -1.
+    """
+
+    interval: Interval
+    scores: Mapping[str, Mapping[int, float]]
+    num_missing: int
+    num_diverged: int
+
+    @property
+    def num_cases(self) -> int:
+        return len(self.scores)
+
+
+def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:
+    """Returns the headline of a subject.
+
+    Args:
+      metric: None: each case's primary one.
+      cases: Identities that should be in the mean; None: those that the subject has.
+    """
+    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
+    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
+    nothing = Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
+    return MeanScore(
+        interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
+        scores=known,
+        num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
+        num_diverged=subject.num_diverged,
+    )
+
+
+def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, list[float]]:
+    """Returns score(B) - score(A) of each common seed, by the identity of the case.
+
+    A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
+    empty. Cases of which neither side knows the metric are not.
+
+    Args:
+      metric: None: each case's primary one.
+    """
+    found: dict[str, list[float]] = {}
+    for identity in {**a.cells, **b.cells}:
+        sides = [subject.cells.get(identity) for subject in (a, b)]
+        ours, theirs = (scales.scores(cell, metric) if cell is not None else {} for cell in sides)
+        if ours or theirs or any(cell is not None and cell.lost for cell in sides):
+            found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFinding:
+    """One subject on one case.
+
+    Attributes:
+      case: Its place in the reading.
+      final: By metric, the seed mean of the final value.
+      score: By metric of the headline, with Student's interval over the seeds.
+      best_single, envelope: Speed-up over the tuned baseline; None without one.
+      effect: Against the first subject; None where there is no other.
+    """
+
+    case: int
+    final: dict[str, float]
+    score: dict[str, Interval]
+    num_seeds: int
+    num_diverged: int
+    best_single: Speedup | None
+    envelope: Speedup | None
+    effect: CaseEffect | None
+
+
+class Findings:
+    """What is to be said of one store: the subject of its headlines, beside its first one and tuned baselines.
+
+    Subjects and cases go by their places in the reading; the metric `primary` is each case's own.
+    """
+
+    def __init__(self, reading: Reading, scales: Scales) -> None:
+        self.reading, self.scales = reading, scales
+        self._means: dict[tuple[int, str], MeanScore] = {}
+        self.shown, self.first = (reading.shown if reading.subjects else 0), 0
+        labels = [label for label, _ in headline_metrics(reading.subjects)] if reading.subjects else []
+        primary = {case.primary_metric for case in reading.cases}
+        # Train and test side by side; a case whose primary metric is another one has that as its train column.
+        has_test = "test/loss" in labels and primary != {"test/loss"}
+        self.metrics = ("primary", *(("test/loss",) if has_test else ()))
+
+    @property
+    def baseline_label(self) -> str:
+        """Whose baseline scores 1; "" where none serves a case."""
+        return self.scales.label
+
+    @property
+    def scale_label(self) -> str:
+        none = ""
+        if not self.scales.tuned:
+            none = " (no baseline fits)" if self.scales.problems else " (no baseline found)"
+        return f"0 is untrained, 1 is {self.scales.one}{none}"
+
+    def metric_of(self, case: int, metric: str) -> str:
+        return self.reading.cases[case].primary_metric if metric == "primary" else metric
+
+    def metric_label(self, metric: str) -> str:
+        names = sorted({self.metric_of(case, metric) for case in range(len(self.reading.cases))})
+        return names[0] if len(names) == 1 else "primary metric"
+
+    def baseline(self, case: int) -> BaselineCase | None:
+        return self.scales.tuned.get(self.reading.cases[case].identity)
+
+    def mean_score(self, subject: int, metric: str) -> MeanScore:
+        key = (subject, metric)
+        if key not in self._means:
+            cases = [case.identity for case in self.reading.cases]
+            self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
+        return self._means[key]
+
+    def interquartile_mean(self, subject: int, metric: str) -> Interval:
+        """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
+        scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
+        nan = math.nan
+        return iqm_interval(scores) if scores else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+
+    def against_tuned(self, metric: str) -> Interval:
+        """Returns the shown subject's mean score over the cases that have a tuned baseline, where that is 1."""
+        scores = self.mean_score(self.shown, metric).scores
+        known = [list(found.values()) for identity, found in scores.items() if identity in self.scales.tuned]
+        nan = math.nan
+        return stratified_t_mean(known) if known else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+
+    def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
+        """Compares two subjects, paired by seed; None where they share no case."""
+        sides = [self.reading.subjects[place] for place in (before, after)]
+        if not sides[0].cells.keys() & sides[1].cells.keys():
+            return None
+        found = differences(sides[0], sides[1], _asked(metric), self.scales)
+        return compare_cases(found) if found else None
+
+    def change(self) -> Comparison | None:
+        """Compares the shown subject with the first one; None where they are one, or share no case."""
+        return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
+
+    def shown_cases(self, comparison: Comparison | None) -> list[CaseFinding]:
+        """Returns what the shown subject did on each case that it gave curves on."""
+        places = range(len(self.reading.cases))
+        return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
+
+    def case(self, subject: int, case: int, comparison: Comparison | None) -> CaseFinding | None:
+        """Returns what a subject did on a case; None where it gave no curve."""
+        cell = self.reading.cell(subject, case)
+        if cell is None or not cell.seeds:
+            return None
+        means = {metric: self.mean_score(subject, metric).scores for metric in self.metrics}
+        identity = self.reading.cases[case].identity
+        effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
+        single, envelope = _speedups(cell, self.baseline(case))
+        names = [self.metric_of(case, metric) for metric in self.metrics]
+        return CaseFinding(
+            case=case,
+            final={name: mean_of(list(cell.final[name].values())) for name in names if name in cell.final},
+            score={
+                metric: stratified_t_mean([list(found[identity].values())])
+                for metric, found in means.items()
+                if identity in found
+            },
+            num_seeds=len(cell.seeds),
+            num_diverged=len(cell.diverged_at),
+            best_single=single,
+            envelope=envelope,
+            effect=effects.get(identity),
+        )
+
+    def times_to_tuned(self, subjects: Sequence[int]) -> np.ndarray:
+        """Returns float64[num_subjects + 1, num_cases]: inner steps to the tuned baseline's final training loss.
+
+        The last row is the baseline's own; infinite where never reached. Cases without a baseline have no column.
+        """
+        rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
+        for case in range(len(self.reading.cases)):
+            baseline = self.baseline(case)
+            if baseline is None:
+                continue
+            target = baseline.tuned_mean("train/loss")
+            for row, subject in zip(rows, subjects, strict=False):
+                cell = self.reading.cell(subject, case)
+                if cell is None or "train/loss" not in cell.final:
+                    row.append(math.inf)
+                    continue
+                row.append(_first(cell.curve("train/loss"), cell.steps, target))
+            # Means of float32 curves: the target is met where the curve is equal to it but for rounding.
+            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target * (1 + 1e-5) + 1e-30))
+        return np.asarray(rows, np.float64)
+
+
+def findings_of(store: Path, baselines: Sequence[Path] | None = None) -> Findings:
+    """Reads a store, which may be in use, and the baselines that fit its cases.
+
+    Args:
+      baselines: As of `Scales.of`.
+    Raises:
+      StoreError: there is no store. BaselineError: a file cannot be read.
+    """
+    reading = read_store(store)
+    return Findings(reading, Scales.of(reading.subjects, baselines))
+
+
+def _asked(metric: str) -> str | None:
+    return None if metric == "primary" else metric
+
+
+def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None, Speedup | None]:
+    if baseline is None or "train/loss" not in cell.final:
+        return None, None
+    final = mean_of(list(cell.final["train/loss"].values()))
+    curves = (
+        (baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE),
+        (baseline.envelope_steps, baseline.envelope, Form.ENVELOPE),
+    )
+    single, envelope = (
+        speedup(
+            final,
+            baseline.num_inner_steps,
+            BaselineCurve(
+                steps=np.asarray(steps, np.float64),
+                losses=np.fmin.accumulate(np.asarray(losses, np.float64)),
+                form=form,
+            ),
+        )
+        for steps, losses, form in curves
+    )
+    return single, envelope
+
+
+def _first(curve: np.ndarray, steps: np.ndarray, target: float) -> float:
+    reached = np.asarray(curve) <= target
+    return float(max(steps[int(reached.argmax())], 1)) if reached.any() else math.inf

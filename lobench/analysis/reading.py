@@ -1,0 +1,127 @@
+"""A store, read once: what everything that tells of it is made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.engine.ledger import EvaluationRow, Ledger
+
+__all__ = ["Reading", "case_names", "read_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a store, or a part of one, holds.
+
+    Attributes:
+      subjects: By generation, outer step and first sight.
+      cases: By suite and name, one identity each: of a case that was changed, the form that was evaluated last.
+      rows: As the ledger holds them, those of former forms too.
+      events: Kind and detail, in order.
+      changed: Names of the cases that `rows` hold in a former form too, by the number of those evaluations.
+      labels: What to call each subject among those of the store: by its outer step where that tells it.
+      openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
+      names: What to call each case, by identity.
+    """
+
+    store: Path
+    subjects: tuple[Subject, ...]
+    cases: tuple[CaseInfo, ...]
+    rows: tuple[EvaluationRow, ...]
+    events: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    changed: tuple[tuple[str, int], ...] = ()
+    labels: tuple[str, ...]
+    openings: tuple[str, ...]
+    names: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        store: Path,
+        rows: Sequence[EvaluationRow],
+        *,
+        positions: Mapping[Checkpoint, int] | None = None,
+        events: Sequence[tuple[str, Mapping[str, object]]] = (),
+    ) -> Reading:
+        """Reads rows of a store.
+
+        Args:
+          positions: In which order the checkpoints were seen; None: that of their first evaluations.
+        """
+        current = current_forms(sorted(rows, key=lambda row: row.recorded_at))
+        known = {row.case.identity: row.case for row in rows if row.case.identity in current}
+        former = Counter(f"{r.case.suite}/{r.case.name}" for r in rows if r.case.identity not in current)
+        subjects = tuple(subjects_of(rows, positions))
+        cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
+        labels = _labels(subjects)
+        return cls(
+            store=store,
+            subjects=subjects,
+            cases=cases,
+            rows=tuple(rows),
+            events=tuple(events),
+            changed=tuple(sorted(former.items())),
+            labels=tuple(labels),
+            openings=tuple(
+                label if label == subject.label else label.capitalize()
+                for label, subject in zip(labels, subjects, strict=True)
+            ),
+            names=case_names(cases),
+        )
+
+    @property
+    def shown(self) -> int:
+        """The place of the subject that headlines are of: the last one among those evaluated on most cases."""
+        last = last_subject(self.subjects)
+        return next(place for place, subject in enumerate(self.subjects) if subject is last)
+
+    def cell(self, subject: int, case: int) -> Cell | None:
+        """Returns one subject on one case, both by place; None where it was not evaluated."""
+        return self.subjects[subject].cells.get(self.cases[case].identity)
+
+    def name(self, case: int) -> str:
+        """Returns what to call a case, by place."""
+        return self.names[self.cases[case].identity]
+
+
+def _labels(subjects: Sequence[Subject]) -> list[str]:
+    steps = Counter((one.checkpoint.generation, one.checkpoint.outer_step) for one in subjects)
+    found = []
+    for subject in subjects:
+        generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
+        by_name = subject.is_optimizer or len(steps) == 1 or steps[generation, outer_step] > 1
+        lineage = f"generation {generation}, " if generation else ""
+        found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+    return found
+
+
+def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
+    """Returns by identity what to call a case: suite and name, and its test where that name is several cases'."""
+    namesakes = Counter((case.suite, case.name) for case in cases)
+    return {
+        case.identity: f"{case.suite}/{case.name}"
+        + (f" ({place_of(case)[-1]})" if namesakes[case.suite, case.name] > 1 else "")
+        for case in cases
+    }
+
+
+def read_store(store: Path) -> Reading:
+    """Reads a store, which may be in use.
+
+    Raises:
+      StoreError: there is none.
+    """
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        rows = tuple(ledger.evaluations())
+        positions = {checkpoint: place for place, checkpoint in ledger.sightings().items()}
+        events = tuple(ledger.events())
+    finally:
+        ledger.close()
+    return Reading.of(store, rows, positions=positions, events=events)

@@ -1,0 +1,73 @@
+"""What a metric is: a name, `<split>/<metric>`, and a direction, which is declared and never guessed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+from lobench.core.errors import ConfigError, LobenchError
+
+__all__ = ["Direction", "UnknownDirection", "direction_of", "how_to_declare", "spread_directions"]
+
+
+class Direction(enum.StrEnum):
+    """Which way a metric is better."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+# What a metric of this name is, whatever the split. Every other metric has to be declared.
+_KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
+
+
+class UnknownDirection(LobenchError):
+    """Something depends on which way a metric is better, and nobody has declared it."""
+
+    def __init__(self, metric: str, *, where: str = "") -> None:
+        self.metric = metric
+        super().__init__(
+            f"nobody has declared which way {metric} is better", where=where, next_step=how_to_declare(metric)
+        )
+
+
+def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | None:
+    """Returns which way a metric is better; None where that is neither declared nor known.
+
+    Args:
+      declared: By the metric's whole name.
+    """
+    return declared.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
+
+
+def how_to_declare(metric: str) -> str:
+    """Returns what to write, and where."""
+    name = metric.rpartition("/")[2]
+    return (
+        f'declare it: `metric_directions = {{"{name}": "max"}}` (or "min") in the task, or in the Declaration of the '
+        "plugin whose metric it is; evaluations made before do not know it"
+    )
+
+
+def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -> dict[str, Direction]:
+    """Returns the directions of metrics by their whole names.
+
+    Args:
+      declared: A mapping to "min" or "max"; `return` counts for every split, `test/return` for one.
+      metrics: Whole names.
+      where: Whose declaration it is.
+    Raises:
+      ConfigError: it is no such mapping.
+    """
+    if not isinstance(declared, Mapping):
+        got = type(declared).__name__
+        raise ConfigError("metric_directions is no mapping", where=where, got=got, expected='{"return": "max"}')
+    known: dict[str, Direction] = {}
+    for name, value in declared.items():
+        if value not in list(Direction):
+            raise ConfigError(
+                f"metric_directions[{name!r}] is no direction", where=where, got=repr(value), expected="'min' or 'max'"
+            )
+        known[str(name)] = Direction(value)
+    found = {metric: known.get(metric) or known.get(metric.rpartition("/")[2]) for metric in metrics}
+    return {metric: direction for metric, direction in found.items() if direction is not None}

@@ -1,0 +1,109 @@
+"""Comparisons on the scale of a tuned baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from report_store import NASTY, make_baseline, make_store
+
+from lobench.analysis.baseline_file import Baseline, BaselineError
+from lobench.analysis.findings import findings_of
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, subjects_of
+from lobench.core.metric import Direction
+from lobench.engine.ledger import Ledger
+from lobench.pytest_plugin.measuring import _differences
+from lobench.pytest_plugin.references import Finals
+
+
+def subjects(store: Path) -> list[Subject]:
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        return subjects_of(ledger.evaluations())
+    finally:
+        ledger.close()
+
+
+def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lobench.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
+    known = subjects(make_store(tmp_path))
+    found = Scales.of(known, [make_baseline(tmp_path)])
+    assert (found.label, len(found.tuned), found.num_cases) == ("tuned adam", 2, 3)
+    assert f"identity of {NASTY}" not in found.tuned and [type(one) for one in found.problems] == [BaselineError]
+    cell = known[0].cells["identity of case0"]
+    scale = found.scale(cell.case, "train/loss")
+    assert (scale.untrained, scale.tuned) == (pytest.approx(2.3), pytest.approx(0.2))
+    assert found.scores(cell, None) == found.scores(cell, "train/loss")
+
+
+def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path) -> None:
+    """Its test loss ends above untrained: on a scale from there up to it, the worst test loss would score highest."""
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    path = suite / "baselines" / "adam-velo.json"
+    baseline = Baseline.load(path)
+    overfit = {"test/loss": (5.0,) * 5}
+    cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
+    dataclasses.replace(baseline, cases=cases).save(path)
+    findings = findings_of(store, [suite])
+    tuned = [case for case in findings.reading.cases if case.identity in findings.scales.tuned]
+    assert len(tuned) == 2 and not any(findings.scales.scale(case, "test/loss").is_usable for case in tuned)
+    assert all(findings.scales.scale(case, "train/loss").is_usable for case in tuned)
+    found = findings.mean_score(0, "test/loss")
+    assert found.num_missing == 2 and not found.scores.keys() & findings.scales.tuned.keys()
+    finals = [Finals(metrics={"test/loss": {0: value, 1: value}}) for value in (3.0, 4.0)]
+    gated = _differences(*finals, next(iter(cases.values())), "test/loss", Direction.MIN)
+    assert len(gated) == 2 and all(map(math.isnan, gated))
+
+
+def test_without_a_baseline_nothing_is_tuned(tmp_path: Path) -> None:
+    found = Scales.of(subjects(make_store(tmp_path)), [tmp_path])
+    assert (found.tuned, found.baseline, found.problems, found.num_cases, found.label) == ({}, None, (), 3, "")
+
+
+def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    command = ("compare", f"{store}@0", f"{store}@2")
+    tuned = run(tmp_path, *command, "--baseline", suite).stdout
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in tuned
+    assert "without a baseline: digits/" in tuned and "run `lobench baseline suite`" in tuned
+    among = run(tmp_path, *command).stdout
+    assert "1 the best mean that is stored, on each case" in among and "--baseline SUITE names one" in among
+    (pair,) = json.loads(run(tmp_path, *command, "--format", "json").stdout)
+    assert pair["scale"] in among
+
+
+def test_baselines_beside_the_suite_of_the_stores_cases_are_found(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    suite.rename(tmp_path / "nowhere")  # where the store's cases say that they are
+    compared = run(tmp_path, "compare", f"{store}@0", f"{store}@2").stdout
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in compared
+    runs = run(tmp_path, "results", "--store", store, "--history").stdout
+    assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in runs
+    elsewhere = run(store, "results", "--store", store, "--history").stdout
+    assert "1 the best mean that is stored, on each case" in elsewhere
+
+
+def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    (file,) = (suite / "baselines").iterdir()
+    file.write_text(file.read_text().replace("problem of case0", "what it was before"))
+    command = ("compare", f"{store}@0", f"{store}@2")
+    named = run(tmp_path, *command, "--baseline", suite)
+    assert named.returncode == 2 and len(named.stderr.splitlines()) == 1
+    assert (
+        "digits/case0: the baseline tuned adam is stale" in named.stderr and "`lobench baseline suite`" in named.stderr
+    )
+    suite.rename(tmp_path / "nowhere")
+    found = run(tmp_path, *command)
+    assert "1 tuned adam on 1 of 3 cases" in found.stdout
+    assert "without a baseline: digits/case0: the baseline tuned adam is stale" in found.stdout

@@ -1,0 +1,42 @@
+"""Which way a metric is better: declared, or known by name, or not known."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.core.metric import Direction, UnknownDirection, direction_of, spread_directions
+
+
+def test_losses_fall_and_accuracies_rise_and_nothing_else_is_guessed() -> None:
+    assert direction_of("outer_valid/loss", {}) is Direction.MIN
+    assert direction_of("test/accuracy", {}) is Direction.MAX
+    for name in ("train/return", "test/f1", "test/top5_accuracy", "test/not_a_loss", "lossy", "test/loss_ratio"):
+        assert direction_of(name, {}) is None
+    assert direction_of("train/return", {"train/return": Direction.MAX}) is Direction.MAX
+
+
+def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> None:
+    metrics = ["train/return", "test/return", "test/regret", "test/loss"]
+    found = spread_directions({"return": "max", "test/regret": "min"}, metrics, where="x")
+    assert found == {"train/return": Direction.MAX, "test/return": Direction.MAX, "test/regret": Direction.MIN}
+    assert spread_directions({"return": "max", "test/return": "min"}, metrics, where="x")["test/return"] == "min"
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"return": "up"}, "suite: metric_directions['return'] is no direction; got 'up'; expected 'min' or 'max'"),
+        ({"return": 1}, "got 1"),
+        ("max", "suite: metric_directions is no mapping; got str"),
+    ],
+)
+def test_what_is_no_direction_is_an_error(declared: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        spread_directions(declared, [], where="suite")
+
+
+def test_the_error_says_what_to_declare() -> None:
+    assert 'metric_directions = {"f1": "max"}' in str(UnknownDirection("test/f1", where="s/a"))
