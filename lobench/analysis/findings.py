@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from lobench.analysis.aggregates import iqm_interval, probability_of_improvement
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
 from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.mean_scores import MeanScore, mean_score
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
@@ -24,54 +25,11 @@ __all__ = [
     "AgainstTuned",
     "CaseFinding",
     "Findings",
-    "MeanScore",
     "differences",
     "findings_of",
     "improvement",
-    "mean_score",
     "seeds_say",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanScore:
-    """The mean over cases of the mean over seeds of one subject's scores.
-
-    Attributes:
-      scores: Of each case in the mean, by identity and seed.
-      num_missing: Cases without a curve or a scale: they are not in the mean.
-      num_diverged: Seeds that diverged; each counts as -1.
-      num_exploded: Seeds that ended above twice their start, without having diverged.
-    """
-
-    interval: Interval
-    scores: Mapping[str, Mapping[int, float]]
-    num_missing: int
-    num_diverged: int
-    num_exploded: int
-
-    @property
-    def num_cases(self) -> int:
-        return len(self.scores)
-
-
-def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:
-    """Returns the headline of a subject.
-
-    Args:
-      metric: None: each case's primary one.
-      cases: Identities that should be in the mean; None: those that the subject has.
-    """
-    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
-    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
-    nothing = Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
-    return MeanScore(
-        interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
-        scores=known,
-        num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
-        num_diverged=subject.num_diverged,
-        num_exploded=sum(scales.num_exploded(cell) for cell in subject.cells.values()),
-    )
 
 
 def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> Interval:
@@ -83,7 +41,7 @@ def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> I
       metric: None: each case's primary one.
     """
     ours, theirs = [], []
-    for identity in a.cells.keys() & b.cells.keys():
+    for identity in (one for one in a.cells if one in b.cells):  # in an order that repeats: resampling goes by it
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
             ranks = rankdata([*x, *y], "dense").tolist()  # finite, where a diverged seed is not

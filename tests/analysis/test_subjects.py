@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from stores import add
 
+from lobench.analysis.aggregates import probability_of_improvement_interval
 from lobench.analysis.compared import compare_subjects
 from lobench.analysis.comparison import Effect
-from lobench.analysis.findings import differences
+from lobench.analysis.findings import differences, improvement
 from lobench.analysis.gates import GateRules, Verdict
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
@@ -134,3 +136,14 @@ def test_with_itself_never_regressed_whatever_diverged_or_has_no_scale(tmp_path:
         assert found.primary.gate.verdict is not Verdict.REGRESSED
         assert {row.verdict for row in found.primary.gate.cases} <= {Verdict.PASS, Verdict.INCONCLUSIVE}
         assert found.primary.comparison.verdict is Effect.UNDECIDED
+
+
+def test_p_better_resamples_the_cases_in_their_own_order(tmp_path: Path) -> None:
+    """A set's order changes from process to process, and with it the bounds would."""
+    draw, names = np.random.default_rng(0), [f"case {number}" for number in range(12)]
+    for step in (1, 2):
+        add(tmp_path, step, {name: {"train/loss": draw.uniform(0.3, 1.5, 4).tolist()} for name in names})
+    one, two = subjects(tmp_path)
+    scales = Scales.of([one, two])
+    ours, theirs = ([scales.merits(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
+    assert improvement(one, two, None, scales) == probability_of_improvement_interval(ours, theirs)
