@@ -18,7 +18,7 @@ from lobench.analysis.mean_scores import MeanScore, mean_score
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
-from lobench.analysis.subjects import Cell, Subject, headline_metrics
+from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
 from lobench.core.result import mean_of
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "differences",
     "findings_of",
     "improvement",
+    "is_changed",
     "seeds_say",
 ]
 
@@ -66,18 +67,29 @@ def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> d
     """Returns score(B) - score(A) of each common seed, by the identity of the case.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
-    empty. Cases of which neither side knows the metric are not.
+    empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
 
     Args:
       metric: None: each case's primary one.
     """
     found: dict[str, list[float]] = {}
     for identity in {**a.cells, **b.cells}:
+        if is_changed(identity, a, b):
+            continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
         ours, theirs = (scales.scores(cell, metric) if cell is not None else {} for cell in sides)
         if ours or theirs or any(cell is not None and cell.lost for cell in sides):
             found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
     return found
+
+
+def is_changed(identity: str, a: Subject, b: Subject) -> bool:
+    """Returns whether a case is one side's alone, and the other side has another form of it."""
+    sides = (a, b) if identity in a.cells else (b, a)
+    if identity in sides[1].cells:
+        return False
+    place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

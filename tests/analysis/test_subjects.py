@@ -147,3 +147,13 @@ def test_p_better_resamples_the_cases_in_their_own_order(tmp_path: Path) -> None
     scales = Scales.of([one, two])
     ours, theirs = ([scales.merits(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
     assert improvement(one, two, None, scales) == probability_of_improvement_interval(ours, theirs)
+
+
+def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path: Path) -> None:
+    for step, form in ((1, "old"), (2, "old"), (3, "new")):
+        add(tmp_path, step, {"a": {"train/loss": [1.0 / step, 1.1 / step]}}, identities={"a": form})
+    one, two, three = subjects(tmp_path)
+    (found,) = compare_subjects([one, two], scales=Scales.of([one, two, three]))
+    assert [row.case for row in found.primary.comparison.cases] == ["old"] and found.primary.num_pairs == 2
+    with pytest.raises(UsageError, match="no case in common; got changed between the two: s/a"):
+        compare_subjects([one, three])
