@@ -44,6 +44,7 @@ class Scales:
     problems: tuple[BaselineError, ...] = ()
     cases: Mapping[str, CaseInfo]
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -192,10 +193,16 @@ class Scales:
 
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
         cells = self.among.get(identity, ())
-        return any(is_signed(list(cell.final.get(metric, {}).values()), scale) for cell in cells)
+        return is_signed([value for cell in cells for value in cell.final.get(metric, {}).values()], scale)
 
     def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale as the baseline freezes it, or as those who were read make it."""
+        key = (identity, metric)
+        if key not in self._made:
+            self._made[key] = self._make(identity, case, metric)
+        return self._made[key]
+
+    def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
         direction = _direction(cells, metric)
         if tuned is not None and metric in tuned.tuned:

@@ -159,12 +159,14 @@ class ScoreScale:
         units, ends, lowest = [], [], []
         for values in finals:
             seeds = [seed for seed, value in values.items() if math.isfinite(value)]
-            lost, kept = len(values) - len(seeds), np.asarray([values[seed] for seed in seeds], np.float64) - low
-            lowest += kept.tolist()
-            if seeds and lost <= len(values) / 2:
-                own = _starts_or(np.asarray([starts.get(seed, math.nan) for seed in seeds]) - low, zero)
-                units.append(float((_logs(own, floor) - _logs(kept, floor)).mean()))
-                ends.append(float(kept.mean()))
+            kept = [values[seed] - low for seed in seeds]
+            lowest += kept
+            if seeds and 2 * len(seeds) >= len(values):
+                # Of a few numbers each, of thousands of subjects: lists, not arrays.
+                own = [start if (start := starts.get(seed, zero + low) - low) > 0 else zero for seed in seeds]
+                units.append(math.fsum(_log(u, floor) - _log(v, floor) for u, v in zip(own, kept, strict=True)))
+                units[-1] /= len(seeds)
+                ends.append(math.fsum(kept) / len(kept))
         found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
         end = (max if direction is Direction.MAX else min)(ends, default=math.nan)
         return cls(
@@ -347,6 +349,10 @@ def _linear_unit(zero: float, end: float, direction: Direction | None) -> float:
 def _logs(values: FloatArray, floor: float) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.log(np.maximum(values, floor)))  # NaN stays NaN
+
+
+def _log(value: float, floor: float) -> float:
+    return math.log(max(value, floor)) if floor > 0 else math.nan
 
 
 def _lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
