@@ -240,7 +240,8 @@ class HookSpecs:
         """Declares modules whose import registers gin configurables (factory: "module:" and nothing after).
 
         A module with very many names may register them when a gin file says one: its attribute `lobench_on_use` has
-        `names()`, all of them, and `find(selector)`, which registers one and returns its whole name, or None.
+        `names()`, all of them, `find(selector)`, which registers one and returns its whole name, or None, and
+        `summary`, a line for `lobench list`.
         """
         return ()
 

@@ -80,6 +80,8 @@ def _list_configurables(kind: str) -> None:
         for name in sorted(getattr(module, "__all__", ())):
             doc = inspect.getdoc(getattr(module, name)) or ""
             click.echo(f"{name:22} {doc.splitlines()[0] if doc else ''}")
+        if on_use := getattr(module, "lobench_on_use", None):
+            click.echo(on_use.summary)
 
 
 @click.command()

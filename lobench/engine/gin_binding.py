@@ -30,6 +30,8 @@ __all__ = [
 class _NamesOnUse(Protocol):
     """What a module may have as `lobench_on_use`: names that it registers with gin when a gin file says one."""
 
+    summary: str  # a line for `lobench list`
+
     def names(self) -> list[str]:
         """Returns all of them, for suggestions."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
 
+_FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
 
 
@@ -89,6 +91,7 @@ class BlockRunner:
         self._programs: dict[tuple[str, str, int], Program] = {}
         self._preparations: dict[tuple[str, str, int], Preparation] = {}
         self._compilations = CompilationCounter()
+        self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
@@ -102,6 +105,7 @@ class BlockRunner:
         with GIN_LOCK:
             if key not in self._bound:
                 self.claim_for(spec)
+                flags = {name: os.environ.get(name) for name in _FLAGS}
                 bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
                 bound.require_optimizer()
                 if own_bindings and bound.identity != self.bind(spec, test).identity:
@@ -110,6 +114,10 @@ class BlockRunner:
                         where=f"{spec.path}: case {spec.scope!r}",
                         got=", ".join(own_bindings.splitlines()),
                     )
+                self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
+                if self._late:
+                    line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
+                    bound = dataclasses.replace(bound, problems=(*bound.problems, line))
                 self._bound[key] = bound
                 self._forget_oldest()
             return self._bound[key]

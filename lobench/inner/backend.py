@@ -26,10 +26,13 @@ def claim_backend(num_cpus: int) -> bool:
     """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet.
 
     A backend that somebody else made counts where it was made with NPROC=1 and one thread is wanted: the bits are the
-    same. Several threads are devices of jax's, too, which somebody else does not ask for.
+    same. Several threads are devices of jax's, too, which somebody else does not ask for. What computes on another
+    device than a CPU does not hang on threads.
     """
     global _claimed_threads
     if xla_bridge.backends_are_initialized():
+        if jax.default_backend() != "cpu":
+            return True
         maker = backend_maker()
         if _claimed_threads is None and num_cpus == 1 and maker is not None and maker.nproc == "1":
             _claimed_threads = 1

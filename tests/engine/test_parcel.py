@@ -53,6 +53,16 @@ def test_what_a_suites_gin_file_includes_from_outside_is_sent(suite: Path, tmp_p
     assert (there / "../../common/more.gin").read_text() == "Case.num_seeds = 7\n"
 
 
+def test_what_a_trainers_config_includes_from_outside_is_not_sent(suite: Path, tmp_path: Path) -> None:
+    config = write(tmp_path / "runs/config.gin", "include 'more.gin'\ninclude '../secret'\ninclude 'link'\n")
+    write(tmp_path / "runs/more.gin", f"include '{tmp_path}/secret'\n")
+    secret = write(tmp_path / "secret", "root:x:0:0\n")
+    (tmp_path / "runs/link").symlink_to(secret)
+    there = unpacked(Parcel.pack([str(suite)], [], str(config)), tmp_path / "node")
+    names = {path.name for path in there.rglob("*")}
+    assert {"config.gin", "more.gin"} <= names and not {"secret", "link"} & names
+
+
 def test_linked_folders_are_sent_with_what_is_in_them(suite: Path, tmp_path: Path) -> None:
     write(tmp_path / "elsewhere/data/numbers.csv", "1,2\n")
     (suite / "data").symlink_to(tmp_path / "elsewhere/data")

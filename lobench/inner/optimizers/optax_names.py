@@ -26,6 +26,8 @@ _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 class OptaxNames:
     """What a module of gin names may have as `lobench_on_use`: names that are registered when they are used."""
 
+    summary = "`@optax.NAME()`, or `@NAME()` where nothing else has the name: every optimizer and schedule of optax's"
+
     def names(self) -> list[str]:
         """Returns all names, for suggestions."""
         return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
