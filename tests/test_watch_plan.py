@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny import CONFIG, GIN, make_run, make_suite, results, watch, write_checkpoint
+from tiny import (
+    CONFIG,
+    GIN,
+    KILLED_CHIEF,
+    content,
+    make_run,
+    make_suite,
+    results,
+    watch,
+    watch_command,
+    write_checkpoint,
+)
 
 ONCE = ("--once", "--workers", "1")
 
@@ -120,3 +134,34 @@ def test_a_checkpoint_that_was_skipped_is_evaluated_where_all_are_asked_for(fold
     assert {step for step, _ in steps(folder)} == {1, 2, 5}
     again(folder, "--checkpoints", "all")
     assert {step for step, _ in steps(folder)} == {1, 2, 3, 4, 5}
+
+
+def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "".join(f"{name}/Case.task = @Bowl()\n" for name in "cdefgh"))
+    command = watch_command(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all")
+    command += ["--store", str(folder / "store")]
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "  passed  " in line:  # again and again, while the next one is on its way to the worker
+            shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
+    assert chief.wait(120) == 0, "".join(said)
+    assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(folder: Path, tmp_path: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
+    options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
+    for write in range(1, 30):
+        command = [sys.executable, "-c", KILLED_CHIEF, str(write), "1", "watch", *options, str(folder / "store")]
+        code = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert write > 3
+    whole = watch(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert content(folder / "store") == content(tmp_path / "whole")
