@@ -51,6 +51,7 @@ def _unread(store: Path) -> list[dict[str, Any]]:
 def history_text(store: Path, kind: str) -> str:
     """Returns the runs of the stores in or below a folder, as a table or as JSON."""
     from lobench.analysis.history import find_stores, history
+    from lobench.analysis.score_scale import SCORE_VERSION
     from lobench.report.history import history_table
 
     gc.disable()
@@ -59,7 +60,7 @@ def history_text(store: Path, kind: str) -> str:
         return history_table(runs)
     from lobench.report.records import finite_or_none
 
-    records = [dataclasses.asdict(run) | {"store": str(run.store)} for run in runs]
+    records = [dataclasses.asdict(run) | {"store": str(run.store), "score_version": SCORE_VERSION} for run in runs]
     return json.dumps(finite_or_none(records), indent=1, allow_nan=False)
 
 

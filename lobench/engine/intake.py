@@ -54,7 +54,8 @@ class Intake:
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
         self._fingerprints = ledger.fingerprints()  # of what was read before this start
-        self._postponed: dict[str, tuple[SeenCheckpoint, float]] = {}  # since when, for want of descriptors
+        self._postponed: list[SeenCheckpoint] = []  # for want of a file descriptor
+        self._short_since: dict[str, float] = {}
         self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
 
     def pending(self) -> bool:
@@ -105,7 +106,8 @@ class Intake:
           How many checkpoints it took, and those of them that could be read, by position.
         """
         if not self._found:
-            self._found.extend(seen for seen, _ in self._postponed.values())
+            self._found.extend(self._postponed)
+            self._postponed.clear()
             self._found.extend(self._source.poll())
             self._newest.clear()
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
@@ -186,20 +188,21 @@ class Intake:
                 raise
             self._incident("unreadable", seen, error)
         else:
-            self._postponed.pop(seen.uri, None)
+            self._short_since.pop(seen.uri, None)
             return self._ledger.record_sighting(checkpoint, mark), checkpoint
         return None
 
     def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
         """Says whether a checkpoint is tried again: that this process has no descriptor left is not its fault."""
-        now, before = time.monotonic(), self._postponed.pop(seen.uri, None)
-        since = before[1] if before else now
-        if not _is_short_of_files(error) or now - since > _SHORT_SECONDS:
+        if not _is_short_of_files(error):
             return False
-        if before is None:
+        if seen.uri not in self._short_since:
             self._say(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
+        since = self._short_since.setdefault(seen.uri, time.monotonic())
+        if time.monotonic() - since > _SHORT_SECONDS:
+            return False
         self._fingerprints.pop(seen.uri, None)
-        self._postponed[seen.uri] = (seen, since)
+        self._postponed.append(seen)
         return True
 
     def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:

@@ -111,7 +111,7 @@ def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, A
         names += [label, *(["tuned"] if has_baseline else []), f"score on {label}"]
     names += ["speed-up", "speed-up, envelope"] if has_baseline else []
     names += ["change", "verdict"] if has_effect else []
-    names += ["diverged", "seeds"]
+    names += ["diverged", "exploded", "seeds"]
     columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
     rows = [_case_row(findings, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
     return {"case_columns": columns, "case_rows": rows}
@@ -133,9 +133,8 @@ def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has
         row += [_speedup_cell(found.best_single), _speedup_cell(found.envelope)]
     if has_effect:
         row += _effect_cells(found)
-    row.append(
-        _Cell(text=str(found.num_diverged), value=str(found.num_diverged), kind="bad" if found.num_diverged else "")
-    )
+    for count in (found.num_diverged, found.num_exploded):
+        row.append(_Cell(text=str(count), value=str(count), kind="bad" if count else ""))
     row.append(_Cell(text=str(found.num_seeds), value=str(found.num_seeds)))
     return row
 
@@ -198,6 +197,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         {"name": "test final", "number": True, "missing": "-"},
         {"name": "best", "number": True, "missing": "-"},
         {"name": "diverged", "number": True},
+        {"name": "exploded", "number": True},
         {"name": "wall s", "number": True},
     ]
     found = []
@@ -216,6 +216,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 _final(metrics, "test/loss"),
                 _rounded(metrics.get(record["primary_metric"], {}).get("best")),
                 record["diverged"],
+                record["exploded"],
                 _rounded(record["wall_seconds"]),
             ]
         )
