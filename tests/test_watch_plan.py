@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny import CONFIG, GIN, make_run, make_suite, results, watch, write_checkpoint
+from commands import lobench
+from tiny import (
+    CONFIG,
+    GIN,
+    KILLED_CHIEF,
+    content,
+    make_run,
+    make_suite,
+    results,
+    watch,
+    watch_command,
+    write_checkpoint,
+)
+
+from lobench.core.program import Program
 
 ONCE = ("--once", "--workers", "1")
 
@@ -45,8 +65,7 @@ def steps(folder: Path) -> Counter[tuple[int, str]]:
 
 
 def test_nothing_changed_trains_nothing(folder: Path) -> None:
-    for policy in ("latest", "all"):
-        assert "nothing new;" in again(folder, "--checkpoints", policy)
+    assert "nothing new;" in again(folder, "--checkpoints", "all")
     assert steps(folder).total() == 4
 
 
@@ -88,7 +107,6 @@ def test_what_is_gone_expires_for_what_is_missing_alone(folder: Path) -> None:
     found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["outcome"] for r in results(folder / "store")}
     assert found.pop((1, "new")) == "expired"
     assert set(found.values()) == {"passed"} and len(found) == 5
-    again(folder, "--checkpoints", "all", code=3)
 
 
 def test_a_failed_verdict_and_an_error_are_the_exit_code_of_every_call(folder: Path) -> None:
@@ -120,3 +138,46 @@ def test_a_checkpoint_that_was_skipped_is_evaluated_where_all_are_asked_for(fold
     assert {step for step, _ in steps(folder)} == {1, 2, 5}
     again(folder, "--checkpoints", "all")
     assert {step for step, _ in steps(folder)} == {1, 2, 3, 4, 5}
+
+
+def test_results_of_another_jax_are_kept_beside_todays_and_never_taken_for_them(folder: Path) -> None:
+    before = Program(jax="0.4.1", jaxlib="0.4.1", device="cpu: x86-64-v3")
+    with contextlib.closing(sqlite3.connect(folder / "store" / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE evaluations SET program_version = ?", (before.key,))
+        ledger.execute("INSERT INTO programs VALUES (?, ?)", (before.key, json.dumps(dataclasses.asdict(before))))
+    assert "2 passed" in again(folder)
+    found = Counter((r["checkpoint"]["outer_step"], "0.4.1" in r["program"]) for r in results(folder / "store"))
+    assert found == {(1, True): 2, (2, True): 2, (2, False): 2}
+    assert "nothing new" in again(folder)
+    assert "results of 2 programs, which may differ in bits: " in lobench("results", "--store", folder / "store").stdout
+
+
+def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "".join(f"{name}/Case.task = @Bowl()\n" for name in "cdefgh"))
+    command = watch_command(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all")
+    command += ["--store", str(folder / "store")]
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "  passed  " in line:  # again and again, while the next one is on its way to the worker
+            shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
+    assert chief.wait(120) == 0, "".join(said)
+    assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(folder: Path, tmp_path: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
+    options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
+    for write in range(1, 30):
+        command = [sys.executable, "-c", KILLED_CHIEF, str(write), "1", "watch", *options, str(folder / "store")]
+        code = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert write > 3
+    whole = watch(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert content(folder / "store") == content(tmp_path / "whole")

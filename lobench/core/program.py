@@ -67,8 +67,8 @@ class Program:
         return f"version {self.version}, {versions}, {device}{together}"
 
 
-def describe_programs(programs: Collection[Program]) -> str:
-    """Returns a line on results of several programs; "" where there is one at most."""
+def describe_programs(programs: Collection[Program | str]) -> str:
+    """Returns a line on results of several programs, or their texts; "" where there is one at most."""
     if len(programs) < 2:
         return ""
     named = "; ".join(sorted(map(str, programs)))

@@ -141,7 +141,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known."""
+    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known.
+
+    `is_void` says that it tells nothing of the evaluation, which waits again: its theta could not be read, say.
+    """
 
     worker: int
     lease: int
@@ -150,6 +153,7 @@ class Finished:
     message: str = ""
     replace_worker: bool = False
     seconds: float | None = None
+    is_void: bool = False
 
 
 @dataclass(frozen=True, slots=True)

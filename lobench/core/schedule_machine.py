@@ -255,7 +255,9 @@ class Schedule:
         worker.compiled.add(leased.case.key)
         if event.replace_worker:
             self._kill(event.worker, "its pytest session broke")
-        if event.outcome is Outcome.OOM and self._may_split(leased):
+        if event.is_void:
+            self._retry(leased)
+        elif event.outcome is Outcome.OOM and self._may_split(leased):
             self._split(leased)
         else:
             self._durations.learn(leased, event)

@@ -17,6 +17,7 @@ from lobench.engine.checkpoint_files import index_in_name
 from lobench.engine.ledger import Ledger
 from lobench.engine.readers import reader_for
 from lobench.engine.spool import Spool, fingerprint
+from lobench.engine.watch_contract import skipped_line
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake"]
@@ -149,11 +150,9 @@ class Intake:
 
     def _tell_passed_over(self) -> None:
         if self._passed_over:
-            last, first, count = self._passed_over[0], self._passed_over[-1], len(self._passed_over)
-            self._ledger.record_event("skipped", first=first, last=last, count=count)
-            named = first if count == 1 else f"{count} checkpoints, {first} to {last}"
-            self._say(f"skipped: {named} (a newer checkpoint goes first)")
-            self._passed_over.clear()
+            uris, self._passed_over = self._passed_over[::-1], []
+            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris))
+            self._say(skipped_line(uris))
 
     def release(self, sha256: str) -> None:
         """Says that nothing needs a theta any more."""

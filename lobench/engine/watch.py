@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import socket
@@ -22,7 +23,7 @@ from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles
-from lobench.engine.watch_contract import ERRORS, Ending, Progress, WatchOptions
+from lobench.engine.watch_contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
 from lobench.engine.watch_journal import Decision, Journal
 from lobench.engine.watch_subjects import WatchSubjects, todays
 from lobench.engine.watch_workers import WatchWorkers, finished_of
@@ -87,6 +88,7 @@ class Watch:
             max_core_seconds=math.inf if hours is None else hours * 3600,
             say=progress.say,
         )
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
         self._outcomes: dict[Outcome, int] = {}
@@ -147,9 +149,7 @@ class Watch:
         found = list(todays(self._ledger.sightings(), self._history, self._options.only))
         self._intake.recover([checkpoint for _, checkpoint, is_done in found if not is_done])
         for position, checkpoint, is_done in found:
-            self._subjects.add(position, checkpoint)
-            if not is_done:
-                self._subjects.need(position)
+            self._subjects.add(position, checkpoint, is_needed=not is_done)
         for position, checkpoint, is_done in found:
             if not is_done or self._options.replan:
                 self._handle(schedule.CheckpointSeen(position, checkpoint))
@@ -228,7 +228,6 @@ class Watch:
             self._subjects.release_unneeded(checkpoint.sha256)
             return
         self._subjects.add(position, checkpoint)
-        self._subjects.need(position)
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
         self._handle(schedule.CheckpointSeen(position, checkpoint))
 
@@ -271,8 +270,15 @@ class Watch:
             case "notice":
                 self._progress.say(values["message"])
             case "result":
-                return [finished_of(message, now)]
+                return [self._result(message, now)]
         return []
+
+    def _result(self, message: Message, now: float) -> _Told:
+        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        event, curves = finished_of(message, now)
+        before = self._copies.pop(message.worker, None)
+        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
     # Decisions and what follows from them.
 
@@ -302,8 +308,7 @@ class Watch:
     def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
         uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, schedule.Skip)]
         if uris:
-            named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-            self._progress.say(f"skipped: {named} (a newer checkpoint goes first)")
+            self._progress.say(skipped_line(uris))
 
     def _act(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
@@ -344,6 +349,7 @@ class Watch:
             now = time.monotonic()
             self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
+        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, checkpoint, action.case)
         self._workers.run(
             action.worker,

@@ -37,8 +37,10 @@ class WatchSubjects:
         """Thetas that the spool must keep."""
         return self._needed.keys()
 
-    def add(self, position: int, checkpoint: Checkpoint) -> None:
+    def add(self, position: int, checkpoint: Checkpoint, *, is_needed: bool = True) -> None:
         self._checkpoints[position] = checkpoint
+        if is_needed:
+            self.need(position)
 
     def need(self, position: int) -> None:
         """Says that something of a position is to be evaluated."""

@@ -153,6 +153,8 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
     both = "results of 2 programs, which may differ in bits: version 3, jax 0.7.0, cpu: x86-64-v3; version 3, jax 0.7.1"
     assert both in lobench("results", "--store", store).stdout
     assert both in lobench("compare", "1", "2", "--store", store).stdout
+    add(tmp_path / "other", 2, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}, program_version="3")
+    assert "jax 0.7.1, cpu: x86-64-v3; version 3, jax ?, cpu" in run("--store", tmp_path, "--history").stdout
     assert "of 2 programs" not in lobench("compare", "1", "1", "--store", store).stdout
     assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
     assert both in (tmp_path / "report.html").read_text()

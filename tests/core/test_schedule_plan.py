@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import CASES, EVENTS, POLICIES, World, case, play
 
-from lobench.core.schedule import EvaluationId, Lease, Reopen, StartWorker
+from lobench.core.result import Outcome
+from lobench.core.schedule import EvaluationId, Finished, Lease, Reopen, StartWorker
 
 A, B, NEW = case("a"), case("b"), case("new", num_seeds=3, seed_block=2)
 CHOSEN = {"latest": [4], "all": [0, 1, 2, 3, 4], "every:3": [0, 3, 4]}
@@ -87,3 +88,16 @@ def test_killed_anywhere_while_it_catches_up_it_ends_complete(policy: str, event
         seeds = [s for e in world.recorded if (e.sha256, e.case_key) == (newest, known.key) for s in e.block.seeds]
         assert sorted(seeds) == list(range(known.num_seeds))
     assert world.finished == {p for p, admission in world.admissions.items() if admission == "admitted"}
+
+
+def test_a_void_result_records_nothing_and_the_evaluation_goes_first_again() -> None:
+    world = World(max_cores=1)
+    world.see()
+    world.ready((A, B))
+    ((worker, lease),) = world.leases.items()
+    del world.leases[worker]
+    world.send(Finished(worker, lease.lease, Outcome.ERROR, world.now, "no theta", is_void=True))
+    assert not world.recorded
+    assert [again.evaluation for again in world.leases.values()] == [lease.evaluation]
+    world.run_out((A, B))
+    assert set(world.recorded.values()) == {Outcome.PASSED} and len(world.recorded) == 2
