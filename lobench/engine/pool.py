@@ -159,9 +159,15 @@ class LocalPool:
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
         process = self._processes.get(worker)
-        if process is not None and not process.channel.send(encode(kind, **values)):
+        if process is not None:
+            self._keep_sending(worker, process.channel.send(encode(kind, **values)))
+
+    def _keep_sending(self, worker: int, is_sent: bool) -> None:
+        """Has `wait` send the rest of what a worker had no room for."""
+        if not is_sent:
             with contextlib.suppress(KeyError, ValueError):  # it died meanwhile
-                self._selector.modify(process.channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(self._processes[worker].channel, both, worker)
 
     def kill(self, worker: int) -> None:
         self._end(worker)
@@ -178,8 +184,10 @@ class LocalPool:
                 os.read(key.fd, 4096)
                 continue
             heard.add(key.data)
-            if events & selectors.EVENT_WRITE and self._processes[key.data].channel.flush():
+            if events & selectors.EVENT_WRITE:
+                # In this order: another thread may have something to send between the two.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+                self._keep_sending(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(heard & self._processes.keys()):
             messages += self._hear(worker, self._processes[worker])
         return messages
