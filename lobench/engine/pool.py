@@ -19,6 +19,7 @@ from lobench.core.errors import LobenchError
 from lobench.engine.channel import Channel
 from lobench.engine.devices import DeviceLeases, devices_here
 from lobench.engine.job import decode, encode
+from lobench.engine.keeper import Keeper
 from lobench.engine.layers import Layers
 from lobench.engine.worker_process import WorkerProcess
 
@@ -117,6 +118,7 @@ class LocalPool:
         self._own: list[Message] = []  # what the pool itself has to say
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
+        self._keeper = Keeper()
         self._selector = selectors.DefaultSelector()
         if wakeup is not None:
             self._selector.register(wakeup, selectors.EVENT_READ, None)
@@ -135,6 +137,7 @@ class LocalPool:
             self._own.append(_died(worker, f"it could not be started: {error.strerror or error}"))
             return
         self._processes[worker] = process
+        self._keeper.keep(process.pid)
         if process.log_problem and not self._has_log_problem:
             self._has_log_problem = True
             text = f"workers' logs cannot be written to {self._config.log_folder}: {process.log_problem}"
@@ -156,9 +159,15 @@ class LocalPool:
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
         process = self._processes.get(worker)
-        if process is not None and not process.channel.send(encode(kind, **values)):
+        if process is not None:
+            self._keep_sending(worker, process.channel.send(encode(kind, **values)))
+
+    def _keep_sending(self, worker: int, is_sent: bool) -> None:
+        """Has `wait` send the rest of what a worker had no room for."""
+        if not is_sent:
             with contextlib.suppress(KeyError, ValueError):  # it died meanwhile
-                self._selector.modify(process.channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(self._processes[worker].channel, both, worker)
 
     def kill(self, worker: int) -> None:
         self._end(worker)
@@ -175,8 +184,10 @@ class LocalPool:
                 os.read(key.fd, 4096)
                 continue
             heard.add(key.data)
-            if events & selectors.EVENT_WRITE and self._processes[key.data].channel.flush():
+            if events & selectors.EVENT_WRITE:
+                # In this order: another thread may have something to send between the two.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+                self._keep_sending(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(heard & self._processes.keys()):
             messages += self._hear(worker, self._processes[worker])
         return messages
@@ -218,6 +229,7 @@ class LocalPool:
             with contextlib.suppress(KeyError, ValueError):  # a pipe that was closed is not registered any more
                 if end is not None:
                     self._selector.unregister(end)
+        self._keeper.forget(process.pid)
         code = process.end()
         return reason or process.how_it_ended(code)
 
@@ -227,6 +239,7 @@ class LocalPool:
         for worker in list(self._processes):
             self._end(worker)
         self._selector.close()
+        self._keeper.close()
 
 
 class InlineExecutor:

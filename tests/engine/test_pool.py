@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +79,22 @@ def aborts(connection, arguments, layers, *, exit_at_eof):
     os.abort()
 """
 
+# A chief that is killed while its worker's child runs.
+CHIEF = """
+import os, signal, sys
+from pathlib import Path
+from lobench.engine.layers import Layers
+from lobench.engine.pool import LocalPool, WorkerConfig
+folder = Path(sys.argv[1])
+pool = LocalPool(WorkerConfig(arguments=(), layers=Layers(), log_folder=folder / "logs",
+    compilation_cache=folder / "cache", serve="misbehaving:forks_and_waits"))
+pool.start(0, 1)
+while not (said := pool.wait(1.0)):
+    pass
+print(said[0].values["child"], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 PATIENT = 60.0
 
 
@@ -139,6 +157,15 @@ def test_a_killed_workers_children_end_with_it(pools: Callable[[str], LocalPool]
     assert is_alive(child)
     pool.kill(0)
     assert ends(child) and pool.wait(0.0) == []
+
+
+def test_what_workers_started_does_not_outlive_a_killed_chief(
+    pools: Callable[[str], LocalPool], tmp_path: Path
+) -> None:
+    pools("forks_and_waits")  # for the module that it serves
+    chief = subprocess.run([sys.executable, "-c", CHIEF, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert chief.returncode == -signal.SIGKILL, chief.stderr
+    assert ends(int(chief.stdout))
 
 
 def test_a_worker_frozen_in_the_middle_of_a_message_blocks_nobody_and_is_one_that_died(
