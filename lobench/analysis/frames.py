@@ -61,9 +61,9 @@ class StoredResults:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
         Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, case_identity, seed_start,
-        num_seeds, outcome, message, diverged (seeds; missing without curves), compile_seconds, wall_seconds,
-        num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session, recorded_at (UTC),
-        host, device, git_revision, git_dirty, bindings.
+        num_seeds, outcome, message, diverged and exploded (seeds; missing without curves), compile_seconds,
+        wall_seconds, num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session,
+        recorded_at (UTC), host, device, git_revision, git_dirty, bindings.
         """
         import pandas as pd
 
@@ -71,6 +71,7 @@ class StoredResults:
         if len(frame):
             frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
             frame["diverged"] = frame["diverged"].astype("Int64")
+            frame["exploded"] = frame["exploded"].astype("Int64")
         return frame
 
     def frame(self) -> pd.DataFrame:
@@ -198,6 +199,7 @@ def _evaluation(row: EvaluationRow, checkpoint: Checkpoint) -> dict[str, Any]:
         "outcome": str(row.outcome),
         "message": row.message,
         "diverged": curves.num_diverged if curves else None,
+        "exploded": curves.num_exploded(row.case) if curves else None,
         "compile_seconds": curves.compile_seconds if curves else math.nan,
         "wall_seconds": curves.wall_seconds if curves else math.nan,
         "num_inner_steps": row.case.num_inner_steps,

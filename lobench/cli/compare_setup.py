@@ -34,7 +34,7 @@ class CompareCommand:
     suites: tuple[str, ...]
     baselines: tuple[Path, ...]
     metrics: tuple[str, ...]
-    margin: float
+    margin: float | None
     alpha: float
     workers: str
     gin_files: tuple[str, ...]
@@ -61,7 +61,8 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     found = compare_subjects(
         _told_apart(subjects, command.subjects),
         metrics=command.metrics,
-        rules=GateRules(margin=command.margin, alpha=command.alpha),
+        rules=GateRules(alpha=command.alpha),
+        margin=command.margin,
         scales=scales,
     )
     return found, scales.describe()

@@ -9,12 +9,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
 
 from etils import epath
 
@@ -25,7 +24,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
-from lobench.engine.delivery import Deliverer
+from lobench.engine.delivery import Deliverer, exits_raise
 from lobench.engine.devices import devices_here
 from lobench.engine.layers import Layers
 from lobench.engine.ledger import Ledger
@@ -96,8 +95,9 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
     before = _Before()
-    while (code := _run_round(command, checkpoints, before)) is None:
-        before.num_rounds += 1
+    with exits_raise():
+        while (code := _run_round(command, checkpoints, before)) is None:
+            before.num_rounds += 1
     return code
 
 
@@ -335,29 +335,12 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
             getattr(sink, "destination", "")  # may have to be made
         except LobenchError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
             ) from error
         sinks[address] = sink
     return sinks
-
-
-@contextlib.contextmanager
-def _exits_raise() -> Iterator[None]:
-    """Makes `os._exit`, which would end the watch without a word, raise SystemExit in this process."""
-    ours, leave = os.getpid(), os._exit
-
-    def stay(status: int) -> NoReturn:
-        if os.getpid() != ours:  # a process that was forked meanwhile
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    os._exit = stay
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
@@ -371,7 +354,7 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with _exits_raise():
+            with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")

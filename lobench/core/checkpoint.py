@@ -54,6 +54,8 @@ class SeenCheckpoint:
 class CheckpointContent:
     """Theta as a reader returns it: flat leaves, without the structure that only the optimizer knows.
 
+    They may be more than theta: which part of them it is, the optimizer's structure tells.
+
     Attributes:
       leaves: numpy arrays by path; path components are joined by "/", sequence items by their index
         (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them: it is part of the digest as the others are.

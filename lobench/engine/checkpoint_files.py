@@ -133,13 +133,10 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     else:
         counters = {name: value for name, value in counters.items() if _is_count(name, value)}
         rest = {path: leaf for path, leaf in rest.items() if path not in counters or path not in _NEVER_THETA}
+    if not rest and texts:
+        raise CheckpointError(f"leaf {texts[0]!r} is no array of numbers", where=where, got="text")
     if not rest:
-        raise CheckpointError(
-            "theta is empty",
-            where=where,
-            got=f"text alone: {', '.join(texts)}" if texts else "",
-            expected="at least one array",
-        )
+        raise CheckpointError("theta is empty", where=where, expected="at least one array")
     arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
     if OWN_BINDINGS in leaves:
         arrays[OWN_BINDINGS] = _text(leaves[OWN_BINDINGS], where)

@@ -79,8 +79,8 @@ def _bind_optimizer(binding: Binding) -> None:
     except ConfigError as error:
         if not error.what.startswith("unknown name"):
             raise
-        hint = "it is defined in no module that was imported: put `import the.module` into config.gin or --gin-param"
-        raise ConfigError(error.what, where=error.where, next_step=f"{hint}; {error.next_step}") from error
+        hint = "a module that nothing imports is named by `import the.module`, in config.gin or --gin-param"
+        raise ConfigError(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
 
 
 def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:

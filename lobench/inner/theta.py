@@ -139,9 +139,6 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
     """Says what differs, at the place that is most alike, and which optimizers the checkpoint could be of."""
     counted = _candidates(leaves, expected)
     place = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
-    problems = _problems(_inside(leaves, place), expected)
-    more = f"; and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
-    shown = "; ".join(problems[:_MOST_SHOWN]) + more
     theta = f"theta (at {place!r})" if place else "theta"
     fitting, alike = _of_other_optimizers(leaves)
     if fitting:
@@ -150,6 +147,9 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
         next_step = f"it has the leaves of {_listed(alike)}, in other sizes: bind the sizes that it was trained with"
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
+    problems = _problems(_inside(leaves, place), expected)
+    most = 3 if fitting else _MOST_SHOWN
+    shown = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
     return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {shown}", where=where, next_step=next_step)
 
 

@@ -46,7 +46,7 @@ _SINGLE = {
     "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
     "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
     "against": "Gate: be no worse than a checkpoint, a store, a file of baselines, or `baseline[:OPTIMIZER]`.",
-    "margin": "Gate: harm that is tolerated, on the score from untrained (0) to tuned (1) (default: 0.02).",
+    "margin": "Gate: harm that is tolerated, on the score (default: 0.05 on a log scale, 0.02 on a linear one).",
     "alpha": "Gate: chance of a false alarm (default: 0.05).",
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }

@@ -96,6 +96,20 @@ def test_other_seeds_are_the_same_case(suite: Path) -> None:
     assert info.blocks()[0].start == 7 and info.first_seed == 7
 
 
+@pytest.mark.parametrize("binding", ['Case.scale = "linear"', "Case.minimum = 0.1"])
+def test_how_a_case_is_scored_retrains_nothing(suite: Path, binding: str) -> None:
+    plain, scored = bind(suite, "large", build=False), bind(suite, "large", build=False, gin_params=(binding,))
+    assert (scored.identity, scored.problem, scored.bindings) == (plain.identity, plain.problem, plain.bindings)
+    name = binding[5:].split(" ", 1)[0]
+    assert getattr(scored.info(node_id=""), name) == getattr(scored.case, name) is not None
+
+
+@pytest.mark.parametrize("binding", ['Case.scale = "cubic"', 'Case.minimum = "low"', "Case.minimum = 1e999"])
+def test_a_scale_that_is_none_is_refused(suite: Path, binding: str) -> None:
+    with pytest.raises(ConfigError, match=r"Case\.(scale|minimum)"):
+        bind(suite, "large", build=False, gin_params=(binding,))
+
+
 def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
     adam, slow = (bind(suite, "small", build=False, optimizer=f"adam(); adam.learning_rate = {r}") for r in (0.1, 0.01))
     assert adam.identity == slow.identity and adam.optimizer_hash != slow.optimizer_hash
@@ -299,3 +313,20 @@ def test_how_many_cores_is_known_before_anything_is_imported(
     a, b = specs_in(suite)
     assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
     assert num_cpus_of(b, Layers()) == 5
+
+
+def test_the_part_of_a_checkpoint_that_is_theta_tells_optimizers_apart_and_no_cases(suite: Path) -> None:
+    learned, sgd = "Case.learned_optimizer = @MLPLOpt()", "Case.optimizer = @sgd()"
+    bound = {
+        part: bind(suite, "small", build=False, gin_params=(learned, f"Checkpoint.theta = '{part}'"))
+        for part in ("params/lopt", "ema")
+    }
+    assert [case.theta_part for case in bound.values()] == ["params/lopt", "ema"]
+    assert len({case.identity for case in bound.values()}) == 1
+    assert len({case.optimizer_hash for case in bound.values()}) == 2
+    plain, named = (
+        bind(suite, "small", build=False, gin_params=(sgd, *more)) for more in ((), ("Checkpoint.theta='a'",))
+    )
+    assert plain.optimizer_hash == named.optimizer_hash, "without theta it says nothing"
+    with pytest.raises(ConfigError, match=r"Checkpoint\.theta; got 3; expected a path"):
+        bind(suite, "small", build=False, gin_params=("Checkpoint.theta = 3",))

@@ -120,6 +120,20 @@ def test_errors_keep_their_class(suite: Path, tmp_path: Path) -> None:
         lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
 
 
+def test_the_part_of_a_checkpoint_that_is_theta_can_be_named(suite: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "theta.npz", **{"slow/log_lr": np.float32(-9), "fast/log_lr": np.float32(-1), "step": 3})
+    (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
+    with pytest.raises(lobench.ThetaMismatch, match="several parts fit LearnableSGD; got fast, slow"):
+        lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
+    losses = [
+        lobench.evaluate(
+            suite, case="a", checkpoint=tmp_path / "theta.npz", gin_params=(f"Checkpoint.theta = '{part}'",)
+        ).final("train/loss")
+        for part in ("slow", "fast")
+    ]
+    assert (losses[0] > 2 * losses[1]).all()
+
+
 def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(tmp_path: Path) -> None:
     """jax's first line says only that something differs."""
     suite = make_suite(tmp_path)
