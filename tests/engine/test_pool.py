@@ -77,7 +77,7 @@ def aborts(connection, arguments, layers, *, exit_at_eof):
     os.abort()
 """
 
-PATIENT = 60.0
+PATIENT = 600.0
 
 
 @pytest.fixture
