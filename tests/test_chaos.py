@@ -71,7 +71,7 @@ from lobench.cli import main
 main()
 """
 
-PATIENT = 60.0
+PATIENT = 600.0
 
 
 class World:

@@ -95,7 +95,7 @@ print(said[0].values["child"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
-PATIENT = 60.0
+PATIENT = 600.0
 
 
 @pytest.fixture

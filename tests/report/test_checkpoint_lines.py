@@ -52,7 +52,7 @@ def test_without_a_baseline_there_is_no_score_to_compare(tmp_path: Path) -> None
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
-    done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--workers", "1", timeout=300)
+    done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--workers", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
     assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]

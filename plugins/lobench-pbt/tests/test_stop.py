@@ -14,7 +14,7 @@ from pbt_served import PATIENCE, serve, suggestion
 
 def stop(store: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lobench.cli", "pbt", "stop", "--store", str(store)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
 
 
 @pytest.mark.parametrize("is_served", [True, False])
