@@ -151,21 +151,15 @@ TOYS = {
         noise=0.003,
     ),
 }
-_BUDGET = {"budget": True, "opponents": Opponents.SAME}
+_SELECTING = ("tournament", "exploit_explore", "truncation", "winner_takes_all")
+_MODES: dict[str, dict[str, Any]] = {
+    "": {"budget": False, "opponents": Opponents.LAST_TWO},
+    ", budget": {"budget": True, "opponents": Opponents.LAST_TWO},
+    ", budget, same": {"budget": True, "opponents": Opponents.SAME},
+}
 STRATEGIES: dict[str, dict[str, Any]] = {
-    "random_search": {"strategy": "random_search"},
-    "single_worker": {"strategy": "single_worker"},
-    "tournament": {"strategy": "tournament"},
-    "tournament, budget": {"strategy": "tournament", "budget": True},
-    "tournament, budget, same": {"strategy": "tournament", **_BUDGET},
-    "exploit_explore": {"strategy": "exploit_explore"},
-    "exploit_explore, budget, same": {"strategy": "exploit_explore", **_BUDGET},
-    "truncation": {"strategy": "truncation"},
-    "truncation, budget": {"strategy": "truncation", "budget": True},
-    "truncation, budget, same": {"strategy": "truncation", **_BUDGET},
-    "winner_takes_all": {"strategy": "winner_takes_all"},
-    "winner_takes_all, budget": {"strategy": "winner_takes_all", "budget": True},
-    "winner_takes_all, budget, same": {"strategy": "winner_takes_all", **_BUDGET},
+    **{name: {"strategy": name, **_MODES[""]} for name in ("random_search", "single_worker")},
+    **{f"{name}{mode}": {"strategy": name, **values} for name in _SELECTING for mode, values in _MODES.items()},
 }
 
 
