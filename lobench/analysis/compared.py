@@ -127,7 +127,7 @@ def _compared(
             expected=", ".join(sorted(first.metrics() | other.metrics())),
         )
     cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
-    exploded_a, exploded_b = (sum(scales.num_exploded(cell) for cell in side.cells.values()) for side in (first, other))
+    exploded_a, exploded_b = (scales.num_exploded(*side.cells.values()) for side in (first, other))
     return Compared(
         a=first,
         b=other,

@@ -100,7 +100,7 @@ def _summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
         scores={label: one.interval for label, one in found.items() if one.num_cases},
         scale=scales.describe(),
         num_diverged=last.num_diverged,
-        num_exploded=sum(scales.num_exploded(cell) for cell in last.cells.values()),
+        num_exploded=scales.num_exploded(*last.cells.values()),
         num_seeds=last.num_seeds,
         num_unscored=_num_unscored(last, scales),
     )

@@ -21,14 +21,12 @@ class MeanScore:
       scores: Of each case in the mean, by identity and seed.
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
-      num_exploded: Seeds that ended above twice their start, without having diverged.
     """
 
     interval: Interval
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
-    num_exploded: int
 
     @property
     def num_cases(self) -> int:
@@ -50,5 +48,4 @@ def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iter
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
-        num_exploded=sum(scales.num_exploded(cell) for cell in subject.cells.values()),
     )

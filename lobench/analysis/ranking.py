@@ -63,6 +63,6 @@ def _ranked(subject: Subject, metric: str | None, scales: Scales) -> Ranked:
         worth=mean_of(means) if means else math.nan,
         num_cases=found.num_cases,
         num_diverged=found.num_diverged,
-        num_exploded=found.num_exploded,
+        num_exploded=scales.num_exploded(*subject.cells.values()),
         num_lost=subject.num_lost,
     )

@@ -130,10 +130,15 @@ class Scales:
             self._starts[key] = found
         return self._starts[key]
 
-    def num_exploded(self, cell: Cell) -> int:
+    def num_exploded(self, *cells: Cell) -> int:
         """Returns how many seeds ended above twice their start, which are not those that diverged."""
+        return sum(map(self._num_exploded, cells))
+
+    def _num_exploded(self, cell: Cell) -> int:
         name = cell.case.primary_metric
         finals, starts = cell.final.get(name, {}), self.starts(cell.case, name) or cell.untrained.get(name, {})
+        if all(value <= starts.get(seed, -math.inf) for seed, value in finals.items()):
+            return 0  # as nearly always
         found = exploded(
             list(finals.values()),
             self.scale(cell.case, name),

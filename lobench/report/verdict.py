@@ -142,9 +142,8 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 def _troubles_card(findings: Findings) -> Card:
     reading = findings.reading
     diverged = sum(subject.num_diverged for subject in reading.subjects)
-    exploded = sum(
-        findings.scales.num_exploded(cell) for subject in reading.subjects for cell in subject.cells.values()
-    )
+    cells = [cell for subject in reading.subjects for cell in subject.cells.values()]
+    exploded = findings.scales.num_exploded(*cells)
     seeds = sum(subject.num_seeds for subject in reading.subjects)
     outcomes = Counter(row.outcome for row in reading.rows if row.outcome is not Outcome.PASSED)
     bad = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "every evaluation passed"

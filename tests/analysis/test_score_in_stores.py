@@ -102,8 +102,11 @@ def with_baseline(tmp_path: Path, finals: list[float], **tuned: object) -> Path:
     case = dataclasses.replace(
         baseline.cases["digits.gin:case0"],
         untrained={"train/loss": 2.0},
-        starts={"train/loss": (2.0,) * 5},
-        **{"tuned": {"train/loss": (0.02, 0.03, 0.02, 0.01, 0.02)}, **tuned},
+        **{
+            "starts": {"train/loss": (2.0,) * 5},
+            "tuned": {"train/loss": (0.02, 0.03, 0.02, 0.01, 0.02)},
+            **tuned,
+        },
     )
     dataclasses.replace(baseline, cases={"digits.gin:case0": case}).save(path)
     add(store, 1, {"case0": {"train/loss": [0.5] * len(finals)}})

@@ -46,7 +46,10 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     assert json.loads((store / "best.json").read_text()) == [record]
     text = lobench("best", run, "--suite", suite, "--top", "1", "--workers", "1").stdout
     assert text.splitlines()[0].startswith("checkpoint") and "best in primary: " in text
-    assert "its score to report: " in text and "on seeds from 5 on, which chose nothing; diverged 0, lost 0" in text
+    assert (
+        "its score to report: " in text
+        and "on seeds from 5 on, which chose nothing; diverged 0, exploded 0, lost 0" in text
+    )
     assert "1 the best mean that is stored, on each case" in text
     assert len(json.loads((store / "best.json").read_text())) == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,9 @@ def test_the_other_way_round_it_passes(store: Path) -> None:
     (found,) = json.loads(done.stdout)
     effect = found["metrics"]["train/loss"]
     assert found["verdict"] == "PASS" and effect["effect"] == "better" and effect["num_pairs"] == 18
-    # (2 - .5) is a score of 1, .3 more of the loss .2 less.
-    assert effect["difference"]["lower"] < 0.2 < effect["difference"]["upper"] + 0.01
+    # From 2 to .5 is a score of 1, which is ln 4; .8 is 1.6 times the loss.
+    assert effect["difference"]["lower"] < math.log(1.6) / math.log(4) < effect["difference"]["upper"]
+    assert effect["cases"]["s/a"]["ratio"]["mean"] == pytest.approx(1 / 1.6, rel=0.05)
     assert set(effect["cases"]) == {"s/a", "s/b", "s/c"} and effect["probability_of_improvement"]["mean"] == 1.0
 
 
@@ -134,10 +136,10 @@ def test_where_every_evaluation_is_lost_it_says_so(tmp_path: Path) -> None:
 def test_a_metric_that_only_a_third_one_has_is_one_clear_line(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}})
     add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.2]}})
-    add(tmp_path, 3, {"a": {"train/loss": [1.0, 1.2], "test/other": [1.0, 1.2]}})
-    done = run("1", "2", "3", "--store", tmp_path, "--metric", "test/other")
+    add(tmp_path, 3, {"a": {"train/loss": [1.0, 1.2], "valid/loss": [1.0, 1.2]}})
+    done = run("1", "2", "3", "--store", tmp_path, "--metric", "valid/loss")
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
-    assert "neither theta_1.npz nor theta_2.npz has the metric; got test/other; expected train/loss" in done.stderr
+    assert "neither theta_1.npz nor theta_2.npz has the metric; got valid/loss; expected train/loss" in done.stderr
 
 
 def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:

@@ -89,11 +89,12 @@ def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path)
     found = json.loads(run("--store", store.parent, "--history", "--format", "json").stdout)
     first, second = found
     assert (first["num_checkpoints"], first["last_checkpoint"], first["num_diverged"]) == (1, "theta_1.npz", 1)
-    # train: (2 - .75) / (2 - .25) on case a, (1 - 1) / 2 on case b, whose second seed diverged.
-    assert first["scores"]["train/loss"]["mean"] == pytest.approx((1.25 / 1.75 + 0.0) / 2)
+    # train: ln 2 and ln 4 of ln 8 on case a, (1 - 1) / 2 on case b, whose second seed diverged.
+    assert first["scores"]["train/loss"]["mean"] == pytest.approx((0.5 + 0.0) / 2)
     assert second["scores"]["train/loss"]["mean"] == pytest.approx(1.0)
     # test: the first run's checkpoint is the best here.
-    assert second["scores"]["test/loss"]["mean"] == pytest.approx(0.25 / 0.625)
+    best = (math.log(2 / 1.5) + math.log(2 / 1.25)) / 2
+    assert second["scores"]["test/loss"]["mean"] == pytest.approx(math.log(2 / 1.75) / best)
 
 
 def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
