@@ -57,6 +57,16 @@ def optimizers(store: Path) -> None:
     add(store, 2, {"case0": {"train/loss": [0.5, 0.6]}})
 
 
+def changed(store: Path) -> None:
+    """Of two cases one was changed after the first checkpoint."""
+    for step, form in ((1, "old"), (2, "new")):
+        finals = {"train/loss": [1.0 / step, 1.1 / step, 0.9 / step]}
+        add(store, step, {"case0": finals, "case1": finals}, identities={"case1": form})
+
+
+STORES = [one_diverged, most_diverged, missing, several, changed, optimizers]
+
+
 class _Text(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -76,7 +86,7 @@ def headline(text: str, label: str) -> list[str]:
 
 
 @pytest.mark.parametrize("with_baseline", [False, True], ids=["among-themselves", "baseline"])
-@pytest.mark.parametrize("write", [one_diverged, most_diverged, missing, several, optimizers], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("write", STORES, ids=lambda write: write.__name__)
 def test_every_headline_of_a_store_is_the_same_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None], with_baseline: bool
 ) -> None:
@@ -115,6 +125,9 @@ def test_every_headline_of_a_store_is_the_same_number(
     found = [f"{effect['difference'][key]:.3f}" for key in ("mean", "lower", "upper")]
     assert [value.strip(",]") for value in against.groups()[2:]] == found and against[2] == effect["effect"]
     assert f"difference {found[0]} [{found[1]}, {found[2]}]" in words
+    verdicts = [case["effect"] for case in effect["cases"].values()]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("better", "worse", "undecided"))
+    assert f"(Holm, level 0.05): {counts}." in text
 
 
 def test_a_baseline_of_some_cases_leaves_none_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.comparison import Comparison, PairedT, compare_cases
-from lobench.analysis.findings import differences, improvement
+from lobench.analysis.findings import differences, improvement, is_changed
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateRules
 from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import case_names
 from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing
-from lobench.analysis.subjects import Subject, headline_metrics, place_of
+from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import UnknownDirection
@@ -118,7 +118,7 @@ def _compared(
             else f"{_names(first)}, and {_names(other)}",
             next_step="evaluate both on the same suite" + (", as it is now" if changed else ""),
         )
-    chosen = _metrics(subjects, metrics)
+    chosen = _metrics([first, other, *subjects], metrics)
     effects = [_effect(first, other, label, metric, scales, rules, margin) for label, metric in chosen]
     if not any(effects):
         raise UsageError(
@@ -173,9 +173,6 @@ def _effect(
     margin: float | None,
 ) -> MetricEffect | None:
     found = differences(a, b, metric, scales)
-    # A changed case is on one side only, twice; it is named once, and is no missing result of either.
-    changed = {identity for identity in found if _is_changed(identity, a, b)}
-    found = {identity: values for identity, values in found.items() if identity not in changed}
     if not found:
         return None
     cases = {key: (a.cells.get(key) or b.cells[key]).case for key in found}
@@ -247,16 +244,8 @@ def _note(pairs: _Pairs, scale: ScoreScale, starts: Mapping[int, float], is_sign
     return "; ".join(found)
 
 
-def _is_changed(identity: str, a: Subject, b: Subject) -> bool:
-    sides = (a, b) if identity in a.cells else (b, a)
-    if identity in sides[1].cells:
-        return False
-    place = place_of(sides[0].cells[identity].case)
-    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
-
-
 def _changed(a: Subject, b: Subject) -> tuple[str, ...]:
     """Returns the names of cases that both have, in forms that they do not share."""
     found = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
-    names = {f"{case.suite}/{case.name}" for identity, case in found.items() if _is_changed(identity, a, b)}
+    names = {f"{case.suite}/{case.name}" for identity, case in found.items() if is_changed(identity, a, b)}
     return tuple(sorted(names))

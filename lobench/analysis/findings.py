@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,61 +14,23 @@ from lobench.analysis.aggregates import iqm_interval, probability_of_improvement
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
 from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.mean_scores import MeanScore, mean_score
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
-from lobench.analysis.subjects import Cell, Subject, headline_metrics
+from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
 from lobench.core.result import mean_of
 
 __all__ = [
     "AgainstTuned",
     "CaseFinding",
     "Findings",
-    "MeanScore",
     "differences",
     "findings_of",
     "improvement",
-    "mean_score",
+    "is_changed",
     "seeds_say",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanScore:
-    """The mean over cases of the mean over seeds of one subject's scores.
-
-    Attributes:
-      scores: Of each case in the mean, by identity and seed.
-      num_missing: Cases without a curve or a scale: they are not in the mean.
-      num_diverged: Seeds that diverged; each counts as -1.
-    """
-
-    interval: Interval
-    scores: Mapping[str, Mapping[int, float]]
-    num_missing: int
-    num_diverged: int
-
-    @property
-    def num_cases(self) -> int:
-        return len(self.scores)
-
-
-def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:
-    """Returns the headline of a subject.
-
-    Args:
-      metric: None: each case's primary one.
-      cases: Identities that should be in the mean; None: those that the subject has.
-    """
-    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
-    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
-    nothing = Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
-    return MeanScore(
-        interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
-        scores=known,
-        num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
-        num_diverged=subject.num_diverged,
-    )
 
 
 def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> Interval:
@@ -80,7 +42,7 @@ def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> I
       metric: None: each case's primary one.
     """
     ours, theirs = [], []
-    for identity in a.cells.keys() & b.cells.keys():
+    for identity in (one for one in a.cells if one in b.cells):  # in an order that repeats: resampling goes by it
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
             ranks = rankdata([*x, *y], "dense").tolist()  # finite, where a diverged seed is not
@@ -105,18 +67,29 @@ def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> d
     """Returns score(B) - score(A) of each common seed, by the identity of the case.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
-    empty. Cases of which neither side knows the metric are not.
+    empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
 
     Args:
       metric: None: each case's primary one.
     """
     found: dict[str, list[float]] = {}
     for identity in {**a.cells, **b.cells}:
+        if is_changed(identity, a, b):
+            continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
         ours, theirs = (scales.scores(cell, metric) if cell is not None else {} for cell in sides)
         if ours or theirs or any(cell is not None and cell.lost for cell in sides):
             found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
     return found
+
+
+def is_changed(identity: str, a: Subject, b: Subject) -> bool:
+    """Returns whether a case is one side's alone, and the other side has another form of it."""
+    sides = (a, b) if identity in a.cells else (b, a)
+    if identity in sides[1].cells:
+        return False
+    place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.findings import mean_score
 from lobench.analysis.intervals import Interval
+from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, headline_metrics

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lobench.analysis.findings import mean_score
 from lobench.analysis.intervals import Interval
+from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import DIVERGED_SCORE
 from lobench.analysis.subjects import Subject

@@ -33,7 +33,7 @@ def _pair(found: Compared, scale: str) -> str:
     head = [
         f"{b}{_origin(found.b)} against {a}{_origin(found.a)}",
         f"{len(primary.comparison.cases)} cases, {primary.num_pairs} pairs of seeds; {_counts(found)}",
-        scale,
+        *scale.splitlines(),
     ]
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {_margins(primary)}"]
     rows = [_headline(effect) for effect in found.effects]

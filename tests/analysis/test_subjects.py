@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from stores import add
 
+from lobench.analysis.aggregates import probability_of_improvement_interval
 from lobench.analysis.compared import compare_subjects
 from lobench.analysis.comparison import Effect
-from lobench.analysis.findings import differences
+from lobench.analysis.findings import differences, improvement
 from lobench.analysis.gates import GateRules, Verdict
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
@@ -134,3 +136,24 @@ def test_with_itself_never_regressed_whatever_diverged_or_has_no_scale(tmp_path:
         assert found.primary.gate.verdict is not Verdict.REGRESSED
         assert {row.verdict for row in found.primary.gate.cases} <= {Verdict.PASS, Verdict.INCONCLUSIVE}
         assert found.primary.comparison.verdict is Effect.UNDECIDED
+
+
+def test_p_better_resamples_the_cases_in_their_own_order(tmp_path: Path) -> None:
+    """A set's order changes from process to process, and with it the bounds would."""
+    draw, names = np.random.default_rng(0), [f"case {number}" for number in range(12)]
+    for step in (1, 2):
+        add(tmp_path, step, {name: {"train/loss": draw.uniform(0.3, 1.5, 4).tolist()} for name in names})
+    one, two = subjects(tmp_path)
+    scales = Scales.of([one, two])
+    ours, theirs = ([scales.merits(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
+    assert improvement(one, two, None, scales) == probability_of_improvement_interval(ours, theirs)
+
+
+def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path: Path) -> None:
+    for step, form in ((1, "old"), (2, "old"), (3, "new")):
+        add(tmp_path, step, {"a": {"train/loss": [1.0 / step, 1.1 / step]}}, identities={"a": form})
+    one, two, three = subjects(tmp_path)
+    (found,) = compare_subjects([one, two], scales=Scales.of([one, two, three]))
+    assert [row.case for row in found.primary.comparison.cases] == ["old"] and found.primary.num_pairs == 2
+    with pytest.raises(UsageError, match="no case in common; got changed between the two: s/a"):
+        compare_subjects([one, three])

@@ -21,6 +21,9 @@ from lobench.engine.ledger import Ledger
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.pytest_plugin.references import _store_reference
 
+# Its sessions run in one fixture, which beside eight busy processes takes minutes.
+pytestmark = pytest.mark.timeout(900)
+
 GOOD, BAD, HARMFUL = "theta_1.npz", "theta_2.npz", "theta_3.npz"
 
 
