@@ -11,11 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from harness import Benchmark
+from harness import Benchmark, Rounds
 
 __all__ = ["BENCHMARKS"]
 
@@ -94,18 +93,23 @@ def _slow_fsync(folder: Path) -> Path:
     return library
 
 
-def _rate(quick: bool, *, slow_disk: bool = False) -> list[float]:
+def _rate(quick: bool, *, slow_disk: bool = False) -> Rounds:
     """Returns evaluations per second end to end: the whole command's, start and delivery to the sink included."""
     if slow_disk and shutil.which("cc") is None:
         raise SystemExit("a disk whose fsync is slow needs a C compiler (cc)")
     count = 2_000 if quick else 10_000
-    return [count / _Run(count, slow_disk=slow_disk).seconds for _ in range(1 if quick else 3)]
+    ratios = [count / _Run(count, slow_disk=slow_disk).seconds for _ in range(1 if quick else 3)]
+    where = ", where every fsync takes 3 ms" if slow_disk else ""
+    what = f"evaluations a second, {count:,} that do no work through watch, TensorBoard included{where}"
+    return Rounds(what=what, ratios=ratios)
 
 
-def _growth(quick: bool, figure: str) -> list[float]:
-    """Returns a figure at 10,000 evaluations over the same at 1,000."""
+def _growth(quick: bool, figure: str) -> Rounds:
+    """Returns a figure at many evaluations over the same at 1,000."""
     many = 4_000 if quick else 10_000
-    return [getattr(_Run(many), figure) / getattr(_Run(1_000), figure) for _ in range(1 if quick else 3)]
+    ratios = [getattr(_Run(many), figure) / getattr(_Run(1_000), figure) for _ in range(1 if quick else 3)]
+    names = {"rate": "evaluations a second from the first record to the end", "megabytes": "most memory of the chief"}
+    return Rounds(what=f"{names[figure]}: at {many:,} over at 1,000", ratios=ratios)
 
 
 _LATENCY_CONFTEST = """
@@ -114,6 +118,20 @@ import os, time
 def pytest_runtest_call(item):
     with open(os.environ["LOBENCH_LATENCY_LOG"], "a") as log:
         log.write(f"{time.time()}\\n")
+"""
+# `lobench` with the time of each poll in a file.
+_POLLS = """
+import os, sys, time
+from lobench.engine import source
+poll = source.DirectorySource.poll
+def logged(self):
+    with open(os.environ["LOBENCH_POLL_LOG"], "a") as log:
+        log.write(f"{time.time()}\\n")
+    return poll(self)
+source.DirectorySource.poll = logged
+from lobench.cli import main
+sys.argv[0] = "lobench"
+main()
 """
 _LATENCY_GIN = """
 import lobench.inner.tasks.quadratic
@@ -125,21 +143,21 @@ Case.learned_optimizer = @LearnableSGD()
 
 
 def _latency(quick: bool) -> list[float]:
-    """Returns seconds from a checkpoint's rename to a worker computing on it, less the polling interval of 1 s."""
+    """Returns seconds from the first poll after a checkpoint's rename to a worker computing on it."""
     from flax import serialization
 
     count = 5 if quick else 50
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        suite, run, log = root / "tiny", root / "run", root / "log"
+        suite, run, log, polls = root / "tiny", root / "run", root / "log", root / "polls"
         suite.mkdir()
         run.mkdir()
         (suite / "conftest.py").write_text(_LATENCY_CONFTEST)
         (suite / "tiny.gin").write_text(_LATENCY_GIN)
         command = [
             sys.executable,
-            "-m",
-            "lobench.cli",
+            "-c",
+            _POLLS,
             "watch",
             str(run),
             "--suite",
@@ -148,10 +166,9 @@ def _latency(quick: bool) -> list[float]:
             "1",
         ]
         command += ["--store", str(root / "store"), "--until-step", str(count)]
-        child = subprocess.Popen(
-            command, env={**os.environ, "LOBENCH_LATENCY_LOG": str(log)}, stdout=subprocess.DEVNULL
-        )
-        waits = []
+        environment = {**os.environ, "LOBENCH_LATENCY_LOG": str(log), "LOBENCH_POLL_LOG": str(polls)}
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        waits, whole = [], []
         for step in range(count + 1):
             hidden = run / f"params_{step}_tmp"
             hidden.write_bytes(serialization.to_bytes({"log_lr": np.float32(-3 - step / 100)}))
@@ -162,14 +179,18 @@ def _latency(quick: bool) -> list[float]:
                 time.sleep(0.005)
                 if child.poll() is not None:
                     raise SystemExit(f"lobench watch ended with code {child.returncode}")
-            waits.append(float(log.read_text().splitlines()[step]) - renamed)
+            computing = float(log.read_text().splitlines()[step])
+            whole.append(computing - renamed)
+            waits.append(computing - min(poll for poll in map(float, polls.read_text().split()) if poll >= renamed))
         child.wait()
-    print(f"  seconds from rename to computing: median {statistics.median(waits[1:]):.3f}, most {max(waits[1:]):.3f}")
-    return [wait - 1.0 for wait in waits[1:]]  # the first one starts the worker
+    print(f"  seconds from rename to computing: median {statistics.median(whole[1:]):.3f}, most {max(whole[1:]):.3f}")
+    return waits[1:]  # the first one starts the worker
 
 
-def _worst_latency(quick: bool) -> Sequence[float]:
-    return [max(_latency(quick))]
+def _worst_latency(quick: bool) -> Rounds:
+    waits = _latency(quick)
+    what = "seconds from the first poll after a rename to a worker computing; the worst of "
+    return Rounds(what=f"{what}{len(waits)} checkpoints", ratios=[max(waits)])
 
 
 _TOGETHER_GIN = """
@@ -199,7 +220,7 @@ def _backlog_seconds(root: Path, together: int) -> float:
     return times[15] - times[7]
 
 
-def _together(quick: bool, *, task: str) -> list[float]:
+def _together(quick: bool, *, task: str) -> Rounds:
     """Returns the seconds of eight waiting checkpoints one by one over eight together, in a watch with one worker."""
     import jax
     from flax import serialization
@@ -213,49 +234,44 @@ def _together(quick: bool, *, task: str) -> list[float]:
         for step in range(16):
             theta = AdafacMLPLOpt().init(jax.random.key(step))
             (root / "run" / f"params_{step}").write_bytes(serialization.to_bytes(jax.device_get(theta)))
-        return [_backlog_seconds(root, 1) / _backlog_seconds(root, 8) for _ in range(1 if quick else 3)]
+        ratios = [_backlog_seconds(root, 1) / _backlog_seconds(root, 8) for _ in range(1 if quick else 3)]
+    what = f"8 waiting checkpoints of {task} through watch, one worker: one by one over --together 8"
+    return Rounds(what=what, ratios=ratios)
 
 
 BENCHMARKS = (
     Benchmark(
         name="chief_rate",
-        what="evaluations a second, 10,000 that do no work through watch, TensorBoard included",
         target=">= 500",
         measure=_rate,
     ),
     Benchmark(
         name="chief_rate_slow_disk",
-        what="the same where every fsync takes 3 ms",
         target=">= 500",
         measure=functools.partial(_rate, slow_disk=True),
     ),
     Benchmark(
         name="chief_rate_growth",
-        what="evaluations a second from the first record to the end: at 10,000 over at 1,000",
         target=">= 0.8",
         measure=functools.partial(_growth, figure="rate"),
     ),
     Benchmark(
         name="chief_memory_growth",
-        what="most memory of the chief: at 10,000 over at 1,000",
         target="<= 1.2",
         measure=functools.partial(_growth, figure="megabytes"),
     ),
     Benchmark(
         name="checkpoint_latency",
-        what="seconds from rename to a worker computing, less the polling interval; the worst of 50 checkpoints",
         target="<= 0.1",
         measure=_worst_latency,
     ),
     Benchmark(
         name="backlog_together_quadratic",
-        what="8 waiting checkpoints of a quadratic through watch, one worker: one by one over --together 8",
         target="",
         measure=functools.partial(_together, task="quadratic"),
     ),
     Benchmark(
         name="backlog_together_digits",
-        what="the same with the small MLP on digits",
         target="",
         measure=functools.partial(_together, task="digits"),
     ),

@@ -44,7 +44,15 @@ def curves(folder: Path) -> dict[str, Curves]:
     subprocess.run(
         [*watch, "--name", "compared", "--workers", "1"], check=False
     )  # a verdict may fail; results are there
-    shown = [*lobench, "results", "--store", str(folder / "lobench" / "compared"), "--format", "json", "--curves"]
+    shown = [
+        *lobench,
+        "results",
+        "--store",
+        str(folder / "lobench_results" / "compared"),
+        "--format",
+        "json",
+        "--curves",
+    ]
     found: dict[str, Curves] = {}
     for record in json.loads(subprocess.run(shown, check=True, capture_output=True, text=True).stdout):
         losses = np.asarray(record["curves"]["train/loss"], float)  # None is NaN

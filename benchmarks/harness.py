@@ -13,7 +13,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Benchmark", "Measurement", "interleaved", "machine", "seconds_of", "table", "to_json"]
+__all__ = ["Benchmark", "Measurement", "Rounds", "interleaved", "machine", "seconds_of", "table", "to_json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """What a benchmark's run says of itself.
+
+    Attributes:
+      what: One line: what over what, with the sizes that were run.
+      ratios: One for each round.
+      cores: Processor seconds over wall seconds of either side, where both run in one process.
+    """
+
+    what: str
+    ratios: Sequence[float]
+    cores: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,25 +37,25 @@ class Benchmark:
 
     Attributes:
       name: For `--only`, which takes any part of it.
-      what: One line: what over what.
       target: `>= 5` or `<= 1.6`; empty where the figure stands for itself.
-      measure: quick -> a ratio for each round.
+      measure: quick -> a ratio for each round, and what was run.
       threads: Of jax on both sides; one, as a case computes with unless it says otherwise.
     """
 
     name: str
-    what: str
     target: str
-    measure: Callable[[bool], Sequence[float]]
+    measure: Callable[[bool], Rounds]
     threads: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What came out: the median of the rounds and their range."""
+    """What came out: the median of the rounds and their range; of a full run, or of one of `--quick`."""
 
     name: str
     what: str
+    quick: bool
+    cores: tuple[float, float] | None
     target: str
     threads: int
     ratio: float
@@ -50,7 +65,8 @@ class Measurement:
     reached: bool | None
 
     @classmethod
-    def of(cls, benchmark: Benchmark, ratios: Sequence[float]) -> Measurement:
+    def of(cls, benchmark: Benchmark, rounds: Rounds, *, quick: bool) -> Measurement:
+        ratios = rounds.ratios
         ratio = statistics.median(ratios)
         reached = None
         if benchmark.target:
@@ -58,7 +74,9 @@ class Measurement:
             reached = bool(ratio >= float(bound) if relation == ">=" else ratio <= float(bound))
         return cls(
             name=benchmark.name,
-            what=benchmark.what,
+            what=rounds.what,
+            quick=quick,
+            cores=rounds.cores,
             target=benchmark.target,
             threads=benchmark.threads,
             ratio=float(ratio),
@@ -76,21 +94,35 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def interleaved(first: Callable[[], object], second: Callable[[], object], rounds: int) -> list[float]:
+def interleaved(what: str, first: Callable[[], object], second: Callable[[], object], rounds: int) -> Rounds:
     """Returns seconds of `first` over seconds of `second`, round by round, after a call of each that does not count."""
     first()
     second()
-    return [seconds_of(first) / seconds_of(second) for _ in range(rounds)]
+    walls, processors = ([], []), ([], [])
+    for _ in range(rounds):
+        for side, work in enumerate((first, second)):
+            before = time.process_time()
+            walls[side].append(seconds_of(work))
+            processors[side].append(time.process_time() - before)
+    cores = [sum(used) / sum(wall) for used, wall in zip(processors, walls, strict=True)]
+    ratios = [one / other for one, other in zip(*walls, strict=True)]
+    return Rounds(what=what, ratios=ratios, cores=(cores[0], cores[1]))
 
 
 def table(measurements: Sequence[Measurement]) -> str:
     """Returns the table that is printed, in Markdown so that it can be kept as it is."""
-    lines = ["| name | ratio | range | target | threads | what |", "| --- | ---: | --- | --- | ---: | --- |"]
+    lines = [
+        "| name | ratio | range | target | run | cores used | what |",
+        "| --- | ---: | --- | --- | --- | --- | --- |",
+    ]
     for found in measurements:
         mark = {True: "reached", False: "not reached", None: ""}[found.reached]
         target = f"{found.target}: {mark}" if found.target else ""
         spread = f"{found.low:.2f} - {found.high:.2f} of {found.rounds}"
-        lines.append(f"| {found.name} | {found.ratio:.2f} | {spread} | {target} | {found.threads} | {found.what} |")
+        run = "--quick" if found.quick else "full"
+        # Both sides may have been given one core; a Python loop keeps another one busy beside it.
+        cores = f"{found.cores[0]:.1f} against {found.cores[1]:.1f}" if found.cores else ""
+        lines.append(f"| {found.name} | {found.ratio:.2f} | {spread} | {target} | {run} | {cores} | {found.what} |")
     return "\n".join(lines)
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import plain_optimizers
-from harness import Benchmark, interleaved, seconds_of
-from plain_loop import PlainLoop
+from harness import Benchmark, Rounds, interleaved, seconds_of
+from plain_loop import OneScan, PlainLoop
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
@@ -50,6 +50,9 @@ def _digits() -> Task:
     return task
 
 
+_WORDS: dict[Callable[[], Task], str] = {_digits: "digits MLP 64-32-10", Quadratic: "10-d quadratic"}
+
+
 def _case(num_steps: int, num_cpus: int = 1) -> Case:
     return Case(
         num_inner_steps=num_steps,
@@ -73,14 +76,16 @@ def _program(task: Task, name: str, num_steps: int, num_seeds: int = 1, num_cpus
     return Program(case, task, lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps), num_seeds)
 
 
-def _over_plain(make_task: Callable[[], Task], name: str, splits: tuple[str, ...], quick: bool) -> list[float]:
-    """Returns seconds of the plain loop over ours, after a look at whether their losses agree."""
+def _over(
+    opponent: type[PlainLoop], make_task: Callable[[], Task], name: str, splits: tuple[str, ...], quick: bool
+) -> Rounds:
+    """Returns seconds of an opponent over ours, after a look at whether their losses agree."""
     num_steps = 250 if quick else 1000
     program, theta, block = _program(make_task(), name, num_steps), _theta(name), SeedBlock(start=0, size=1)
     optimizer = optax.with_extra_args_support(optax.adam(1e-3))
     if name in _LEARNED:
         optimizer = _LEARNED[name][1](theta, num_steps)
-    plain = PlainLoop(
+    plain = opponent(
         make_task(),
         optimizer,
         num_steps=num_steps,
@@ -95,7 +100,9 @@ def _over_plain(make_task: Callable[[], Task], name: str, splits: tuple[str, ...
         raise SystemExit(
             f"{name}: the losses differ by {error:.1e} within {_AGREE_STEPS} steps, not below {_AGREE:.0e}"
         )
-    return interleaved(lambda: plain.run(0), lambda: program.run(theta, block), 3 if quick else 9)
+    theirs_in_words = "one lax.scan program" if opponent is OneScan else "the plain loop"
+    what = f"{_WORDS[make_task]}, {num_steps:,} steps, evaluation every {_EVAL_EVERY}: {theirs_in_words} over ours"
+    return interleaved(what, lambda: plain.run(0), lambda: program.run(theta, block), 3 if quick else 9)
 
 
 def _floor(num_steps: int) -> Callable[[], object]:
@@ -130,64 +137,11 @@ def _floor(num_steps: int) -> Callable[[], object]:
     return lambda: jax.block_until_ready(run(params, data.train.sample(key), batches))
 
 
-def _over_floor(name: str, quick: bool) -> list[float]:
+def _over_floor(name: str, quick: bool) -> Rounds:
     num_steps = 250 if quick else 1000
     program, theta, block = _program(_digits(), name, num_steps), _theta(name), SeedBlock(start=0, size=1)
-    return interleaved(lambda: program.run(theta, block), _floor(num_steps), 5 if quick else 21)
-
-
-_WIDE = {"w0": (192, 512), "w1": (512, 512), "w2": (512, 10), "b0": (512,), "b1": (512,), "b2": (10,)}
-_WIDE_BATCH = 256
-
-
-def _wide_loss(params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
-    hidden = jax.nn.relu(x @ params["w0"] + params["b0"])
-    hidden = jax.nn.relu(hidden @ params["w1"] + params["b1"])
-    logits = hidden @ params["w2"] + params["b2"]
-    return -jnp.mean(jnp.sum(jax.nn.one_hot(labels, 10) * jax.nn.log_softmax(logits), axis=-1))
-
-
-def _wide_steps(optimizer: Any, count: int) -> Callable[[], object]:
-    """`count` steps of a 192-512-512-10 network in one program; a bare step where there is no optimizer."""
-    keys = iter(jax.random.split(jax.random.key(0), len(_WIDE) + 1))
-    params = {name: jax.random.normal(next(keys), shape) / np.sqrt(shape[0]) for name, shape in _WIDE.items()}
-    x, labels = jax.random.normal(next(keys), (_WIDE_BATCH, 192)), jnp.arange(_WIDE_BATCH) % 10
-
-    def train(params: Any, x: jax.Array, labels: jax.Array) -> Any:
-        def step(_: int, carry: Any) -> Any:
-            params, state = carry
-            loss, grads = jax.value_and_grad(_wide_loss)(params, x, labels)
-            if optimizer is None:
-                return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads), state
-            updates, state = optimizer.update(grads, state, params, value=loss)
-            return jax.tree.map(jnp.add, params, updates), state
-
-        return jax.lax.fori_loop(0, count, step, (params, optimizer.init(params) if optimizer else ()))
-
-    run = jax.jit(train, compiler_options=compiler_options())
-    return lambda: jax.block_until_ready(run(params, x, labels))
-
-
-def _wide(name: str, quick: bool) -> list[float]:
-    count, rounds = (10, 3) if quick else (30, 9)
-    optimizer = optax.with_extra_args_support(optax.adam(1e-3))
-    if name in _LEARNED:
-        optimizer = _LEARNED[name][0].opt_fn(_theta(name), 1000)
-    return interleaved(_wide_steps(optimizer, count), _wide_steps(None, count), rounds)
-
-
-def _wide_flops(quick: bool) -> list[float]:
-    """FLOP rate of the bare step over that of a large matrix product."""
-    count, rounds = (10, 3) if quick else (30, 9)
-    # Forward, gradient of the weights, gradient of the inputs of every layer but the first.
-    sizes = [np.prod(_WIDE[name]) for name in ("w0", "w1", "w2")]
-    flops_of_step = 2 * _WIDE_BATCH * (3 * sum(sizes) - sizes[0])
-    side = 1536
-    matrix = jax.random.normal(jax.random.key(0), (side, side))
-    product = jax.jit(lambda a: a @ a)
-    matmul = lambda: jax.block_until_ready(product(matrix))  # noqa: E731
-    ratios = interleaved(matmul, _wide_steps(None, count), rounds)
-    return [ratio * flops_of_step * count / (2 * side**3) for ratio in ratios]
+    what = f"{_WORDS[_digits]}, {num_steps:,} steps: ours over bare SGD on one fixed batch with the same evaluations"
+    return interleaved(what, lambda: program.run(theta, block), _floor(num_steps), 5 if quick else 21)
 
 
 def _claim(num_cpus: int) -> None:
@@ -195,7 +149,7 @@ def _claim(num_cpus: int) -> None:
         raise SystemExit(f"jax does not compute with {num_cpus} threads here; set none of its flags")
 
 
-def _seeds(quick: bool) -> list[float]:
+def _seeds(quick: bool) -> Rounds:
     _claim(2)
     num_steps = 100 if quick else 500
     together, alone = (_program(_digits(), "adafac", num_steps, width, num_cpus=2) for width in (8, 1))
@@ -205,10 +159,11 @@ def _seeds(quick: bool) -> list[float]:
         for seed in range(8):
             alone.run(theta, SeedBlock(start=seed, size=1))
 
-    return interleaved(one_by_one, lambda: together.run(theta, SeedBlock(start=0, size=8)), 3 if quick else 7)
+    what = f"digits MLP, AdafacMLPLOpt, {num_steps} steps: 8 runs of one seed over 8 seeds in one program"
+    return interleaved(what, one_by_one, lambda: together.run(theta, SeedBlock(start=0, size=8)), 3 if quick else 7)
 
 
-def _checkpoints(make_task: Callable[[], Task], num_cpus: int, quick: bool) -> list[float]:
+def _checkpoints(make_task: Callable[[], Task], num_cpus: int, quick: bool) -> Rounds:
     _claim(num_cpus)
     num_steps = 100 if quick else 500
     program = _program(make_task(), "adafac", num_steps, num_cpus=num_cpus)
@@ -219,7 +174,9 @@ def _checkpoints(make_task: Callable[[], Task], num_cpus: int, quick: bool) -> l
         for theta in thetas:
             program.run(theta, block)
 
-    return interleaved(one_by_one, lambda: program.run_many(thetas, block), 3 if quick else 7)
+    task = _WORDS[make_task]
+    what = f"{task}, AdafacMLPLOpt, {num_steps} steps: 8 checkpoints one by one over 8 in one program"
+    return interleaved(what, one_by_one, lambda: program.run_many(thetas, block), 3 if quick else 7)
 
 
 _FIRST_RESULT = """
@@ -237,15 +194,17 @@ def _first_result(cache: Path) -> None:
     subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment, cwd=Path(__file__).parent)
 
 
-def _cold_start(quick: bool) -> list[float]:
+def _cold_start(quick: bool) -> Rounds:
     with tempfile.TemporaryDirectory() as folder:
         warm = Path(folder) / "warm"
         _first_result(warm)
         colds = [Path(folder) / f"cold{i}" for i in range(2 if quick else 5)]
-        return [
+        ratios = [
             seconds_of(functools.partial(_first_result, cold)) / seconds_of(functools.partial(_first_result, warm))
             for cold in colds
         ]
+    what = "a fresh process to its first result: without over with a warm persistent compilation cache"
+    return Rounds(what=what, ratios=ratios)
 
 
 _WORKER = """
@@ -291,7 +250,7 @@ class _Worker:
         self._process.wait()
 
 
-def _two_workers(quick: bool) -> list[float]:
+def _two_workers(quick: bool) -> Rounds:
     count = 4 if quick else 12
     workers = [_Worker(1), _Worker(1), _Worker(2)]
 
@@ -301,96 +260,58 @@ def _two_workers(quick: bool) -> list[float]:
         for worker in chosen:
             worker.wait()
 
-    ratios = interleaved(lambda: run(workers[2:]), lambda: run(workers[:2]), 3 if quick else 7)
+    what = f"{count} results of 1,000 steps: two workers of one core over one worker of two cores, results per second"
+    found = interleaved(what, lambda: run(workers[2:]), lambda: run(workers[:2]), 3 if quick else 7)
     for worker in workers:
         worker.close()
-    return ratios
+    return Rounds(what=found.what, ratios=found.ratios)  # what works is in other processes
 
 
-def _plain_benchmark(name: str, target: str) -> Benchmark:
-    return Benchmark(
-        name=f"digits_{name}",
-        what="digits MLP 64-32-10, 1,000 steps, evaluation every 10: the plain loop over ours",
-        target=target,
-        measure=functools.partial(_over_plain, _digits, name, _SPLITS),
-    )
+def _digits_benchmark(name: str, target: str) -> Benchmark:
+    measure = functools.partial(_over, PlainLoop, _digits, name, _SPLITS)
+    return Benchmark(name=f"digits_{name}", target=target, measure=measure)
+
+
+def _scan_benchmark(name: str) -> Benchmark:
+    return Benchmark(name=f"scan_{name}", target="", measure=functools.partial(_over, OneScan, _digits, name, _SPLITS))
 
 
 def _floor_benchmark(name: str, target: str) -> Benchmark:
-    return Benchmark(
-        name=f"floor_{name}",
-        what="the same: ours over bare SGD on one fixed batch with the same evaluations",
-        target=target,
-        measure=functools.partial(_over_floor, name),
-    )
+    return Benchmark(name=f"floor_{name}", target=target, measure=functools.partial(_over_floor, name))
 
 
 BENCHMARKS = (
-    _plain_benchmark("adafac", ">= 5"),
-    _plain_benchmark("adam", ">= 4"),
-    _plain_benchmark("celo", ">= 4"),
-    _plain_benchmark("mlp", ">= 2.5"),
-    _plain_benchmark("dm", ">= 2.5"),
+    _digits_benchmark("adafac", ">= 5"),
+    _digits_benchmark("adam", ">= 4"),
+    _digits_benchmark("celo", ">= 4"),
+    _digits_benchmark("mlp", ">= 2.5"),
+    _digits_benchmark("dm", ">= 2.5"),
+    *(_scan_benchmark(name) for name in (*_LEARNED, "adam")),
     _floor_benchmark("adam", "<= 1.25"),
     _floor_benchmark("adafac", "<= 2.2"),
     _floor_benchmark("celo", "<= 2.5"),
     Benchmark(
         name="quadratic_adafac",
-        what="10-d quadratic, 1,000 steps: the plain loop over ours",
         target=">= 40",
-        measure=functools.partial(_over_plain, Quadratic, "adafac", ("train",)),
+        measure=functools.partial(_over, PlainLoop, Quadratic, "adafac", ("train",)),
     ),
     Benchmark(
-        name="wide_adafac",
-        what="MLP 192-512-512-10, batch 256: AdafacMLPLOpt's whole step over the bare gradient step",
-        target="<= 1.6",
-        measure=functools.partial(_wide, "adafac"),
-        threads=2,
+        name="scan_quadratic_adafac",
+        target="",
+        measure=functools.partial(_over, OneScan, Quadratic, "adafac", ("train",)),
     ),
-    Benchmark(
-        name="wide_adam",
-        what="the same: Adam's whole step over the bare gradient step",
-        target="<= 1.05",
-        measure=functools.partial(_wide, "adam"),
-        threads=2,
-    ),
-    Benchmark(
-        name="wide_flops",
-        what="the same: FLOP rate of the bare step over that of a product of 1536 x 1536 matrices",
-        target=">= 0.75",
-        measure=_wide_flops,
-        threads=2,
-    ),
-    Benchmark(
-        name="seeds_together",
-        what="digits MLP, AdafacMLPLOpt: 8 runs of one seed over 8 seeds in one program",
-        target=">= 1.6",
-        measure=_seeds,
-        threads=2,
-    ),
+    Benchmark(name="seeds_together", target=">= 1.6", measure=_seeds, threads=2),
     Benchmark(
         name="checkpoints_together_digits",
-        what="digits MLP, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
         target=">= 1.4",
         measure=functools.partial(_checkpoints, _digits, 2),
         threads=2,
     ),
     Benchmark(
         name="checkpoints_together_quadratic",
-        what="10-d quadratic, AdafacMLPLOpt: 8 checkpoints one by one over 8 in one program",
         target=">= 2.5",
         measure=functools.partial(_checkpoints, Quadratic, 1),
     ),
-    Benchmark(
-        name="compilation_cache",
-        what="a fresh process to its first result: without over with a warm persistent compilation cache",
-        target=">= 2.5",
-        measure=_cold_start,
-    ),
-    Benchmark(
-        name="two_workers",
-        what="results per second: two workers of one core over one worker of two cores",
-        target=">= 1.7",
-        measure=_two_workers,
-    ),
+    Benchmark(name="compilation_cache", target=">= 2.5", measure=_cold_start),
+    Benchmark(name="two_workers", target=">= 1.7", measure=_two_workers),
 )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from harness import Benchmark
+from harness import Benchmark, Rounds
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -32,7 +32,7 @@ def simulated_makespan(seconds: Sequence[float]) -> float:
     return world.run([1])
 
 
-def _simulated(quick: bool) -> list[float]:
+def _simulated(quick: bool) -> Rounds:
     """The worst over suites of 8 to 40 cases whose durations spread as recorded ones do, and evener and wider ones."""
     rng = random.Random(0)
     worst = []
@@ -40,7 +40,8 @@ def _simulated(quick: bool) -> list[float]:
         for _ in range(20 if quick else 200):
             seconds = [rng.lognormvariate(0.0, spread) for _ in range(rng.randint(8, 40))]
             worst.append(simulated_makespan(seconds) / lower_bound(seconds, _WORKERS))
-    return [max(worst)]
+    what = f"{len(worst)} suites of 8 to 40 cases on {_WORKERS} workers, simulated: the worst makespan over the bound"
+    return Rounds(what=f"{what}, max(longest, total / {_WORKERS})", ratios=[max(worst)])
 
 
 def recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
@@ -52,7 +53,7 @@ def recorded(store: Path) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def _real(quick: bool) -> list[float]:
+def _real(quick: bool) -> Rounds:
     """A real watch over the digits suite: the last of its checkpoints, when programs and durations are known."""
     ratios = []
     with tempfile.TemporaryDirectory() as name:
@@ -79,19 +80,18 @@ def _real(quick: bool) -> list[float]:
                 seconds = [value for value, _ in found[new]]
                 begin = min(end - value for value, end in found[new])
                 ratios.append((max(end for _, end in found[new]) - begin) / lower_bound(seconds, _WORKERS))
-    return ratios
+    what = f"the digits suite, {_STEPS} steps, on {_WORKERS} real workers, durations recorded before: makespan over"
+    return Rounds(what=f"{what} max(longest, total / {_WORKERS})", ratios=ratios)
 
 
 BENCHMARKS = (
     Benchmark(
         name="makespan_simulated",
-        what="600 suites of 8 to 40 cases on 2 workers, simulated: the worst makespan over max(longest, total / 2)",
         target="<= 1.1",
         measure=_simulated,
     ),
     Benchmark(
         name="makespan_real",
-        what="the digits suite on 2 real workers, durations recorded before: makespan over max(longest, total / 2)",
         target="<= 1.1",
         measure=_real,
     ),

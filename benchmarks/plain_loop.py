@@ -1,7 +1,8 @@
-"""Inner training as it is usually written: a jitted step called from Python, evaluation batches called one by one.
+"""Inner training as others write it: a jitted step called from Python, or the whole of it in one `lax.scan`.
 
 theta is a constant of the compiled step, so another theta is another compilation. What the shape allows is used: data
-on the device and drawn inside the step, buffers donated, nothing waited for before the end.
+on the device and drawn inside the step, buffers donated, nothing waited for before the end. `PlainLoop` calls the
+evaluation batches one by one; `OneScan` is one program with the compiler options that ours has.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lobench.inner.backend import compiler_options
 from lobench.inner.task import ArrayDataset, Task
 
-__all__ = ["PlainLoop"]
+__all__ = ["OneScan", "PlainLoop"]
 
 
 class PlainLoop:
@@ -63,18 +65,26 @@ class PlainLoop:
                 loss, aux = task.eval_loss_with_aux(params, model_state, loss_key, draw(split, data_key))
                 return {"loss": loss, **aux}
 
-            return jax.jit(one)
+            return one
 
+        self._pieces = start, step, {split: evaluate(split) for split in splits}
+        self._compile()
+
+    def _compile(self) -> None:
+        start, step, evaluate = self._pieces
         self._start, self._step = jax.jit(start), jax.jit(step, donate_argnums=(0, 1))
-        self._evaluate = {split: evaluate(split) for split in splits}
+        self._evaluate = {split: jax.jit(one) for split, one in evaluate.items()}
+
+    def _keys(self, seed: int) -> dict[str, jax.Array]:
+        return {
+            split: jax.random.split(jax.random.fold_in(jax.random.key(seed), index), self._eval_batches)
+            for index, split in enumerate(self._splits)
+        }
 
     def run(self, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns the batch losses [num_steps] and each split's evaluation losses [num_evals]."""
         params, opt_state, model_state, data_key, loss_key = self._start(np.uint32(seed))
-        keys = {
-            split: jax.random.split(jax.random.fold_in(jax.random.key(seed), index), self._eval_batches)
-            for index, split in enumerate(self._splits)
-        }
+        keys = self._keys(seed)
         losses, curves = [], {split: [] for split in self._splits}
         indices = [np.int32(index) for index in range(self._num_steps)]
         for index in range(self._num_steps + 1):
@@ -91,3 +101,39 @@ class PlainLoop:
             split: np.asarray([np.mean([one["loss"] for one in row]) for row in jax.device_get(rows)])
             for split, rows in curves.items()
         }
+
+
+class OneScan(PlainLoop):
+    """The same as one compiled program: scans over periods and steps, evaluation batches side by side."""
+
+    def _compile(self) -> None:
+        start, step, evaluate = self._pieces
+        periods = np.arange(self._num_steps, dtype=np.int32).reshape(-1, self._eval_every)
+
+        def train(seed: jax.Array, keys: dict[str, jax.Array]) -> Any:
+            params, opt_state, model_state, data_key, loss_key = start(seed)
+
+            def values(params: Any, model_state: Any) -> Any:
+                return {
+                    split: jnp.mean(jax.vmap(lambda key, one=one: one(params, model_state, key)["loss"])(keys[split]))
+                    for split, one in evaluate.items()
+                }
+
+            def one_step(carry: Any, index: jax.Array) -> Any:
+                *carry, loss = step(*carry, data_key, loss_key, index)
+                return tuple(carry), loss
+
+            def period(carry: Any, indices: jax.Array) -> Any:
+                before = values(carry[0], carry[2])
+                carry, losses = jax.lax.scan(one_step, carry, indices)
+                return carry, (losses, before)
+
+            carry, (losses, curves) = jax.lax.scan(period, (params, opt_state, model_state), periods)
+            last = values(carry[0], carry[2])
+            return losses.reshape(-1), jax.tree.map(lambda curve, end: jnp.append(curve, end), curves, last)
+
+        self._train = jax.jit(train, compiler_options=compiler_options())
+
+    def run(self, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        losses, curves = jax.device_get(self._train(np.uint32(seed), self._keys(seed)))
+        return np.asarray(losses), {split: np.asarray(curve) for split, curve in curves.items()}

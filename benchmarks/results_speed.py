@@ -47,7 +47,7 @@ def make_store(store: Path, num_evaluations: int) -> None:
                 )
                 ledger.record_evaluation(key, info, Outcome.PASSED, curves=_curves(draw, provenance))
             keys = [_case(case).key for case in range(NUM_CASES)]
-            ledger.finish_checkpoint(position, program_version="1", case_keys=keys)
+            ledger.finish_checkpoint(position, programs=["1"], case_keys=keys)
     ledger.close()
 
 

@@ -10,6 +10,7 @@ Usage:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import os
@@ -18,23 +19,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import Benchmark, Measurement, machine, table, to_json
+from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 
-_MODULES = ("inner", "chief", "makespan", "ahead")
+_MODULES = ("inner", "wide", "chief", "makespan", "ahead")
 
 
 def _benchmarks() -> list[Benchmark]:
     return [benchmark for module in _MODULES for benchmark in importlib.import_module(module).BENCHMARKS]
 
 
-def _in_a_process_of_its_own(benchmark: Benchmark, quick: bool) -> list[float]:
+def _in_a_process_of_its_own(benchmark: Benchmark, quick: bool) -> Rounds:
     """Measures: the number of jax's threads is fixed by the environment, and no benchmark leaves memory to the next."""
     with tempfile.TemporaryDirectory() as folder:
-        ratios = Path(folder) / "ratios.json"
-        command = [sys.executable, __file__, "--measure", benchmark.name, "--into", str(ratios), *["--quick"] * quick]
+        rounds = Path(folder) / "rounds.json"
+        command = [sys.executable, __file__, "--measure", benchmark.name, "--into", str(rounds), *["--quick"] * quick]
         subprocess.run(command, check=True, env={**os.environ, "NPROC": str(benchmark.threads)})
-        found: list[float] = json.loads(ratios.read_text())
-        return found
+        return Rounds(**json.loads(rounds.read_text()))
 
 
 def main() -> int:
@@ -51,7 +51,9 @@ def main() -> int:
     benchmarks = _benchmarks()
     if options.measure:
         (benchmark,) = (found for found in benchmarks if found.name == options.measure)
-        Path(options.into).write_text(json.dumps([float(ratio) for ratio in benchmark.measure(options.quick)]))
+        found = dataclasses.asdict(benchmark.measure(options.quick))
+        found["ratios"] = [float(ratio) for ratio in found["ratios"]]
+        Path(options.into).write_text(json.dumps(found))
         return 0
     chosen = [found for found in benchmarks if not options.only or any(part in found.name for part in options.only)]
     if not chosen:
@@ -61,7 +63,8 @@ def main() -> int:
     about = machine()
     measurements = []
     for benchmark in chosen:
-        found = Measurement.of(benchmark, _in_a_process_of_its_own(benchmark, options.quick))
+        rounds = _in_a_process_of_its_own(benchmark, options.quick)
+        found = Measurement.of(benchmark, rounds, quick=options.quick)
         measurements.append(found)
         print(f"{found.name}: {found.ratio:.2f} ({found.low:.2f} - {found.high:.2f}) {found.target}", flush=True)
         if options.json:  # after each, so that an end in between loses nothing

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
-    from lobench.engine.checkpoint_files import content_of, flatten, reading
+    from lobench.engine.channel import Channel
+    from lobench.engine.checkpoint_files import content_of, flatten, is_settled, reading
     from lobench.engine.gin_config import bind_case
     from lobench.engine.gin_syntax import parse_file, parse_text
     from lobench.engine.job import decode, encode
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lobench.engine.spool import checkpoint_sha256
     from lobench.engine.suite import cases, specs_in
     from lobench.evaluation.notebook import evaluate
+    from lobench.evaluation.runner import claim_for
     from lobench.hookspecs import hookimpl
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend, compiler_options, device_description
@@ -86,7 +88,8 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
-    "lobench.engine.checkpoint_files": ("content_of", "flatten", "reading"),
+    "lobench.engine.channel": ("Channel",),
+    "lobench.engine.checkpoint_files": ("content_of", "flatten", "is_settled", "reading"),
     "lobench.engine.gin_config": ("bind_case",),
     "lobench.engine.layers": ("Layers",),
     "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
@@ -101,6 +104,7 @@ _HOMES = {
     "lobench.engine.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
+    "lobench.evaluation.runner": ("claim_for",),
     "lobench.engine.suite": ("cases", "specs_in"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -111,6 +115,7 @@ __all__ = [
     "CaseCurves",
     "CaseInfo",
     "CaseSpec",
+    "Channel",
     "Checkpoint",
     "CheckpointContent",
     "CheckpointError",
@@ -157,6 +162,7 @@ __all__ = [
     "cases",
     "checkpoint_sha256",
     "claim_backend",
+    "claim_for",
     "compiler_options",
     "configurable",
     "content_of",
@@ -167,6 +173,7 @@ __all__ = [
     "flatten",
     "fold",
     "hookimpl",
+    "is_settled",
     "leaf_paths",
     "load_plugins",
     "open_results",

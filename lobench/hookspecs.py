@@ -130,10 +130,10 @@ class CheckpointReader(Protocol):
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        """Returns theta's leaves and what the content says of outer step and generation.
+        """Returns the leaves, theta's or more, and what the content says of outer step and generation.
 
         Raises:
-          CheckpointError: truncated, not this format, a leaf that is no array; PickleRefused.
+          CheckpointError: truncated, not this format, a leaf that is neither text nor an array; PickleRefused.
         """
 
 
@@ -237,7 +237,12 @@ class HookSpecs:
 
     @hookspec
     def lobench_gin_modules(self) -> Iterable[Declaration]:
-        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after)."""
+        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after).
+
+        A module with very many names may register them when a gin file says one: its attribute `lobench_on_use` has
+        `names()`, all of them, `find(selector)`, which registers one and returns its whole name, or None, and
+        `summary`, a line for `lobench list`.
+        """
         return ()
 
     @hookspec

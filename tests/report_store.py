@@ -76,7 +76,7 @@ def make_store(folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3) ->
                     message=f"AssertionError: {NASTY}" if failed else "",
                 )
             keys = [case.key for case in cases]
-            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
+            ledger.finish_checkpoint(position, programs=[PROGRAM_VERSION], case_keys=keys)
     ledger.close()
     return store
 

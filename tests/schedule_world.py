@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from lobench.core.schedule import (
     Fail,
     FinishCheckpoint,
     Finished,
+    Forget,
     History,
     KillWorker,
     Lease,
@@ -32,6 +34,7 @@ from lobench.core.schedule import (
     Record,
     RecordDeath,
     RecordSplit,
+    Reopen,
     RunEnded,
     Schedule,
     Skip,
@@ -157,6 +160,14 @@ class World:
             case Skip(position):
                 assert position not in self.admissions
                 self.admissions[position] = "skipped"
+            case Reopen(position):
+                assert position in self.finished or self.admissions[position] == "skipped"
+                self.admissions[position] = "admitted"
+                self.finished.discard(position)
+            case Forget(evaluations):
+                for evaluation in evaluations:
+                    del self.recorded[evaluation]
+                    self.deaths.pop(evaluation, None)
             case FinishCheckpoint(position):
                 assert position not in self.finished
                 self.finished.add(position)
@@ -228,7 +239,7 @@ class World:
         if self.stale:
             self.send(Finished(*self.stale[index % len(self.stale)], Outcome.PASSED, self.now))
 
-    def restart(self) -> None:
+    def restart(self, *, retried: Iterable[EvaluationId] = ()) -> None:
         """The chief is killed and started again with what its ledger knows."""
         self.alive, self.starting, self.leases, self.stale, self.log = {}, set(), {}, [], []
         self.promised, self.preparing = {}, {}
@@ -236,6 +247,7 @@ class World:
         self.failed_starts = 0
         history = History(
             recorded=set(self.recorded),
+            retried=set(retried),
             splits=set(self.splits),
             deaths=dict(self.deaths),
             admissions=dict(self.admissions),

@@ -106,5 +106,5 @@ def add(
         outcome = finals if lost else Outcome.PASSED
         found = None if lost else curves(finals, start=start, revision=revision, directions=directions, added=added)
         ledger.record_evaluation(key, info, outcome, curves=found, message="it hung" if lost else "")
-    ledger.finish_checkpoint(position, program_version=program_version, case_keys=keys)
+    ledger.finish_checkpoint(position, programs=[program_version], case_keys=keys)
     ledger.close()

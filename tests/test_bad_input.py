@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import GIN, KILLED_CHIEF, make_run, make_suite, results, watch, write_checkpoint
+from tiny import GIN, KILLED_CHIEF, PATIENCE, make_run, make_suite, results, watch, write_checkpoint
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -63,13 +63,13 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
     assert "theta_4.npz: leaf 'log_lr' is no array of numbers" in done.stdout
     assert "theta_5.npz: theta is empty" in done.stdout
-    found = {Path(r["checkpoint"]["uri"]).name: r for r in results(run / "lobench" / "tiny")}
+    found = {Path(r["checkpoint"]["uri"]).name: r for r in results(run / "lobench_results" / "tiny")}
     assert {name: (r["outcome"], r["checkpoint"]["outer_step"], len(r["seeds"])) for name, r in found.items()} == {
         "theta_1.npz": ("passed", 1, 2),
         **dict.fromkeys(("theta_2.pkl", "theta_3.msgpack", "theta_4.npz", "theta_5.npz"), ("error", None, 0)),
     }
     assert "theta is empty" in found["theta_5.npz"]["message"]
-    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(run / "lobench" / "tiny")]
+    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(run / "lobench_results" / "tiny")]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "tiny/a" in table and "theta_5.npz: theta is empty" in table
 
@@ -80,7 +80,7 @@ def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: 
     write_checkpoint(run / "theta_3.npz", float("nan"))
     done = watch(run, suite, *ONCE)
     assert done.returncode == 3
-    found = {r["checkpoint"]["outer_step"]: r for r in results(run / "lobench" / "tiny")}
+    found = {r["checkpoint"]["outer_step"]: r for r in results(run / "lobench_results" / "tiny")}
     assert found[2]["outcome"] == "error"
     for part in ("extra float32[] is not expected", "log_lr is float32[3], expected float32[]", "LearnableSGD"):
         assert part in found[2]["message"]
@@ -165,7 +165,7 @@ def mount(disk: Path, options: str) -> None:
     disk.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
     if subprocess.run(command, check=False).returncode:
-        pytest.skip("this system does not let its root mount a file system")
+        pytest.skip("needs a machine that lets its root mount a file system")
 
 
 @MOUNTING
@@ -193,12 +193,14 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
     mount(disk, "size=50m")
     try:
         run = make_run(disk, -3.0, -2.0)
-        store = run / "lobench" / "tiny"
+        store = run / "lobench_results" / "tiny"
         killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
         # Ended after the last commit, without closing the database: its log stays.
-        program = KILLED_CHIEF.replace("main()", "ledger.Ledger.close = lambda self: os._exit(0)\nmain()")
+        program = KILLED_CHIEF.replace(
+            "main()", "leave = os._exit\nledger.Ledger.close = lambda self: leave(0)\nmain()"
+        )
         killed[2] = program
-        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=120, check=False).returncode == 0
+        assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0
         assert (store / "ledger.sqlite-wal").stat().st_size > 0
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert len(results(store)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -58,3 +59,39 @@ def test_every_watch_is_made_of_options_that_exist(path: Path) -> None:
         arguments = command if "--suite" in command else ["runs/today", "--suite", "suites/quick", *command]
         context = watch.make_context("watch", arguments)
         assert context.params["executor"] == "ray"
+
+
+def shares(folder: Path, ids: range, count: int) -> list[str]:
+    """Runs the array's script as SLURM would, with a `lobench` that says its arguments; returns each id's share."""
+    binaries = folder / "venv" / "bin"
+    binaries.mkdir(parents=True, exist_ok=True)
+    (binaries / "activate").write_text(f'PATH="{binaries}:$PATH"\n')
+    (binaries / "lobench").write_text('#!/bin/sh\necho "$@"\n')
+    (binaries / "lobench").chmod(0o755)
+    found = []
+    for number in ids:
+        array = {"ID": number, "COUNT": len(ids), "MIN": ids[0], "MAX": ids[-1]}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LOBENCH_VENV": str(folder / "venv"),
+            **{f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in array.items()},
+        }
+        command = [str(CLUSTER / "evolve_array.sh"), "a.gin", "store", str(count), "--seeds", "10"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        found.append(done.stdout.split("--shard ")[1].split()[0] if done.returncode == 0 else done.stderr)
+    return found
+
+
+@pytest.mark.parametrize("first", [0, 1, 17])
+def test_an_array_runs_each_share_once_wherever_its_ids_begin(tmp_path: Path, first: int) -> None:
+    found = shares(tmp_path, range(first, first + 4), 4)
+    assert sorted(found) == ["0/4", "1/4", "2/4", "3/4"]
+
+
+def test_a_task_that_is_submitted_again_alone_runs_its_share(tmp_path: Path) -> None:
+    whole = shares(tmp_path, range(1, 5), 4)
+    assert [shares(tmp_path, range(number, number + 1), 4)[0] for number in range(1, 5)] == whole
+
+
+def test_an_array_that_is_wider_than_its_shares_is_refused(tmp_path: Path) -> None:
+    assert all("two tasks would run one share" in text for text in shares(tmp_path, range(5), 4))

@@ -50,7 +50,7 @@ def recorded_store(store: Path, *names: str) -> None:
             program_version="recorded",
         )
         ledger.record_evaluation(key, CASE, Outcome.PASSED, curves=curves)
-        ledger.finish_checkpoint(position, program_version="recorded", case_keys=[CASE.key])
+        ledger.finish_checkpoint(position, programs=["recorded"], case_keys=[CASE.key])
     ledger.close()
 
 

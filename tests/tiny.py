@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+PATIENCE = 900.0  # seconds until a wait for another process is a failure; a busy machine is none
+
 TASKS = '''
 import os, signal, time
 import jax, jax.numpy as jnp
@@ -130,7 +132,7 @@ def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), *options]
 
 
-def watch(run: Path, suite: Path, *options: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+def watch(run: Path, suite: Path, *options: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
     """Runs a watch to its end."""
     command = watch_command(run, suite, *options)
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=suite.parent)

@@ -125,7 +125,7 @@ def report(folder: Path) -> dict[int, float]:
     watch = lobench("watch", folder, "--suite", HERE / "report", "--once", "--checkpoints", "all", "--workers", "1")
     with (folder / "log.txt").open("wb") as log:
         subprocess.run(watch, stdout=log, stderr=log, check=True)
-    results = lobench("results", "--store", folder / "lobench" / "report", "--format", "json")
+    results = lobench("results", "--store", folder / "lobench_results" / "report", "--format", "json")
     losses: dict[int, list[float]] = {}
     for record in json.loads(subprocess.run(results, capture_output=True, check=True).stdout):
         final = record["metrics"]["train/loss"]["final"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -169,10 +170,14 @@ class Baseline:
           StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
         """
         found = self.find(info.problem, info.name)
+        own_folder = Path(info.node_id.split("::")[0]).parent
         named = any(key.endswith(f":{info.name.rpartition('.')[2]}") for key in self.cases)
+        named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
         where = f"{info.suite}/{info.name}"
         if found is None and not named:
-            raise BaselineError(f"{self.label} has no such case", where=where, next_step=f"run `{self.refresh}`")
+            raise BaselineError(
+                f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
+            )
         if found is None or self.program_version != PROGRAM_VERSION:
             what = "the case" if found is None else "the inner program"
             raise StaleBaseline(
@@ -181,6 +186,13 @@ class Baseline:
                 next_step=f"run `{self.refresh}`",
             )
         return found
+
+    @property
+    def _suite(self) -> str:
+        """Name of the suite that the command which made the file names; "" where it names none."""
+        words = shlex.split(self.refresh)[2:3]
+        place = Path(words[0]) if words else Path()
+        return place.parent.name if place.suffix == ".gin" else place.name
 
     def save(self, path: Path) -> None:
         """Writes the file, whole or not at all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import StoreError
+from lobench.core.errors import StoreError, UsageError
 from lobench.core.result import Curves
 from lobench.engine.ledger import EvaluationRow, Ledger
 
@@ -104,7 +105,10 @@ class StoredResults:
           case: Only the case of this name (`relu32` or `digits/relu32`).
           outer_step: Only checkpoints of this outer step.
           checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
+        Raises:
+          UsageError: nothing here has a metric of that name.
         """
+        self._require(metric)
         groups: dict[tuple[str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
         for row, seen in self._sightings():
             wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
@@ -115,6 +119,17 @@ class StoredResults:
                 groups.setdefault((row.case.key, seen), []).append((row, found))
         joined = (_joined(metric, seen, blocks) for (_, seen), blocks in groups.items())
         return [curves for curves in joined if curves is not None]
+
+    def _require(self, metric: str) -> None:
+        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        if known and metric not in known:
+            close = difflib.get_close_matches(metric, sorted(known), n=1)
+            raise UsageError(
+                f"no evaluation has a metric {metric!r}",
+                where=str(self.store),
+                expected="one of " + ", ".join(sorted(known)),
+                next_step=f"did you mean {close[0]!r}?" if close else "",
+            )
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
         for row in self.rows:

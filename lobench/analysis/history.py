@@ -29,6 +29,7 @@ class RunSummary:
         share.
       scale: What 0 and 1 on it are.
       num_diverged, num_exploded, num_seeds: Of the last checkpoint.
+      programs: What made the last checkpoint's results.
       num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
     """
 
@@ -45,6 +46,7 @@ class RunSummary:
     num_exploded: int
     num_seeds: int
     num_unscored: int
+    programs: tuple[str, ...] = ()
 
 
 def find_stores(folder: Path) -> list[Path]:
@@ -98,11 +100,12 @@ def _summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
         num_evaluations=len(reading.rows),
         last_checkpoint=last.label,
         scores={label: one.interval for label, one in found.items() if one.num_cases},
-        scale=scales.describe(),
+        scale=scales.describe("`lobench baseline SUITE` makes one"),
         num_diverged=last.num_diverged,
         num_exploded=scales.num_exploded(*last.cells.values()),
         num_seeds=last.num_seeds,
         num_unscored=_num_unscored(last, scales),
+        programs=tuple(sorted(map(str, last.programs))),
     )
 
 

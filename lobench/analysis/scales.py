@@ -231,9 +231,9 @@ class Scales:
         rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
         return self.label + (rest if len(self.tuned) < self.num_cases else "")
 
-    def describe(self) -> str:
+    def describe(self, advice: str = "--baseline SUITE names one") -> str:
         """Returns what 0 and 1 are, why some cases are without a baseline, and what is odd of scales, a line each."""
-        hint = "" if self.tuned or self.problems else " (no tuned baseline was found: --baseline SUITE names one)"
+        hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         # Seeds or deadlines can make two cases of what has one baseline.
         lines += dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from lobench.cli.names import did_you_mean
 from lobench.core.errors import LobenchError
 
 __all__ = ["main"]
@@ -26,13 +27,15 @@ _COMMANDS = {
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
 }
 
+_SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
+
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
 
 \b
 Examples:
   lobench watch runs/today --suite suites/quick --sink tensorboard
   lobench watch runs/today/theta.npz --suite suites/quick --once
-  lobench results --store runs/today/lobench/quick --format json
+  lobench results --store runs/today/lobench_results/quick --format json
   pytest suites/quick --lobench-checkpoint runs/today/theta.npz -n auto
 """
 
@@ -50,6 +53,17 @@ class _Group(click.Group):
             return command
         found = _plugin_commands().get(cmd_name)
         return found.load() if found is not None else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0] in _SHIPPED_PLUGINS:
+                package = _SHIPPED_PLUGINS[args[0]]
+                advice = f"; it comes with the plugin {package}: pip install -e plugins/{package}"
+            else:
+                advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
+            raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -69,7 +83,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script; exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 130 interrupted."""
+    """Entry of the console script.
+
+    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
+    """
     try:
         sys.exit(cli(standalone_mode=False))
     except click.exceptions.Exit as error:
@@ -85,3 +102,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        import traceback
+
+        traceback.print_exc()
+        click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
+        sys.exit(3)

@@ -153,6 +153,8 @@ def default_layers() -> Layers:
 
 
 def _bound_cases(suite: Path, command: BaselineCommand, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
+    from lobench.evaluation.runner import claim_for
+
     files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
     specs = [spec for file in files for spec in specs_in(file)]
     known = {spec.scope for spec in specs}
@@ -165,4 +167,5 @@ def _bound_cases(suite: Path, command: BaselineCommand, layers: Layers) -> Itera
         )
     for spec in specs:
         if not command.only or spec.scope in command.only:
+            claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
             yield spec, bind_case(spec, layers, build=False)

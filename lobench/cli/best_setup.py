@@ -27,7 +27,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
-from lobench.core.errors import LobenchError, UsageError
+from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.lines import one_line
@@ -59,6 +59,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     """
     name = command.name or Path(command.suites[0]).resolve().stem
     store = command.store or default_store(command.location, name)
+    _kept(store / "best.json")  # before hours of work, and not after
     first_seed = _next_seed(read_store(store).rows)
     metric, scales, ranked = ranked_run(store, command.suites, command.metric)
     chosen, gone = _there(ranked, command.top)
@@ -209,9 +210,30 @@ def _interval(found: Interval) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
+def _kept(path: Path) -> list[Any]:
+    """Returns the records of earlier calls.
+
+    Raises:
+      StoreError: the file is damaged.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except (OSError, ValueError) as error:
+        records = error
+    if not isinstance(records, list):
+        raise StoreError(
+            "what earlier calls found cannot be read",
+            where=str(path),
+            got=str(records).splitlines()[0],
+            expected="a JSON list",
+            next_step="move it away",
+        )
+    return records
+
+
 def _keep(path: Path, record: dict[str, Any]) -> None:
     """Adds a record to the file, whole or not at all."""
-    records = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    records = _kept(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps([*records, record], indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)

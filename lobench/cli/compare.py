@@ -22,8 +22,8 @@ A, B and C are, whatever fits first:
 
 \b
 Examples:
-  lobench compare runs/yesterday/lobench/quick runs/today/lobench/quick
-  lobench compare 100 200 --store runs/today/lobench/quick
+  lobench compare runs/yesterday/lobench_results/quick runs/today/lobench_results/quick
+  lobench compare 100 200 --store runs/today/lobench_results/quick
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
 
 Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage."""

@@ -19,6 +19,7 @@ from lobench.analysis.history import find_stores
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject
+from lobench.cli.suites import require_suite
 from lobench.core.errors import LobenchError, UsageError
 
 __all__ = ["CompareCommand", "run_compare"]
@@ -49,8 +50,7 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     if len(command.subjects) < 2:
         raise UsageError("nothing to compare with", got=repr(command.subjects[0]), expected="A and B")
     for suite in command.suites:
-        if not Path(suite).exists():
-            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+        require_suite(suite)
     chosen = [_subject(text, command) for text in command.subjects]
     subjects = [one.subject for one in chosen]
     places = [*command.baselines] or [Path(suite) for suite in command.suites]
@@ -198,7 +198,8 @@ def _alone(subject: Subject, store: Path) -> _Chosen:
 
 def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-optimizer", text, "--lobench-store", str(store)]
+    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
+    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
     if command.workers != "1":
         arguments += ["-n", command.workers]
     for path in command.gin_files:
@@ -206,7 +207,7 @@ def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
     for binding in command.gin_params:
         arguments += ["--lobench-gin-param", binding]
     # What pytest tells goes to the standard error: standard output is the comparison's.
-    done = subprocess.run([sys.executable, "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
     if done.returncode not in (0, 1):
         raise LobenchError("the optimizer could not be evaluated", got=f"pytest's exit code {done.returncode}")
     return _alone(_chosen(store, "last").subject, store)

@@ -44,7 +44,7 @@ def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Call
 
 def _check_jax() -> str:
     # In a process of its own: a broken driver may take its process down.
-    done = subprocess.run([sys.executable, "-c", _DEVICES], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise LobenchError("jax finds no device", got=lines[-1] if lines else f"exit status {done.returncode}")
@@ -86,7 +86,7 @@ def _check_store(store: Path) -> str:
 
 
 def _check_config(config: Path) -> str:
-    from lobench.engine.gin_syntax import case_scopes, parse_file
+    from lobench.engine.gin_syntax import case_scopes, parse_trainer_config
 
-    statements = parse_file(config)
+    statements = parse_trainer_config(config)
     return f"{len(statements)} statements, cases: {', '.join(case_scopes(statements)) or 'none'}"

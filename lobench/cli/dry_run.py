@@ -11,7 +11,6 @@ from pathlib import Path
 from lobench.core.case import CaseInfo
 from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.job import case_from_record
 from lobench.engine.ledger import Ledger
 from lobench.engine.pool import LocalPool, WorkerConfig
@@ -35,7 +34,7 @@ def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, widest: float,
     if (store / "ledger.sqlite").is_file():
         ledger = Ledger.open(store, read_only=True)
         try:
-            durations = dict(ledger.history(PROGRAM_VERSION).durations)
+            durations = dict(ledger.history(()).durations)
         finally:
             ledger.close()
     costs = checkpoint_cost(cases, durations, widest=widest)
@@ -71,10 +70,7 @@ def _collect(config: WorkerConfig) -> list[CaseInfo]:
                         case "failed":
                             raise SuiteError("; ".join(message.values["messages"]))
                         case "died":
-                            log = Path(folder, "worker-0.log").read_text(errors="replace").splitlines()[-1:]
-                            raise LobenchError(
-                                f"the worker that collects the suites {message.values['message']}", got="".join(log)
-                            )
+                            raise LobenchError(f"the worker that collects the suites {message.values['message']}")
         finally:
             pool.close()
     raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")

@@ -13,7 +13,7 @@ __all__ = ["merge"]
 @click.command(
     epilog="""\b
 Examples:
-  lobench merge runs/a/lobench/quick runs/b/lobench/quick --output runs/both
+  lobench merge runs/a/lobench_results/quick runs/b/lobench_results/quick --output runs/both
 
 Exit codes: 0, 1 there were conflicts, 2 usage."""
 )

@@ -14,11 +14,11 @@ _FORMATS = ("html", "text", "latex", "png", "pdf")
 @click.command(
     epilog="""\b
 Examples:
-  lobench report --store runs/today/lobench/quick --output report.html
-  lobench report --store runs/today/lobench/quick --baseline suites/quick --output report.html
-  lobench report --store runs/today/lobench/quick --format text
-  lobench report --store runs/today/lobench/quick --format latex --output table.tex --precision 3
-  lobench report --store runs/today/lobench/quick --format pdf --output figures"""
+  lobench report --store runs/today/lobench_results/quick --output report.html
+  lobench report --store runs/today/lobench_results/quick --baseline suites/quick --output report.html
+  lobench report --store runs/today/lobench_results/quick --format text
+  lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
+  lobench report --store runs/today/lobench_results/quick --format pdf --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
 @click.option("--output", type=click.Path(path_type=Path), help="File; for png and pdf a folder; text needs none.")

@@ -12,10 +12,10 @@ __all__ = ["results"]
 @click.command(
     epilog="""\b
 Examples:
-  lobench results --store runs/today/lobench/quick
-  lobench results --store runs/today/lobench/quick --case 'relu*' --sort test
-  lobench results --store runs/today/lobench/quick --format json --curves > results.json
-  lobench results --store runs/today/lobench/quick --format parquet --output results.parquet
+  lobench results --store runs/today/lobench_results/quick
+  lobench results --store runs/today/lobench_results/quick --case 'relu*' --sort test
+  lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
+  lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
   lobench results --store runs --history"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow, Ledger
 
 __all__ = ["export", "history_text", "table_text", "written"]
@@ -31,6 +32,8 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     from lobench.report.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
+    if several := describe_programs({row.program for row in rows}):
+        lines.append(one_line(several))
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 

@@ -18,7 +18,8 @@ Examples:
   lobench watch runs/today --suite suites/digits --name digits --checkpoints every:5 --workers 4
   lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
 
-Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 130 interrupted."""
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 4 --max-core-hours are used and
+evaluations are left (whatever became of the others), 130 interrupted."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @click.option("--suite", "suites", multiple=True, required=True, help="Suite folder or .gin file; may be given again.")
@@ -29,9 +30,10 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
 @click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@click.option("--quiet", "-q", is_flag=True, help="A line a finished checkpoint, and none for each evaluation.")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
-@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench/NAME if it is yours to write).")
+@click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
 @click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
 @click.option("--once", is_flag=True, help="Evaluate what is there and end.")
@@ -39,7 +41,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option(
     "--idle-timeout", type=Number(min=0), metavar="SECONDS", help="End after so long without a new checkpoint."
 )
-@click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
+@click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
 @click.option(
     "--together",
     type=click.IntRange(1, 64),

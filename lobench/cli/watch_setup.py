@@ -9,21 +9,22 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
 
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
+from lobench.cli.suites import require_suite
+from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import CheckpointError, LobenchError, PluginError, UsageError
+from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
-from lobench.engine.delivery import Deliverer
+from lobench.engine.delivery import Deliverer, exits_raise
 from lobench.engine.devices import devices_here
 from lobench.engine.layers import Layers
 from lobench.engine.ledger import Ledger
@@ -33,15 +34,15 @@ from lobench.engine.source import GivenSource
 from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles, forget_modules
 from lobench.engine.watch import Watch
-from lobench.engine.watch_contract import Ending, WatchOptions
+from lobench.engine.watch_contract import WatchOptions
 from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
-from lobench.report.live import PAGE, ReportSink
+from lobench.report.live import ReportSink
 from lobench.report.progress import ShownProgress, make_progress
 
 __all__ = ["WatchCommand", "checkpoint_at", "default_store", "run_watch"]
 
-_ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
+_HERE = ("local", "inline")  # executors whose workers are processes of this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class WatchCommand:
     insecure: bool = False
     checkpoints: str = "all"
     sinks: tuple[str, ...] = ()
+    quiet: bool = False
     report: bool = False
     source: str = "directory"
     gin_files: tuple[str, ...] = ()
@@ -93,8 +95,9 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
     before = _Before()
-    while (code := _run_round(command, checkpoints, before)) is None:
-        before.num_rounds += 1
+    with exits_raise():
+        while (code := _run_round(command, checkpoints, before)) is None:
+            before.num_rounds += 1
     return code
 
 
@@ -125,9 +128,8 @@ class _Found:
 def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Before) -> int | None:
     """Runs a watch with the suite as it is now; returns its exit code, or None where the suite was edited."""
     for suite in command.suites:
-        if not Path(suite).exists():
-            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
-    progress = make_progress(sys.stdout)
+        require_suite(suite)
+    progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
     found = _find(command, checkpoints, progress)
@@ -142,19 +144,19 @@ def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Befor
         config = _worker_config(command, found.manager, store)
         dry_run(config, store, max_cores=max_cores, widest=widest, say=progress.say)
         return 0
-    with contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger:
-        if command.retry_errors and not before.num_rounds:
-            progress.say(f"trying {ledger.forget_errors()} evaluations again")
-        with contextlib.closing(_deliverer(command, found.manager, ledger, store, name, progress)) as deliverer:
-            progress.say(f"watching {command.location}; results: {store}")
-            options = _options(command, max_cores, before)
-            with progress:
-                ending = _watch(command, found, store, ledger, deliverer, progress, options).run()
-            before.outcomes.update(ending.outcomes)
-            before.core_seconds += ending.core_seconds
-            if ending.suite_changed and not ending.interrupted and not ending.over_budget:
-                return None
-            return _exit_code(command, replace(ending, outcomes=before.outcomes), found.source, progress, store)
+    with (
+        contextlib.closing(Ledger.open(store, name=name, on_problem=progress.say)) as ledger,
+        contextlib.closing(_deliverer(command, found.manager, ledger, store, name, progress)) as deliverer,
+    ):
+        progress.say(f"watching {command.location}; results: {store}")
+        options = _options(command, max_cores, before, frozenset(checkpoints) or None)
+        with progress:
+            ending = _watch(command, found, store, ledger, deliverer, progress, options).run()
+        before.outcomes.update(ending.outcomes)
+        before.core_seconds += ending.core_seconds
+        if ending.suite_changed and not ending.interrupted and not ending.over_budget:
+            return None
+        return exit_code(command, replace(ending, outcomes=before.outcomes), found.source, progress, store)
 
 
 def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProgress) -> _Found:
@@ -162,9 +164,13 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
     _register_conftests(command.suites, manager, progress)
+    if command.quiet:
+        from lobench.report.checkpoint_lines import CheckpointLines  # imports scipy
+
+        manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
-    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
+    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
     make_source = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=command.allow_pickle)
     source = make_source(SourceContext(location=command.location, readers=readers))
@@ -172,7 +178,7 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
         manager=manager,
         readers=readers,
         source=GivenSource(checkpoints, readers) if checkpoints else source,
-        policy=make_policy(argument),
+        policy=make_policy(argument, where=f"--checkpoints {command.checkpoints}"),
         make_executor=manager.find("lobench_executors", command.executor, kind="executor").load(),
     )
 
@@ -216,13 +222,19 @@ def _watch(
     )
 
 
-def _options(command: WatchCommand, max_cores: int, before: _Before) -> WatchOptions:
+def _options(
+    command: WatchCommand, max_cores: int, before: _Before, only: frozenset[str] | None = None
+) -> WatchOptions:
     hours = command.max_core_hours
     return WatchOptions(
         once=command.once,
         until_step=command.until_step,
         idle_timeout=command.idle_timeout,
         together=command.together,
+        elsewhere=command.executor not in _HERE,
+        replan=not before.num_rounds,
+        retry_errors=command.retry_errors and not before.num_rounds,
+        only=only,
         spare_cores=max(_num_cores() - max_cores, 0) if command.executor == "local" else 0,
         max_core_hours=None if hours is None else hours - before.core_seconds / 3600,
         experiment=command.experiment,
@@ -252,32 +264,6 @@ def _worker_config(command: WatchCommand, manager: PluginManager, store: Path) -
         address=command.ray_address,
         insecure=command.insecure,
     )
-
-
-def _exit_code(
-    command: WatchCommand, ending: Ending, source: CheckpointSource, progress: ShownProgress, store: Path
-) -> int:
-    for sink, count in ending.behind.items():
-        progress.say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
-    if ending.interrupted:
-        progress.say("stopped; nothing is lost: the same command goes on from here")
-        return 130
-    if ending.over_budget:
-        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; the same command goes on from here")
-    pending: Mapping[str, str] = getattr(source, "pending", dict)()
-    if ending.num_checkpoints == 0:
-        details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
-        raise CheckpointError(
-            "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
-        )
-    for path, reason in pending.items():
-        progress.say(f"left out: {path}: {reason}")
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items())) or "nothing new"
-    page = f", and {store / PAGE}" if command.report else ""
-    progress.say(f"done: {counts}; see `lobench results --store {store}`{page}")
-    if any(ending.outcomes.get(outcome) for outcome in _ERRORS):
-        return 3
-    return 1 if ending.outcomes.get(Outcome.FAILED) else 0
 
 
 def _wait_for(command: WatchCommand, progress: ShownProgress) -> bool:
@@ -311,12 +297,16 @@ def _num_cores() -> int:
 
 
 def default_store(location: str, name: str) -> Path:
-    """Returns CKPT_DIR/lobench/NAME where that is local, writable and the user's own, else .lobench/NAME."""
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
     if "://" not in location:
         folder = Path(location)
         folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder / "lobench" / name
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
     return Path(".lobench") / name
 
 
@@ -345,29 +335,12 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
             getattr(sink, "destination", "")  # may have to be made
         except LobenchError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
             ) from error
         sinks[address] = sink
     return sinks
-
-
-@contextlib.contextmanager
-def _exits_raise() -> Iterator[None]:
-    """Makes `os._exit`, which would end the watch without a word, raise SystemExit in this process."""
-    ours, leave = os.getpid(), os._exit
-
-    def stay(status: int) -> NoReturn:
-        if os.getpid() != ours:  # a process that was forked meanwhile
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    os._exit = stay
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
@@ -381,7 +354,7 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with _exits_raise():
+            with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")

@@ -1,7 +1,8 @@
 """Admission policies: which waiting checkpoints are evaluated when there is more to do than time.
 
 Each `admit(waiting, idle, last)` splits the waiting positions into those to run and those to skip; the rest waits on.
-The last checkpoint of a run is run under every policy.
+The last checkpoint of a run is run under every policy. One with `only_newest = True` says that of checkpoints found at
+once it would run the last alone: the others are not even read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class EveryCheckpoint:
 @dataclass(frozen=True, slots=True)
 class Latest:
     """Runs the newest once a worker is free, and skips what is older."""
+
+    only_newest = True
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         if not idle or not waiting:

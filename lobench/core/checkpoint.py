@@ -10,7 +10,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["OWN_BINDINGS", "Checkpoint", "CheckpointContent", "SeenCheckpoint", "theta_sha256"]
+__all__ = [
+    "COUNTER_NAMES",
+    "GENERATION_NAMES",
+    "OWN_BINDINGS",
+    "STEP_NAMES",
+    "WRAPPER_NAMES",
+    "Checkpoint",
+    "CheckpointContent",
+    "CheckpointPart",
+    "SeenCheckpoint",
+    "theta_sha256",
+]
+
+STEP_NAMES = ("outer_step", "step", "iteration")
+GENERATION_NAMES = ("generation", "gen_id")
+COUNTER_NAMES = (*STEP_NAMES, *GENERATION_NAMES)  # of leaves that say where a checkpoint stands
+WRAPPER_NAMES = ("theta", "params")  # of what holds theta, in a checkpoint that holds more
 
 OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
@@ -38,6 +54,8 @@ class SeenCheckpoint:
 class CheckpointContent:
     """Theta as a reader returns it: flat leaves, without the structure that only the optimizer knows.
 
+    They may be more than theta: which part of them it is, the optimizer's structure tells.
+
     Attributes:
       leaves: numpy arrays by path; path components are joined by "/", sequence items by their index
         (`nn/~/w0`, `layers/0/kernel`). `OWN_BINDINGS` may be among them: it is part of the digest as the others are.
@@ -48,6 +66,17 @@ class CheckpointContent:
     leaves: Mapping[str, np.ndarray]
     outer_step: int | None = None
     generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPart:
+    """Where in a checkpoint theta is, as gin binds it (`Checkpoint.theta = "params/lopt"`).
+
+    Attributes:
+      theta: Path of a subtree, or an item of an orbax step; "": the one part that has the optimizer's structure.
+    """
+
+    theta: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,81 @@
-"""The version of the inner program: results of two versions are not the same evaluation."""
+"""What fixes the bits of a result besides its case, its theta and its seeds: results of two programs are not the same.
+
+A key of the ledger holds `Program.key`; the parts stand beside it, for people.
+"""
 
 from __future__ import annotations
 
-__all__ = ["PROGRAM_VERSION"]
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-# Raise it when a change of the inner program changes its numbers.
+if TYPE_CHECKING:
+    from lobench.core.result import Provenance
+
+__all__ = ["ELSEWHERE", "PROGRAM_VERSION", "Program", "describe_programs"]
+
+# Raise it when a change of the inner program changes its numbers: tests/test_golden_bits.py says when.
 PROGRAM_VERSION = "3"
+
+ELSEWHERE = "elsewhere"  # the device of work whose machine is not known before it is done
+
+_HASHED = 10  # hex digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What computed a result.
+
+    Attributes:
+      version: Of lobench's inner program.
+      jax, jaxlib: Their versions; "" where they are not known.
+      device: Kind of device, `gpu: NVIDIA H200`, of a CPU its instruction set, `cpu: x86-64-v3`; "" where not known.
+      together: How many thetas the program computed at once.
+    """
+
+    version: str = PROGRAM_VERSION
+    jax: str = ""
+    jaxlib: str = ""
+    device: str = ""
+    together: int = 1
+
+    @classmethod
+    def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
+        """Returns the program of a result, as far as its provenance says it."""
+        place, _, count = provenance.together.partition(" of ")
+        return cls(
+            version=version,
+            jax=provenance.versions.get("jax", ""),
+            jaxlib=provenance.versions.get("jaxlib", ""),
+            device=_kind(provenance.device),
+            together=int(count) if place.isdecimal() and count.isdecimal() else 1,
+        )
+
+    @property
+    def key(self) -> str:
+        """The version, and a hash of it all."""
+        parts = (self.version, self.jax, self.jaxlib, self.device, str(self.together))
+        return f"{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
+
+    def __str__(self) -> str:
+        if not (self.jax or self.jaxlib or self.device):
+            return f"unknown program (version {self.version})"
+        versions = f"jax {self.jax or '?'}" + ("" if self.jaxlib in ("", self.jax) else f" (jaxlib {self.jaxlib})")
+        device = self.device or "unknown device"
+        together = f", {self.together} thetas together" if self.together > 1 else ""
+        return f"version {self.version}, {versions}, {device}{together}"
+
+
+def describe_programs(programs: Collection[Program | str]) -> str:
+    """Returns a line on results of several programs, or their texts; "" where there is one at most."""
+    if len(programs) < 2:
+        return ""
+    named = "; ".join(sorted(map(str, programs)))
+    return f"results of {len(programs)} programs, which may differ in bits: {named}"
+
+
+def _kind(device: str) -> str:
+    """Returns a device without its number of threads, which is the case's; "" for a CPU of unknown instructions."""
+    kind = device.partition(" x ")[0] if device.startswith("cpu:") else device
+    return "" if kind == "cpu: cpu" else kind

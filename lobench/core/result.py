@@ -33,7 +33,11 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class EvaluationKey:
-    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, version of the inner program."""
+    """Identity of an evaluation: checkpoint, optimizer bindings, case, seed block, and what else fixes the bits.
+
+    Attributes:
+      program_version: `Program.key`.
+    """
 
     checkpoint_sha256: str
     optimizer_hash: str
@@ -75,7 +79,7 @@ class Curves:
       ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
-      problems: A line for each plugin's metric that failed.
+      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       directions: Which way metrics are better, as task and plugins declare it.
       added: The metrics that plugins computed from the others; None in payloads of an older lobench.
     """

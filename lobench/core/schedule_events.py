@@ -24,6 +24,7 @@ __all__ = [
     "Fail",
     "FinishCheckpoint",
     "Finished",
+    "Forget",
     "History",
     "KillWorker",
     "Lease",
@@ -33,6 +34,7 @@ __all__ = [
     "Record",
     "RecordDeath",
     "RecordSplit",
+    "Reopen",
     "RunEnded",
     "Size",
     "Skip",
@@ -65,6 +67,7 @@ class History:
 
     Attributes:
       recorded: Evaluations with an outcome.
+      retried: Those of them that are to be tried again (`--retry-errors`).
       splits: Evaluations that ran out of memory and were halved.
       deaths: Workers lost, by evaluation.
       admissions: Decisions by position; a position that waits is not in it.
@@ -73,6 +76,7 @@ class History:
     """
 
     recorded: Set[EvaluationId] = frozenset()
+    retried: Set[EvaluationId] = frozenset()
     splits: Set[EvaluationId] = frozenset()
     deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
     admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
@@ -137,7 +141,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known."""
+    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known.
+
+    `is_void` says that it tells nothing of the evaluation, which waits again: its theta could not be read, say.
+    """
 
     worker: int
     lease: int
@@ -146,6 +153,7 @@ class Finished:
     message: str = ""
     replace_worker: bool = False
     seconds: float | None = None
+    is_void: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +247,20 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopen:
+    """A checkpoint that an earlier start finished or skipped lacks evaluations of today's plan: it goes on."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """These outcomes are to be replaced; they count no more."""
+
+    evaluations: tuple[EvaluationId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinishCheckpoint:
     position: int
 
@@ -265,6 +287,8 @@ Action: TypeAlias = (
     | RecordDeath
     | Admit
     | Skip
+    | Reopen
+    | Forget
     | FinishCheckpoint
     | Fail
     | Done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lobench.core.schedule_events import EvaluationId
 
@@ -28,6 +28,11 @@ class Losses:
     def __contains__(self, evaluation: object) -> bool:
         """Says whether a worker died with it."""
         return evaluation in self._deaths
+
+    def forget(self, evaluations: Iterable[EvaluationId]) -> None:
+        """They are tried again, as if no worker had died with them."""
+        for evaluation in evaluations:
+            self._deaths.pop(evaluation, None)
 
     def started(self) -> None:
         """A worker got ready: workers do start."""

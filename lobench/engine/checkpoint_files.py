@@ -7,20 +7,26 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
 
-from lobench.core.checkpoint import OWN_BINDINGS, CheckpointContent
+from lobench.core.checkpoint import (
+    COUNTER_NAMES,
+    GENERATION_NAMES,
+    OWN_BINDINGS,
+    STEP_NAMES,
+    WRAPPER_NAMES,
+    CheckpointContent,
+)
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 
-__all__ = ["content_of", "flatten", "index_in_name", "mark_of", "reading"]
+__all__ = ["content_of", "flatten", "index_in_name", "is_settled", "mark_of", "reading", "settling_seconds"]
 
-_STEP_NAMES = ("outer_step", "step", "iteration")
-_GENERATION_NAMES = ("generation", "gen_id")
-_WRAPPERS = ("theta", "params")
+_NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
 _MOST_DIGITS = 18  # what fits an integer of the ledger
 _LFS = b"version https://git-lfs"
 
@@ -45,6 +51,30 @@ def mark_of(path: epath.Path) -> tuple[int, float]:
         return status.st_size, status.st_mtime_ns / 1e9
     remote = path.stat()
     return remote.length, float(remote.mtime)
+
+
+def settling_seconds(path: epath.Path) -> float:
+    """Returns after how many seconds without a change nobody writes a checkpoint any more; a remote store is slower."""
+    return 60.0 if "://" in str(path) else 5.0
+
+
+def is_settled(path: epath.Path) -> bool:
+    """Says whether a file, or all that is in a folder, has not changed for a while; what is gone has not settled.
+
+    The rule for checkpoints without the marks of completeness that their format knows: what has settled is read, and
+    if it is broken the reader says so.
+    """
+    try:
+        return abs(time.time() - _newest(path, depth=6)) > settling_seconds(path)
+    except OSError:
+        return False
+
+
+def _newest(path: epath.Path, depth: int) -> float:
+    times = [mark_of(path)[1]]
+    if depth and path.is_dir():
+        times += [_newest(entry, depth - 1) for entry in path.iterdir()]
+    return max(times)
 
 
 @contextlib.contextmanager
@@ -85,39 +115,50 @@ def flatten(tree: Any, path: str = "") -> dict[str, Any]:
 def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     """Checks leaves and unwraps theta.
 
-    Where everything but scalar counters lies below one top-level name `theta` or `params`, that is theta, and counters
-    named step, outer_step, iteration, generation or gen_id say where the checkpoint stands. `gin_bindings` beside it,
-    text or its bytes, is what theta was trained with.
+    Where everything but scalar counters and text lies below one top-level name `theta` or `params`, that is theta. Else
+    theta may be any part of the leaves: the optimizer's structure, which is not known here, says which. Counters at the
+    top, named step, outer_step, iteration, generation or gen_id, say where the checkpoint stands. `gin_bindings` there,
+    text or its bytes, is what theta was trained with; other text is left out.
 
     Raises:
-      CheckpointError: no leaf, or a leaf that is no array of numbers.
+      CheckpointError: no leaf, or one that is neither text nor an array of numbers.
     """
-    counters = {name: leaves[name] for name in (*_STEP_NAMES, *_GENERATION_NAMES) if name in leaves}
-    rest = {path: leaf for path, leaf in leaves.items() if path not in counters and path != OWN_BINDINGS}
-    tops = {path.split("/")[0] for path in rest}
-    wrapped = len(tops) == 1 and next(iter(tops)) in _WRAPPERS and all("/" in path for path in rest)
-    if wrapped:
-        top = next(iter(tops))
-        rest = {path.removeprefix(f"{top}/"): leaf for path, leaf in rest.items()}
+    texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
+    counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}
+    rest = {path: leaf for path, leaf in leaves.items() if path not in (*texts, OWN_BINDINGS)}
+    below = {path for path in rest if path not in counters}
+    top = next((name for name in WRAPPER_NAMES if below and all(path.startswith(f"{name}/") for path in below)), None)
+    if top:
+        rest = {path.removeprefix(f"{top}/"): leaf for path, leaf in rest.items() if path in below}
     else:
-        rest, counters = dict(leaves), {}
+        counters = {name: value for name, value in counters.items() if _is_count(name, value)}
+        rest = {path: leaf for path, leaf in rest.items() if path not in counters or path not in _NEVER_THETA}
+    if not rest and texts:
+        raise CheckpointError(f"leaf {texts[0]!r} is no array of numbers", where=where, got="text")
     if not rest:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
     arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
-    if wrapped and OWN_BINDINGS in leaves:
+    if OWN_BINDINGS in leaves:
         arrays[OWN_BINDINGS] = _text(leaves[OWN_BINDINGS], where)
     return CheckpointContent(
         leaves=arrays,
-        outer_step=_counter(counters, _STEP_NAMES, where),
-        generation=_counter(counters, _GENERATION_NAMES, where),
+        outer_step=_counter(counters, STEP_NAMES, where),
+        generation=_counter(counters, GENERATION_NAMES, where),
     )
 
 
+def _is_text(leaf: Any) -> bool:
+    return isinstance(leaf, str | bytes) or (isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "US")
+
+
+def _is_count(name: str, value: Any) -> bool:
+    """Says whether a leaf counts, and is none of theta's, which are seldom integers."""
+    if _is_text(value):
+        return True
+    return np.size(value) == 1 and (name in _NEVER_THETA or np.asarray(value).dtype.kind in "iu")
+
+
 def _array(path: str, leaf: Any, where: str) -> np.ndarray:
-    if isinstance(leaf, str | bytes) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OUS"):
-        raise CheckpointError(
-            f"leaf {path!r} is no array of numbers", where=where, got=type(leaf).__name__, expected="an array"
-        )
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise CheckpointError(f"leaf {path!r} is no array of numbers", where=where, got=str(array.dtype))
@@ -144,7 +185,9 @@ def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) ->
         if np.size(value) == 1:
             number = np.asarray(value).reshape(()).item()
             if isinstance(number, str | bytes):
-                return int(number) if number.isdigit() and number.isascii() and len(number) <= _MOST_DIGITS else None
+                if number.isdigit() and number.isascii() and len(number) <= _MOST_DIGITS:
+                    return int(number)
+                continue
             if not isinstance(number, int | float) or not abs(number) < 10**_MOST_DIGITS:  # NaN is not below either
                 raise CheckpointError(f"the counter {name!r} is no number of steps", where=where, got=repr(number)[:80])
             return int(number)

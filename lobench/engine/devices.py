@@ -1,14 +1,23 @@
-"""Which worker sees which of this machine's GPUs: what it may use is in its environment before jax looks."""
+"""Which worker sees which of this machine's GPUs, which is in its environment before jax looks; what its CPU is."""
 
 from __future__ import annotations
 
+import functools
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 
-__all__ = ["DeviceLeases", "devices_here", "equal_shares"]
+__all__ = ["DeviceLeases", "devices_here", "equal_shares", "instruction_set", "known_device"]
 
+# Feature levels of x86-64 (System V psABI), highest first: what XLA's code for a CPU is made of.
+_LEVELS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "x86-64-v2": {"sse4_1", "sse4_2", "ssse3", "popcnt"},
+}
+_CPU = "cpu: cpu"  # how jax calls each of them
 _USABLE = 0.9  # of a device's memory: the driver and each process's context need the rest
 
 
@@ -84,3 +93,29 @@ def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
     if share < 1:
         environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE * share:.3f}"
     return environment
+
+
+@functools.cache
+def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Returns the class of this machine's instructions: `x86-64-v3`, say, or the machine's name of itself."""
+    machine = platform.machine() or "cpu"
+    if machine.lower() not in ("x86_64", "amd64"):
+        return machine
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "x86-64"
+    flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+    required: set[str] = set()
+    found = "x86-64"
+    for level, features in reversed(_LEVELS.items()):
+        required |= features
+        if not required <= flags:
+            break
+        found = level
+    return found
+
+
+def known_device(device: str) -> str:
+    """Returns jax's description of this process's device, with its instruction set where it is a CPU."""
+    return device.replace(_CPU, f"cpu: {instruction_set()}", 1) if device.startswith(_CPU) else device

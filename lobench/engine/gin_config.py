@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import hashlib
-import importlib
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,18 +13,22 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
-from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
+from lobench.engine.gin_binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.gin_isolation import isolated_gin
+from lobench.engine.gin_layers import ParsedLayers, parse_layers
 from lobench.engine.gin_reach import bindings_in, task_lines, walk
-from lobench.engine.gin_syntax import Binding, Import, Macro, Reference, Statement, parse_file, parse_text
+from lobench.engine.gin_syntax import Binding, Statement
+from lobench.engine.gin_trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 from lobench.engine.layers import Layers
 
-__all__ = ["BoundCase", "bind_case"]
+__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
+_CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
 _NO_IDENTITY = ("first_seed", "scale", "minimum")
@@ -44,6 +44,8 @@ class BoundCase:
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
+      theta_part: `Checkpoint.theta`.
+      problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
     spec: CaseSpec
@@ -55,6 +57,8 @@ class BoundCase:
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
+    theta_part: str = ""
+    problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
         """Raises ConfigError where no layer binds an optimizer."""
@@ -101,27 +105,17 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         constructor.
     """
     with isolated_gin(str(Path(spec.path).parent), spec.root):
-        for module in layers.gin_modules:
-            _import(Import(module=module, where="gin modules of the plugins"))
-        if layers.trainer_config:
-            _bind_trainer_config(Path(layers.trainer_config))
-        if layers.own_bindings:
-            _bind_values(parse_text(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}"))
-        _bind_strictly(parse_file(Path(spec.path)))
-        if layers.optimizer:
-            _bind_overrides(_optimizer_statements(layers.optimizer))
-        for path in layers.gin_files:
-            _bind_overrides(parse_file(Path(path)))
-        for text in layers.gin_params:
-            _bind_overrides(parse_text(text, f"--gin-param {text!r}"))
+        problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
         reached_case, reached_optimizer = _reached(spec.scope, where)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
         optimizer_hash = _sha256(*reached_optimizer)
         case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         with gin.config_scope(spec.scope):
-            expectations = _EXPECT()
+            expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    if not isinstance(part, str):
+        raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
         spec=spec,
         case=case,
@@ -134,157 +128,61 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
+        theta_part=part,
+        problems=tuple(problems),
     )
+
+
+def _bind_layers(parsed: ParsedLayers) -> list[str]:
+    """Binds all layers, and returns what is wrong with those that may have unknown names.
+
+    All modules are imported before anything is bound: a name counts wherever it is bound, whichever layer's import
+    makes it known, and whatever this process has imported before.
+    """
+    import_all(parsed.modules)
+    import_what_is_there(parsed.trainer)
+    import_all(parsed.case)
+    import_all(parsed.overrides)
+    later = (*parsed.case, *parsed.overrides)
+    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
+    problems += bind_values(parsed.own)
+    bind_strictly(parsed.case)
+    bind_overrides(parsed.overrides)
+    return problems
+
+
+def _binds_optimizer(statement: Statement) -> bool:
+    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
+    return is_case and getattr(statement, "parameter", "") in _OPTIMIZER_FIELDS
+
+
+def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_cpus` without importing what the case names: jax's backend is to be made before that.
+
+    Returns:
+      The number; None where what is bound is none, which binding the case tells.
+    Raises:
+      ConfigError: a file cannot be read, a syntax error.
+    """
+    parsed = parse_layers(spec, layers)
+    with isolated_gin():
+        bind_what_is_known(_of_cores(parsed.trainer))
+        bind_what_is_known(_of_cores(parsed.case))
+        bind_what_is_known(_of_cores(parsed.overrides), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+    return value if type(value) is int and value >= 1 else None
+
+
+def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
+    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
 
 
 def _sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _optimizer_statements(text: str) -> list[Statement]:
-    """Parses `--optimizer`: a gin file, bindings, or a bare `@adam()` or `adam()`; `;` separates."""
-    if text.endswith(".gin"):
-        return parse_file(Path(text))
-    lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
-    lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
-    return parse_text("\n".join(lines), f"--optimizer {text!r}")
-
-
-def _import(statement: Import) -> None:
-    try:
-        importlib.import_module(statement.module)
-    except LobenchError:
-        raise
-    except Exception as error:
-        line = headline(error)
-        raise ConfigError(
-            f"cannot import {statement.module!r}",
-            where=statement.where,
-            got=line,
-            next_step="the suite's folder, its parent and the installed packages are searched",
-        ) from error
-
-
-def _known_names() -> list[str]:
-    return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
-
-
-def _complete_selector(selector: str, where: str) -> str:
-    try:
-        configurable = gin_state._REGISTRY.get_match(selector)
-    except KeyError as error:
-        raise ConfigError(f"{selector!r} is ambiguous", where=where, got=str(error.args[0])) from error
-    if configurable is None:
-        name = selector.rsplit(".", 1)[-1]
-        close = difflib.get_close_matches(name, _known_names(), n=1)
-        raise ConfigError(
-            f"unknown name {selector!r}",
-            where=where,
-            next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
-            + "`lobench list tasks` and `lobench list optimizers` show all",
-        )
-    return str(configurable.selector)
-
-
-def _has_parameter(selector: str, parameter: str) -> bool:
-    return bool(gin_state._might_have_parameter(gin_state._REGISTRY.get_match(selector).wrapper, parameter))
-
-
-def _to_gin(value: Any, where: str) -> Any:
-    """Replaces syntactic references by gin's own."""
-    if isinstance(value, Reference):
-        _complete_selector(value.selector, where)
-        return gin_state.ConfigurableReference(value.scoped_selector, value.evaluate)
-    if isinstance(value, Macro):
-        return gin_state.ParserDelegate().macro(value.name)
-    if isinstance(value, dict):
-        return {_to_gin(key, where): _to_gin(item, where) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_to_gin(item, where) for item in value)
-    return value
-
-
-def _bind(binding: Binding) -> None:
-    if not binding.parameter:
-        name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
-        gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
-        return
-    selector = _complete_selector(binding.selector, binding.where)
-    if not _has_parameter(selector, binding.parameter):
-        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
-        close = difflib.get_close_matches(binding.parameter, names, n=1)
-        raise ConfigError(
-            f"{binding.selector!r} has no parameter {binding.parameter!r}",
-            where=binding.where,
-            expected=", ".join(names),
-            next_step=f"did you mean {close[0]!r}?" if close else "",
-        )
-    gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
-
-
-def _bind_strictly(statements: Sequence[Statement]) -> None:
-    for statement in statements:
-        if isinstance(statement, Import):
-            _import(statement)
-    for statement in statements:
-        if isinstance(statement, Binding):
-            _bind(statement)
-
-
-def _bind_overrides(statements: Sequence[Statement]) -> None:
-    """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
-    _bind_strictly([statement for statement in statements if isinstance(statement, Import)])
-    for statement in statements:
-        if not isinstance(statement, Binding):
-            continue
-        _bind(statement)
-        if statement.parameter and not statement.scope:
-            selector = _complete_selector(statement.selector, statement.where)
-            for (scope, other), parameters in gin_state._CONFIG.items():
-                if scope and other == selector:
-                    parameters.pop(statement.parameter, None)
-
-
-def _bind_values(statements: Sequence[Statement]) -> None:
-    """Binds what we know of a checkpoint's own bindings, which are data: they import nothing and build nothing."""
-    for statement in statements:
-        is_plain = isinstance(statement, Binding) and bool(statement.parameter) and not statement.scope
-        if not is_plain or not isinstance(getattr(statement, "value", None), bool | int | float | str):
-            raise ConfigError(
-                "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
-            )
-        assert isinstance(statement, Binding)
-        with contextlib.suppress(ConfigError):
-            _bind(statement)
-
-
-def _bind_trainer_config(path: Path) -> None:
-    """Binds what we know of a trainer's configuration; its optimizer for evaluations, if it names one, strictly."""
-    statements = parse_file(path)
-    optimizer: Binding | None = None
-    for statement in statements:
-        if isinstance(statement, Import):
-            with contextlib.suppress(ConfigError):
-                _import(statement)
-            continue
-        selector = statement.selector.rsplit(".", 1)[-1]
-        if (selector, statement.parameter) == ("eval_chief_config", "learned_opt"):
-            optimizer = optimizer or statement
-        elif (selector, statement.parameter) == ("Case", "learned_optimizer"):
-            optimizer = statement
-        else:
-            with contextlib.suppress(ConfigError):
-                _bind(statement)
-    if optimizer is not None:
-        _bind(
-            Binding(
-                scope="",
-                selector="lobench.Case",
-                parameter="learned_optimizer",
-                value=optimizer.value,
-                where=optimizer.where,
-            )
-        )
 
 
 def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
@@ -302,6 +200,9 @@ def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
     case_lines, optimizer_lines = groups
     expected = bindings_in(scope, "lobench.expect")
     case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
+    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
+        chosen = bindings_in(scope, "lobench.Checkpoint")
+        optimizer_lines += [f"lobench.Checkpoint.{name} = {value!r}" for name, value in chosen.items()]
     # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
     prefix = f"{scope}/"
     return case_lines, sorted(line.removeprefix(prefix) for line in optimizer_lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util  # noqa: F401  (gin's parser uses it without importing it)
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,18 @@ from gin import config_parser
 
 from lobench.core.errors import ConfigError
 
-__all__ = ["Binding", "Import", "Macro", "Reference", "Statement", "case_scopes", "parse_file", "parse_text"]
+__all__ = [
+    "Binding",
+    "Import",
+    "Macro",
+    "Reference",
+    "Statement",
+    "case_scopes",
+    "parse_data",
+    "parse_file",
+    "parse_text",
+    "parse_trainer_config",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +67,7 @@ class Import:
 
 
 Statement = Binding | Import
+_Included = Callable[[Path, str, str], Path]  # (folder of the file that includes, name, where) -> path
 
 
 class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
@@ -66,29 +78,77 @@ class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
         return Macro(name=name)
 
 
-def parse_file(path: Path, *, _includers: tuple[Path, ...] = ()) -> list[Statement]:
+def parse_file(path: Path) -> list[Statement]:
     """Parses a gin file and the files that it includes (relative to the file that includes them).
 
     Raises:
       ConfigError: no such file, not text, a syntax error (with file and line), files that include each other.
     """
+    return _parse_file(path, (), lambda folder, name, where: folder / name)
+
+
+def parse_text(text: str, where: str) -> list[Statement]:
+    """Parses gin text that is not from a file; `where` names it in errors."""
+    return list(_statements(text, where, None, (), lambda folder, name, where: folder / name))
+
+
+def parse_trainer_config(path: Path) -> list[Statement]:
+    """Parses the `config.gin` beside checkpoints, which whoever made those has written.
+
+    It includes files below its own folder alone: any other one would show up in errors and in reports.
+
+    Raises:
+      ConfigError: as `parse_file`; it is no regular file, or includes what is none, or what lies elsewhere.
+    """
+    if not path.is_file():
+        raise ConfigError("cannot read the gin file", where=str(path), expected="a regular file")
+    try:
+        return _parse_file(path, (), functools.partial(_below, path.resolve().parent))
+    except ConfigError as error:
+        if path.is_symlink():  # its target is anybody's: nothing of it is quoted
+            raise ConfigError("the file that it links to is no gin file", where=str(path)) from error
+        raise
+
+
+def parse_data(text: str, where: str) -> list[Statement]:
+    """Parses gin text that a checkpoint carries.
+
+    Raises:
+      ConfigError: a syntax error; it includes a file.
+    """
+    return list(_statements(text, where, None, (), _nothing))
+
+
+def _below(root: Path, folder: Path, name: str, where: str) -> Path:
+    path = (folder / name).resolve()
+    if not path.is_relative_to(root) or not path.is_file():
+        raise ConfigError(
+            "the include is refused", where=where, got=repr(name), expected=f"a regular file in the folder {root}"
+        )
+    return path
+
+
+def _nothing(folder: Path, name: str, where: str) -> Path:
+    raise ConfigError(
+        "the include is refused", where=where, got=repr(name), expected="`Name.parameter = number, text or bool`"
+    )
+
+
+def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included) -> list[Statement]:
     path = path.resolve()
-    if path in _includers:
-        raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in _includers))
+    if path in includers:
+        raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in includers))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError("cannot read the gin file", where=str(path), got=reason) from error
-    return list(_statements(text, str(path), path, _includers))
+    return list(_statements(text, str(path), path, includers, included))
 
 
-def parse_text(text: str, where: str) -> list[Statement]:
-    """Parses gin text that is not from a file; `where` names it in errors."""
-    return list(_statements(text, where, None, ()))
-
-
-def _statements(text: str, where: str, path: Path | None, includers: tuple[Path, ...]) -> Iterator[Statement]:
+def _statements(
+    text: str, where: str, path: Path | None, includers: tuple[Path, ...], included: _Included
+) -> Iterator[Statement]:
     try:
         for statement in _parsed(text):
             line = f"{where}:{statement.location.line_num}" if path else where
@@ -103,9 +163,8 @@ def _statements(text: str, where: str, path: Path | None, includers: tuple[Path,
             elif isinstance(statement, config_parser.ImportStatement):
                 yield Import(module=statement.module, where=line)
             elif isinstance(statement, config_parser.IncludeStatement):
-                included = Path(statement.filename)
-                base = path.parent if path else Path.cwd()
-                yield from parse_file(base / included, _includers=(*includers, path) if path else includers)
+                file = included(path.parent if path else Path.cwd(), statement.filename, line)
+                yield from _parse_file(file, (*includers, path) if path else includers, included)
     except SyntaxError as error:
         line_number = error.lineno
         message, content = (

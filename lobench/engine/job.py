@@ -24,10 +24,12 @@ __all__ = [
     "case_from_record",
     "decode",
     "encode",
+    "has_begun_well",
     "record_of",
 ]
 
 _LENGTH = struct.Struct("<I")
+_OPENING = b'{"kind": "'  # of the JSON part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,22 @@ def encode(kind: str, payload: bytes = b"", **values: Any) -> bytes:
 
 
 def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
-    """Reads what `encode` wrote: the values, `kind` among them, and the payload."""
-    (length,) = _LENGTH.unpack_from(message)
-    values: dict[str, Any] = json.loads(message[_LENGTH.size : _LENGTH.size + length])
+    """Reads what `encode` wrote: the values, `kind` among them, and the payload.
+
+    Raises:
+      ValueError: anything else.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(message)
+        values = json.loads(message[_LENGTH.size : _LENGTH.size + length])
+    except (struct.error, RecursionError) as error:
+        raise ValueError(f"no message: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
+        raise ValueError("no message: it has no kind")
     return values, message[_LENGTH.size + length :]
+
+
+def has_begun_well(part: bytes | bytearray) -> bool:
+    """Says whether the first bytes of a message may be `encode`'s, however few have come."""
+    opening = part[_LENGTH.size : _LENGTH.size + len(_OPENING)]
+    return _OPENING.startswith(opening)

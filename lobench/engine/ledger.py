@@ -17,8 +17,10 @@ from typing import Any, Literal
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
+from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
+from lobench.engine.ledger_programs import register
 from lobench.engine.ledger_reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
 from lobench.engine.ledger_schema import StoreLock, connect, store_errors
 from lobench.engine.network_store import LocalCopy, OnProblem, is_network
@@ -163,7 +165,7 @@ class Ledger(LedgerReader):
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
             if found is not None:
-                self._remember(checkpoint.uri, fingerprint)
+                self.remember(checkpoint.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
             self._db.execute(
@@ -171,11 +173,14 @@ class Ledger(LedgerReader):
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (position, *values, checkpoint.run, time.time()),
             )
-            self._remember(checkpoint.uri, fingerprint)
+            self.remember(checkpoint.uri, fingerprint)
             return int(position)
 
-    def _remember(self, uri: str, fingerprint: str) -> None:
-        if fingerprint:
+    def remember(self, uri: str, fingerprint: str) -> None:
+        """Records what the files of a location were like when they were last looked at; "" is not recorded."""
+        if not fingerprint:
+            return
+        with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (uri, fingerprint))
 
     def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
@@ -196,9 +201,14 @@ class Ledger(LedgerReader):
         trial: str = "",
         session: str = "",
         replace: bool = False,
+        program: Program | None = None,
+        expected: Program | None = None,
     ) -> bool:
         """Records an outcome and what is to be delivered of it, in one transaction.
 
+        Args:
+          program: What the key's program stands for.
+          expected: What was expected to compute it.
         Returns:
           False where the evaluation has an outcome already, which stays unless `replace`.
         """
@@ -232,6 +242,8 @@ class Ledger(LedgerReader):
             )
             if cursor.rowcount == 0:
                 return False
+            if program is not None:
+                register(self._db, program, expected)
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
                 "FROM evaluations e JOIN checkpoints c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
@@ -250,22 +262,53 @@ class Ledger(LedgerReader):
                 (kind, evaluation.sha256, evaluation.case_key, block.start, block.size, time.time()),
             )
 
-    def finish_checkpoint(self, position: int, *, program_version: str, case_keys: Collection[str]) -> None:
+    def reopen_checkpoint(self, position: int) -> None:
+        """Records that a position which was finished or skipped is under way again; what it has, stays."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE checkpoints SET admission = 'admitted', finished = 0 WHERE position = ?", (position,)
+            )
+            self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
+            self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))
+            skipped = json.dumps({"position": position})
+            self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (skipped,))
+
+    def forget(self, evaluations: Collection[EvaluationId], *, programs: Collection[str]) -> None:
+        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them."""
+        columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
+        where = columns.format("case_identity || ':' || optimizer_hash")
+        marks = ", ".join("?" * len(programs))
+        with self.transaction():
+            for one in evaluations:
+                values = (one.sha256, one.case_key, one.block.start, one.block.size)
+                found = self._db.execute(
+                    f"SELECT id FROM evaluations WHERE {where} AND program_version IN ({marks})", (*values, *programs)
+                )
+                for row in found.fetchall():
+                    self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
+                where_case = columns.format("case_key")
+                self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
+
+    def finish_checkpoint(self, position: int, *, programs: Collection[str], case_keys: Collection[str]) -> None:
         """Records that a position is complete, and whatever of it was not announced yet.
 
         Args:
-          program_version, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may
-            hold others, of an older program, of other cases or of another optimizer.
+          programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
+            others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
         """
         with self.transaction():
             done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
                 return
             self._db.execute(
-                "INSERT OR IGNORE INTO completions SELECT c.position, e.id FROM checkpoints c "
-                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? AND e.program_version = ? "
-                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?))",
-                (position, program_version, json.dumps(sorted(case_keys))),
+                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM checkpoints c "
+                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
+                "AND e.program_version IN (SELECT value FROM json_each(?)) "
+                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "GROUP BY e.case_identity, e.optimizer_hash, e.seed_start, e.seed_count",
+                (position, json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
             )
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "
@@ -280,29 +323,6 @@ class Ledger(LedgerReader):
         with self.transaction():
             text = json.dumps(detail, sort_keys=True)
             self._db.execute("INSERT INTO events (kind, detail, at) VALUES (?, ?, ?)", (kind, text, time.time()))
-
-    def forget_errors(self) -> int:
-        """Drops outcomes that another try may change (`--retry-errors`); returns how many."""
-        outcomes = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED)
-        marks = ", ".join("?" * len(outcomes))
-        with self.transaction():
-            self._db.execute(
-                "UPDATE checkpoints SET finished = 0 WHERE sha256 IN "
-                f"(SELECT checkpoint_sha256 FROM evaluations WHERE outcome IN ({marks}))",
-                outcomes,
-            )
-            self._db.execute(
-                "DELETE FROM deliveries WHERE evaluation IS NULL AND position IN "
-                "(SELECT position FROM checkpoints WHERE finished = 0)"
-            )
-            self._db.execute(
-                f"DELETE FROM deliveries WHERE evaluation IN (SELECT id FROM evaluations WHERE outcome IN ({marks}))",
-                outcomes,
-            )
-            unfinished = "(SELECT position FROM checkpoints WHERE finished = 0)"
-            self._db.execute(f"DELETE FROM completions WHERE position IN {unfinished}")
-            self._db.execute("DELETE FROM incidents WHERE kind = 'death'")
-            return self._db.execute(f"DELETE FROM evaluations WHERE outcome IN ({marks})", outcomes).rowcount
 
     def advance(self, sink: str, sequence: int) -> None:
         with self.transaction():

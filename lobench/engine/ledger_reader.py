@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.schedule import EvaluationId, History
+from lobench.engine.ledger_programs import accepted, known_programs, old_programs
 from lobench.engine.ledger_schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
@@ -31,11 +33,13 @@ class EvaluationRow:
     """One evaluation as it is stored, with every sighting of its checkpoint.
 
     Attributes:
+      program: What the key's program stands for.
       payload: `Curves.to_payload()`; None where the outcome gave no curves.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
     """
 
     key: EvaluationKey
+    program: Program
     case: CaseInfo
     outcome: Outcome
     message: str
@@ -85,13 +89,17 @@ class LedgerReader:
         with store_errors(self.store):
             return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
 
-    def history(self, program_version: str) -> History:
-        """Returns what the scheduler must know to go on."""
+    def history(self, programs: Collection[str], *, retried: Collection[Outcome] = ()) -> History:
+        """Returns what the scheduler must know to go on.
+
+        Args:
+          programs: Keys of those whose results count.
+          retried: Outcomes that are to be tried again.
+        """
         with store_errors(self.store):
-            recorded = self._db.execute(
-                "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds "
-                "FROM evaluations WHERE program_version = ?",
-                (program_version,),
+            rows = self._db.execute(
+                "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
+                "program_version, outcome FROM evaluations"
             ).fetchall()
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
@@ -99,10 +107,15 @@ class LedgerReader:
             positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
-        splits = set()
-        for row in recorded:
-            if row[4] > 0:  # what ended without curves says nothing of how long the case takes
-                seconds.setdefault(row[1], []).append(row[4])
+        recorded, again, splits = set(), set(), set()
+        for sha256, case_key, start, size, took, program, outcome in rows:
+            if took > 0:  # what ended without curves says nothing of how long the case takes
+                seconds.setdefault(case_key, []).append(took)
+            if program in programs:
+                evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
+                recorded.add(evaluation)
+                if outcome in retried:
+                    again.add(evaluation)
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
             if kind == "split":
@@ -110,13 +123,29 @@ class LedgerReader:
             else:
                 deaths[evaluation] = deaths.get(evaluation, 0) + 1
         return History(
-            recorded={EvaluationId(r[0], r[1], SeedBlock(start=r[2], size=r[3])) for r in recorded},
+            recorded=recorded,
+            retried=again,
             splits=splits,
             deaths=deaths,
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
         )
+
+    def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
+        """Returns the keys of the programs whose results count where these are expected to compute them."""
+        with store_errors(self.store):
+            return accepted(self._db, expected)
+
+    def outcomes(self, programs: Collection[str], case_keys: Collection[str]) -> dict[Outcome, int]:
+        """Counts the outcomes of these programs and cases (`CaseInfo.key`)."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
+                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) GROUP BY outcome",
+                (json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+            ).fetchall()
+            return {Outcome(outcome): count for outcome, count in rows}
 
     # Deliveries.
 
@@ -182,7 +211,10 @@ class LedgerReader:
             sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
         cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
         with store_errors(self.store), intact_rows(self.store):
-            for row in self._db.execute(f"SELECT {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
+            known = known_programs(self._db)
+            old = old_programs(self._db)
+            for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
+                program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))
                 yield EvaluationRow(
@@ -191,8 +223,9 @@ class LedgerReader:
                         optimizer_hash=row[1],
                         case_identity=row[2],
                         seed_block=SeedBlock(start=row[3], size=row[4]),
-                        program_version=row[5],
+                        program_version=program.key if number in old else row[5],
                     ),
+                    program=program,
                     case=cases[row[6]],
                     outcome=Outcome(row[7]),
                     message=row[8],

@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
+from lobench.engine.ledger_programs import migrate
 
 __all__ = ["SCHEMA_VERSION", "StoreLock", "connect", "store_errors"]
 
 SCHEMA_VERSION = 1
+_LOCK_SECONDS = 30.0  # for so long another program may hold the database
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -43,6 +45,9 @@ CREATE TABLE IF NOT EXISTS deliveries (
 CREATE TABLE IF NOT EXISTS completions (position INTEGER NOT NULL, evaluation INTEGER NOT NULL,
   PRIMARY KEY (position, evaluation)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fingerprints (uri TEXT PRIMARY KEY, fingerprint TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS programs (id TEXT PRIMARY KEY, parts TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS expectations (expected TEXT NOT NULL, program TEXT NOT NULL, PRIMARY KEY (expected, program))
+  WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cursors (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
 """
@@ -59,6 +64,11 @@ def store_errors(store: Path) -> Iterator[None]:
             step = "free some space and start again: nothing acknowledged is lost"
         elif "readonly" in text or "unable to open" in text:
             step = "choose another folder with --store"
+        elif "locked" in text or "busy" in text:
+            step = (
+                f"another program has held its lock for {_LOCK_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
+                "and the same command goes on; nothing acknowledged is lost"
+            )
         elif "malformed" in text or "not a database" in text:
             step = "move the file away, or restore a copy"
         elif "no such table" in text:
@@ -120,7 +130,10 @@ def _write(database: Path) -> tuple[sqlite3.Connection, int]:
     connection.execute("PRAGMA synchronous=FULL")
     connection.executescript(_TABLES)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-    return connection, _version(connection)
+    version = _version(connection)
+    if version <= SCHEMA_VERSION:
+        migrate(connection)
+    return connection, version
 
 
 def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
@@ -148,12 +161,15 @@ def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
 
 def _open(database: Path, mode: str) -> sqlite3.Connection:
     name = f"{database.absolute().as_uri()}?{mode}" if mode else str(database)
-    return sqlite3.connect(name, uri=bool(mode), isolation_level=None, check_same_thread=False, timeout=30)
+    return sqlite3.connect(name, uri=bool(mode), isolation_level=None, check_same_thread=False, timeout=_LOCK_SECONDS)
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    return int(version)
+    found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    text = str(found[0]) if found is not None else "none"
+    if not text.isdecimal():
+        raise sqlite3.DatabaseError(f"not a database of lobench: its schema version is {text!r}, and no number")
+    return int(text)
 
 
 class StoreLock:

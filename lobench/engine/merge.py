@@ -10,12 +10,14 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.engine.ledger import Ledger
+from lobench.engine.ledger_programs import known_programs, old_programs, register
 from lobench.engine.ledger_reader import EVALUATION_COLUMNS
-from lobench.engine.ledger_schema import store_errors
+from lobench.engine.ledger_schema import intact_rows, store_errors
 
 __all__ = ["Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
+_PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
 _SIGHTING = ("uri", "sha256", "generation", "outer_step")
 
 
@@ -61,21 +63,40 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
         db.execute("ATTACH ? AS source", (str((store / "ledger.sqlite").absolute()),))
     try:
         with ledger.transaction():
+            with intact_rows(store):
+                _name_programs(db)
             conflicts, known = _both(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
             taken = db.execute(
-                f"INSERT OR IGNORE INTO main.evaluations ({columns}) "
-                f"SELECT {columns} FROM source.evaluations ORDER BY id"
+                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} ORDER BY id"
             ).rowcount
             _announce(db)
             db.execute(
                 "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
+            db.execute(f"DROP VIEW {_ROWS}")
+            db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
         db.execute("DETACH source")
     return Merged(store=store, taken=taken, known=known, conflicts=conflicts)
+
+
+def _name_programs(db: sqlite3.Connection) -> None:
+    """Makes a view of the source's evaluations, in which those of an older lobench have keys of programs too."""
+    old = old_programs(db, "source.evaluations")
+    db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
+    db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
+    columns = EVALUATION_COLUMNS.replace("program_version", "COALESCE(program, program_version) AS program_version")
+    db.execute(
+        f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
+        f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
+    )
+    for program in {*old.values(), *known_programs(db, "source").values()}:
+        register(db, program)
+    if known_programs(db, "source"):
+        db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
 
 def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
@@ -84,14 +105,15 @@ def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
         "m.outcome, m.payload, s.outcome, s.payload "
-        f"FROM source.evaluations s JOIN main.evaluations m ON {same_key} ORDER BY s.id"
+        f"FROM {_ROWS} s JOIN main.evaluations m ON {same_key} ORDER BY s.id"
     )
     conflicts, known = [], 0
     for case_json, start, count, sha256, ours, our_payload, theirs, their_payload in rows:
         if ours == theirs and _agree(our_payload, their_payload):
             known += 1
             continue
-        case = json.loads(case_json)
+        with intact_rows("the store to be merged"):
+            case = json.loads(case_json)
         what = f"{ours} and {theirs}" if ours != theirs else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
         conflicts.append(f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {what}")
@@ -105,7 +127,8 @@ def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
     """
     if ours is None or theirs is None:
         return ours is theirs
-    sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
+    with intact_rows("the store to be merged"):
+        sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
     own = [_own_metrics(curves) for curves in sides]
     names = own[0].keys() & own[1].keys()
     # Payloads of an older lobench do not say what plugins computed: it may be what only one of them has.
@@ -149,7 +172,7 @@ def _announce(db: sqlite3.Connection) -> None:
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
         f"JOIN source.checkpoints s ON s.position = c.position JOIN main.checkpoints m ON {same_sighting} "
-        f"JOIN source.evaluations se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
+        f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
     query = "SELECT position, finished FROM main.checkpoints WHERE admission = 'admitted' ORDER BY position"
     for position, finished in db.execute(query).fetchall():

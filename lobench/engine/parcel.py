@@ -48,8 +48,11 @@ class Parcel:
         return Path(os.path.abspath(path)).relative_to(self.base).as_posix()
 
     @classmethod
-    def pack(cls, suites: Sequence[str], gin_files: Sequence[str]) -> Parcel:
+    def pack(cls, suites: Sequence[str], gin_files: Sequence[str], trainer_config: str | None = None) -> Parcel:
         """Packs suites (folders, or single gin files) and gin files bound around them.
+
+        Args:
+          trainer_config: `config.gin` beside the checkpoints: what it includes from elsewhere is not sent.
 
         Raises:
           LobenchError: more than 256 MiB; a file whose name is no text.
@@ -63,6 +66,9 @@ class Parcel:
             files.update(dict.fromkeys(_above(folder)))
         for file in map(Path, map(os.path.abspath, gin_files)):
             files.update(dict.fromkeys(_included(file, set())))
+        if trainer_config:
+            file = Path(os.path.abspath(trainer_config))
+            files.update(dict.fromkeys(_included(file, set(), below=file.resolve().parent)))
         _check_size(files, suites)
         base = Path(os.path.commonpath([*roots, *(file.parent for file in files)]))
         _check_names(file.relative_to(base) for file in files)
@@ -173,14 +179,16 @@ def _above(folder: Path) -> Iterator[Path]:
             return
 
 
-def _included(file: Path, seen: set[Path]) -> Iterator[Path]:
-    """Yields a gin file and what it includes; one that is not there is the worker's to report."""
+def _included(file: Path, seen: set[Path], below: Path | None = None) -> Iterator[Path]:
+    """Yields a gin file and what it includes, below a folder alone; what is not there is the worker's to report."""
     if file in seen or not file.is_file():
         return
     seen.add(file)
     yield file
     for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
-        yield from _included(Path(os.path.normpath(file.parent / name)), seen)
+        found = Path(os.path.normpath(file.parent / name))
+        if below is None or found.resolve().is_relative_to(below):
+            yield from _included(found, seen, below)
 
 
 def _digest(contents: dict[str, bytes]) -> str:

@@ -6,9 +6,8 @@ import contextlib
 import importlib
 import multiprocessing.connection
 import os
+import selectors
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +15,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from lobench.core.errors import LobenchError
+from lobench.engine.channel import Channel
 from lobench.engine.devices import DeviceLeases, devices_here
 from lobench.engine.job import decode, encode
+from lobench.engine.keeper import Keeper
 from lobench.engine.layers import Layers
+from lobench.engine.worker_process import WorkerProcess
 
 __all__ = ["Executor", "InlineExecutor", "LocalPool", "Message", "WorkerConfig"]
+
+_EXECUTORS_OWN = ("died", "notice", "capacity")  # a worker that says them does not mean them
+_LOOK_SECONDS = 0.5  # at a worker from which something should have come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,11 @@ class Message:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Message:
-        values, payload = decode(data)
+        return cls.of(*decode(data))
+
+    @classmethod
+    def of(cls, values: dict[str, Any], payload: bytes) -> Message:
+        """Makes one of what `to_bytes` wrote and `decode` read."""
         return cls(worker=values.pop("worker"), kind=values.pop("kind"), values=values, payload=payload)
 
 
@@ -95,90 +105,141 @@ class Executor(Protocol):
 
 
 class LocalPool:
-    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say)."""
+    """Spawned processes. `wakeup` is a descriptor that `wait` also returns for (a signal's, say).
+
+    `send` may be called in another thread than the rest. Nothing here waits for a worker: one that is frozen, or that
+    says what is no message, is one that died.
+    """
 
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._connections: dict[int, Connection] = {}
+        self._processes: dict[int, WorkerProcess] = {}
+        self._doubtful: set[int] = set()  # whose next word is waited for, or whose end
+        self._own: list[Message] = []  # what the pool itself has to say
+        self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
+        self._keeper = Keeper()
+        self._selector = selectors.DefaultSelector()
+        if wakeup is not None:
+            self._selector.register(wakeup, selectors.EVENT_READ, None)
         config.log_folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def pids(self) -> dict[int, int]:
-        return {worker: child.pid for worker, child in self._children.items()}
+        return {worker: process.pid for worker, process in self._processes.items()}
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        devices = self._devices.lease(worker, num_gpus)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._children[worker] = subprocess.Popen(
-                [sys.executable, "-m", "lobench.engine.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "NPROC": str(num_cpus), **devices},
-            )
-        self._connections[worker] = Connection(ours.detach())
+        environment = {**os.environ, "NPROC": str(num_cpus), **self._devices.lease(worker, num_gpus)}
+        try:
+            process = WorkerProcess(environment, self._config.log_folder / f"worker-{worker}.log")
+        except OSError as error:
+            self._devices.release(worker)
+            self._own.append(_died(worker, f"it could not be started: {error.strerror or error}"))
+            return
+        self._processes[worker] = process
+        self._keeper.keep(process.pid)
+        if process.log_problem and not self._has_log_problem:
+            self._has_log_problem = True
+            text = f"workers' logs cannot be written to {self._config.log_folder}: {process.log_problem}"
+            self._own.append(Message(worker=-1, kind="notice", values={"message": text}))
+        self._selector.register(process.channel, selectors.EVENT_READ, worker)
+        if process.sentinel is not None:
+            self._selector.register(process.sentinel, selectors.EVENT_READ, worker)
+        else:
+            self._doubtful.add(worker)
         self.send(
             worker,
             "configure",
             num_cpus=num_cpus,
             arguments=self._config.arguments,
             layers=self._config.layers.to_json(),
-            log=str(self._config.log_folder / f"worker-{worker}.log"),
             compilation_cache=str(self._config.compilation_cache),
             serve=self._config.serve,
         )
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
-        with contextlib.suppress(OSError, KeyError):
-            self._connections[worker].send_bytes(encode(kind, **values))
+        process = self._processes.get(worker)
+        if process is not None:
+            self._keep_sending(worker, process.channel.send(encode(kind, **values)))
+
+    def _keep_sending(self, worker: int, is_sent: bool) -> None:
+        """Has `wait` send the rest of what a worker had no room for."""
+        if not is_sent:
+            with contextlib.suppress(KeyError, ValueError):  # it died meanwhile
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(self._processes[worker].channel, both, worker)
 
     def kill(self, worker: int) -> None:
-        self._devices.release(worker)
-        child = self._children.pop(worker, None)
-        if child is not None:
-            child.kill()
-            child.wait()
-        connection = self._connections.pop(worker, None)
-        if connection is not None:
-            connection.close()
+        self._end(worker)
 
     def wait(self, timeout: float) -> list[Message]:
-        workers = {connection: worker for worker, connection in self._connections.items()}
-        watched: list[Any] = [*workers, *([self._wakeup] if self._wakeup else [])]
-        messages: list[Message] = []
-        for ready in multiprocessing.connection.wait(watched, timeout):
-            worker = workers.get(ready)  # type: ignore[call-overload]
-            if worker is None:
-                assert self._wakeup is not None
-                os.read(self._wakeup.fileno(), 4096)
+        messages, self._own = self._own, []
+        if messages:
+            timeout = 0.0
+        elif self._doubtful:
+            timeout = min(timeout, _LOOK_SECONDS)
+        heard = set(self._doubtful)
+        for key, events in self._selector.select(timeout):
+            if key.data is None:
+                os.read(key.fd, 4096)
                 continue
-            messages += self._read(worker, workers_connection=ready)
+            heard.add(key.data)
+            if events & selectors.EVENT_WRITE:
+                # In this order: another thread may have something to send between the two.
+                self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+                self._keep_sending(key.data, self._processes[key.data].channel.flush())
+        for worker in sorted(heard & self._processes.keys()):
+            messages += self._hear(worker, self._processes[worker])
         return messages
 
-    def _read(self, worker: int, workers_connection: Any) -> list[Message]:
-        """Reads all that a worker has said; results that came together are taken together."""
-        messages: list[Message] = []
-        try:
-            while not messages or workers_connection.poll():
-                values, payload = decode(workers_connection.recv_bytes())
-                messages.append(Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload))
-        except (EOFError, OSError):
-            child = self._children[worker]
-            try:
-                code = child.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                code = None
-            self.kill(worker)
-            messages.append(Message(worker=worker, kind="died", values={"message": _how_it_ended(code)}))
+    def _hear(self, worker: int, process: WorkerProcess) -> list[Message]:
+        """Reads what a worker has said; results that came together are taken together."""
+        has_ended, channel = process.has_ended(), process.channel
+        if has_ended:
+            process.kill()  # what it started holds the pipe, and might write for ever
+        was_closed = channel.is_closed
+        messages = []
+        for values, payload in channel.receive(to_the_end=has_ended):
+            if values.pop("see_log", False):
+                values["messages"] = [*values.get("messages", []), process.last_words()]
+            messages.append(Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload))
+        channel.look()
+        problem = channel.problem or ", ".join(f"said {m.kind!r}" for m in messages if m.kind in _EXECUTORS_OWN)
+        if problem:
+            heard = [message for message in messages if message.kind not in _EXECUTORS_OWN]
+            return [*heard, _died(worker, self._end(worker, problem))]
+        if has_ended or (channel.is_closed and process.is_overdue()):
+            return [*messages, _died(worker, self._end(worker))]
+        if channel.is_closed and not was_closed:
+            self._selector.unregister(channel)
+        if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:
+            self._doubtful.add(worker)
+        else:
+            self._doubtful.discard(worker)
         return messages
+
+    def _end(self, worker: int, reason: str = "") -> str:
+        """Ends a worker; returns why it ended, where nobody else knows."""
+        self._devices.release(worker)
+        self._doubtful.discard(worker)
+        process = self._processes.pop(worker, None)
+        if process is None:
+            return reason
+        for end in (process.channel, process.sentinel):
+            with contextlib.suppress(KeyError, ValueError):  # a pipe that was closed is not registered any more
+                if end is not None:
+                    self._selector.unregister(end)
+        self._keeper.forget(process.pid)
+        code = process.end()
+        return reason or process.how_it_ended(code)
 
     def close(self) -> None:
-        for child in self._children.values():
-            child.kill()
-        for worker in list(self._children):
-            self.kill(worker)
+        for process in self._processes.values():
+            process.kill()
+        for worker in list(self._processes):
+            self._end(worker)
+        self._selector.close()
+        self._keeper.close()
 
 
 class InlineExecutor:
@@ -186,47 +247,53 @@ class InlineExecutor:
 
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
-        self._connection: Connection | None = None
+        self._channel: Channel | None = None
         self._worker = 0
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         module, _, attribute = self._config.serve.partition(":")
         serve = getattr(importlib.import_module(module), attribute)
-        ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
+        ours, theirs = socket.socketpair()
         os.environ["NPROC"] = str(num_cpus)
-        self._worker, self._connection = worker, ours
+        self._worker, self._channel = worker, Channel(ours)
         arguments = [*self._config.arguments, "-p", "no:terminal", "-s"]
+        end = Connection(theirs.detach())
         threading.Thread(
-            target=serve, args=(theirs, arguments, self._config.layers), kwargs={"exit_at_eof": False}, daemon=True
+            target=serve, args=(end, arguments, self._config.layers), kwargs={"exit_at_eof": False}, daemon=True
         ).start()
 
     def send(self, worker: int, kind: str, **values: Any) -> None:
-        if self._connection is not None:
-            self._connection.send_bytes(encode(kind, **values))
+        if self._channel is not None:
+            self._channel.send(encode(kind, **values))
 
     def kill(self, worker: int) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     def wait(self, timeout: float) -> list[Message]:
-        watched: list[Any] = [end for end in (self._connection, self._wakeup) if end is not None]
-        messages: list[Message] = []
-        for ready in multiprocessing.connection.wait(watched, timeout):
-            if ready is self._connection:
-                values, payload = decode(self._connection.recv_bytes())
-                messages.append(Message(worker=self._worker, kind=values.pop("kind"), values=values, payload=payload))
-            elif self._wakeup is not None:
-                os.read(self._wakeup.fileno(), 4096)
+        channel = self._channel
+        if channel is not None and not (channel.flush() and not channel.is_amid_a_message):
+            timeout = min(timeout, _LOOK_SECONDS)
+        watched: list[Any] = [end for end in (channel, self._wakeup) if end is not None]
+        if self._wakeup in multiprocessing.connection.wait(watched, timeout) and self._wakeup is not None:
+            os.read(self._wakeup.fileno(), 4096)
+        if channel is None:
+            return []
+        messages = [
+            Message(worker=self._worker, kind=values.pop("kind"), values=values, payload=payload)
+            for values, payload in channel.receive()
+        ]
+        channel.look()
+        if channel.problem:
+            raise LobenchError(channel.problem, where="the worker in this process", next_step="--executor local")
         return messages
 
     def close(self) -> None:
-        if self._connection is not None:
+        if self._channel is not None:
             self.send(self._worker, "exit")
             self.kill(self._worker)
 
 
-def _how_it_ended(code: int | None) -> str:
-    if code is None:
-        return "closed its pipe"
-    return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+def _died(worker: int, message: str) -> Message:
+    return Message(worker=worker, kind="died", values={"message": message})

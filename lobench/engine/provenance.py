@@ -11,8 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from lobench.core.result import Provenance
+from lobench.engine.devices import known_device
 
-__all__ = ["ORIGIN", "git_state", "provenance"]
+__all__ = ["ORIGIN", "git_state", "provenance", "versions_here"]
 
 ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
 
@@ -24,8 +25,11 @@ def git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of the checkout that the folder is in, and whether tracked files differ from it."""
     for above in (Path(folder), *Path(folder).parents):
         if (above / ORIGIN).is_file():
-            origin = json.loads((above / ORIGIN).read_text())
-            return origin["git_revision"], origin["git_dirty"]
+            try:
+                origin = json.loads((above / ORIGIN).read_text())
+                return str(origin["git_revision"]), bool(origin["git_dirty"])
+            except (ValueError, TypeError, KeyError):
+                return "", False
     try:
         revision = _run_git(folder, "rev-parse", "HEAD")
         return revision, bool(_run_git(folder, "status", "--porcelain", "--untracked-files=no"))
@@ -39,7 +43,8 @@ def _run_git(folder: str, *arguments: str) -> str:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
+    """Returns the installed versions of what results hang on."""
     found = {}
     for package in _PACKAGES:
         try:
@@ -54,8 +59,8 @@ def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
     revision, dirty = git_state(str(folder))
     return Provenance(
         host=socket.gethostname(),
-        device=device,
-        versions=_versions(),
+        device=known_device(device),
+        versions=versions_here(),
         git_revision=revision,
         git_dirty=dirty,
         bindings=bindings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
-from lobench.engine.checkpoint_files import content_of, flatten, index_in_name, reading
+from lobench.engine.checkpoint_files import content_of, flatten, index_in_name, reading, settling_seconds
 from lobench.hookspecs import CheckpointReader
 
 if TYPE_CHECKING:
@@ -147,8 +148,24 @@ def load_checkpoint(
             expected=f"one of {', '.join(readers)}",
             next_step="is a plugin missing? see `lobench plugins`",
         )
-    content = readers[name].read(path)
+    content = _read_whole(path, readers[name])
     return checkpoint_of(content, location, index_in_name(path.name)), content.leaves
+
+
+def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
+    """Reads what a watch would read: what lacks marks of completeness, once it has settled."""
+    content = reader.read(path)
+    deadline = time.monotonic() + settling_seconds(path) + 1.0
+    while not reader.is_complete(path):
+        if time.monotonic() > deadline:
+            raise CheckpointError(
+                "half-written: the marks of completeness are missing",
+                where=str(path),
+                next_step="wait until it is written; if nothing writes it any more, remove what is temporary in it",
+            )
+        time.sleep(0.2)
+        content = reader.read(path)
+    return content
 
 
 def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:

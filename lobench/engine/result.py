@@ -24,7 +24,7 @@ class Result:
       seeds: The seeds, in the order of the rows.
       compile_seconds, wall_seconds: Summed over the seed blocks.
       num_params: Inner parameters of the task.
-      problems: A line for each plugin's metric that failed.
+      problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       case: The case as bound; None where it was evaluated in another process.
     """
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.engine.checkpoint_files import index_in_name, mark_of
+from lobench.engine.checkpoint_files import index_in_name, is_settled, mark_of
 from lobench.engine.readers import reader_for
 from lobench.hookspecs import CheckpointReader, SourceContext
 
@@ -68,7 +69,7 @@ class DirectorySource:
             return [self._path] if single is not None and self._path.exists() else []
         if single is not None and self._readers[single].is_complete(self._path):
             return [self._path]
-        inside = [path for path in self._path.iterdir() if _is_candidate(path.name)]
+        inside = _without_trainer_states([path for path in self._path.iterdir() if _is_candidate(path.name)])
         is_run = single is None or any(reader_for(path, self._readers) for path in inside)
         return inside if is_run else [self._path]
 
@@ -92,7 +93,9 @@ class DirectorySource:
             self._pending[name] = "it may still be written: its size or time changed since the last look"
             return None
         if not reader.is_complete(path):
-            self._pending[name] = "half-written: the marks of completeness are missing"
+            is_over = reader.in_place or is_settled(path)
+            why = "half-written" if is_over else "it may still be written"
+            self._pending[name] = f"{why}: the marks of completeness are missing"
             return None
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
@@ -118,3 +121,13 @@ class GivenSource:
 
 def _is_candidate(name: str) -> bool:
     return not name.startswith(_IGNORED) and not any(part in name for part in _TEMPORARY)
+
+
+def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
+    """google/learned_optimization's trainer writes theta as `params_N`, and beside it its own state as `checkpoint_N`.
+
+    It writes `params_0` before any `checkpoint_N`. Alone, `checkpoint_N` may be anybody's theta.
+    """
+    if not any(re.fullmatch(r"params_\d+", path.name) for path in paths):
+        return paths
+    return [path for path in paths if not re.fullmatch(r"checkpoint_\d+", path.name)]

@@ -39,6 +39,13 @@ class Spool:
     def path(self, sha256: str) -> Path:
         return self._root / f"{sha256}.npz"
 
+    def copy_of(self, sha256: str) -> tuple[str, int]:
+        """Returns a theta's name and which copy of it this is: 0 for none, another number after it was copied again."""
+        try:
+            return sha256, self.path(sha256).stat().st_mtime_ns
+        except OSError:
+            return sha256, 0
+
     def take(self, seen: SeenCheckpoint, reader: CheckpointReader) -> Checkpoint:
         """Copies a checkpoint, reads the copy, keeps theta under its hash and drops the copy.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import socket
@@ -14,7 +15,6 @@ from lobench.core import schedule
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, Outcome
 from lobench.engine.delivery import Deliverer, notify
 from lobench.engine.intake import Intake
@@ -23,8 +23,9 @@ from lobench.engine.ledger import Ledger
 from lobench.engine.pool import Executor, Message
 from lobench.engine.spool import Spool
 from lobench.engine.suite_files import SuiteFiles
-from lobench.engine.watch_contract import Ending, Progress, WatchOptions
-from lobench.engine.watch_journal import Journal
+from lobench.engine.watch_contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
+from lobench.engine.watch_journal import Decision, Journal
+from lobench.engine.watch_subjects import WatchSubjects, todays
 from lobench.engine.watch_workers import WatchWorkers, finished_of
 from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
 from lobench.plugins import PluginManager
@@ -65,17 +66,17 @@ class Watch:
         self._ledger, self._spool, self._source = ledger, spool, source
         self._deliverer, self._manager = deliverer, manager
         self._progress, self._suite, self._options = progress, suite, options
+        self._cases: dict[str, CaseInfo] = {}
+        self._journal = Journal(ledger, options, self._cases)
+        self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
         self._schedule = schedule.Schedule(
             max_cores,
             policy,
-            ledger.history(PROGRAM_VERSION),
+            self._history,
             max_gpus=max_gpus,
             together=options.together,
             spare_cores=options.spare_cores,
         )
-        self._checkpoints: dict[int, Checkpoint] = {}
-        self._cases: dict[str, CaseInfo] = {}
-        self._needed: dict[str, set[int]] = {}  # positions that still need a theta of the spool
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -87,7 +88,7 @@ class Watch:
             max_core_seconds=math.inf if hours is None else hours * 3600,
             say=progress.say,
         )
-        self._journal = Journal(ledger, options, self._cases)
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
         self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Checkpoint]] = []
         self._outcomes: dict[Outcome, int] = {}
@@ -95,7 +96,15 @@ class Watch:
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._intake = Intake(ledger=ledger, spool=spool, source=source, readers=readers, say=progress.say)
+        self._intake = Intake(
+            ledger=ledger,
+            spool=spool,
+            source=source,
+            readers=readers,
+            say=progress.say,
+            only_newest=getattr(policy, "only_newest", False),
+        )
+        self._subjects = WatchSubjects(self._intake)
 
     def run(self) -> Ending:
         """Runs until the run ends or a signal comes.
@@ -113,7 +122,7 @@ class Watch:
                 self._commit()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
-            self._intake.discard(self._needed)
+            self._intake.discard(self._subjects.needed)
         finally:
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in previous.items():
@@ -122,11 +131,13 @@ class Watch:
             self._waking.close()
         return Ending(
             outcomes=self._outcomes,
+            recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
+            num_left=self._schedule.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
-            num_checkpoints=len(self._checkpoints),
+            num_checkpoints=len(self._subjects),
             behind=behind,
         )
 
@@ -135,23 +146,16 @@ class Watch:
 
     def _recover(self) -> None:
         """Goes on where the ledger ends."""
-        sightings = self._ledger.sightings()
-        history = self._ledger.history(PROGRAM_VERSION)
-        unfinished = {
-            position: checkpoint
-            for position, checkpoint in sightings.items()
-            if position not in history.finished and history.admissions.get(position) != "skipped"
-        }
-        self._intake.recover(unfinished.values())
-        for position, checkpoint in unfinished.items():
-            self._needed.setdefault(checkpoint.sha256, set()).add(position)
-        for position, checkpoint in sightings.items():
-            self._checkpoints[position] = checkpoint
-        for position, checkpoint in sightings.items():
-            self._handle(schedule.CheckpointSeen(position, checkpoint))
-        if sightings:
-            done = len(sightings) - len(unfinished)
-            self._progress.say(f"going on: {len(sightings)} checkpoints known, {done} of them done")
+        found = list(todays(self._ledger.sightings(), self._history, self._options.only))
+        self._intake.recover([checkpoint for _, checkpoint, is_done in found if not is_done])
+        for position, checkpoint, is_done in found:
+            self._subjects.add(position, checkpoint, is_needed=not is_done)
+        for position, checkpoint, is_done in found:
+            if not is_done or self._options.replan:
+                self._handle(schedule.CheckpointSeen(position, checkpoint))
+        if found:
+            num_done = sum(is_done for _, _, is_done in found)
+            self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
 
     def _loop(self) -> None:
         next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
@@ -172,7 +176,7 @@ class Watch:
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
-                if not self._checkpoints and not announced and not self._options.once:
+                if not self._subjects and not announced and not self._options.once:
                     self._progress.say("no complete checkpoint yet; waiting")
                     announced = True
                 self._maybe_end(quiet_polls)
@@ -181,17 +185,16 @@ class Watch:
             self._wait(0.02 if self._done or self._own_events else min(rest, 0.5))
             self._workers.mention_slow_starts()
             self._deliverer.pump()
-            self._intake.discard(self._needed)
+            self._intake.discard(self._subjects.needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog:
             return
         options = self._options
-        highest = max((checkpoint.outer_step for checkpoint in self._checkpoints.values()), default=-1)
         idle = time.monotonic() - self._last_news
         if (
             (options.once and quiet_polls >= 2)
-            or (options.until_step is not None and highest >= options.until_step)
+            or (options.until_step is not None and self._subjects.highest_step >= options.until_step)
             or (options.idle_timeout is not None and idle > options.idle_timeout)
         ):
             self._ended = True
@@ -206,7 +209,7 @@ class Watch:
         self._sighted += taken
         if self._sighted and self._is_suite_edited():
             return num_found  # the ledger has them: they are the next watch's
-        if not self._intake.backlog:  # before, the newest that is known of would not be among them
+        if not self._intake.is_choosing:  # before, the newest that is known of would not be among them
             for position, checkpoint in self._sighted:
                 self._see(position, checkpoint)
             self._sighted.clear()
@@ -221,12 +224,10 @@ class Watch:
         return self._suite_changed
 
     def _see(self, position: int, checkpoint: Checkpoint) -> None:
-        if position in self._checkpoints:
-            if not self._needed.get(checkpoint.sha256):
-                self._intake.release(checkpoint.sha256)
+        if position in self._subjects:
+            self._subjects.release_unneeded(checkpoint.sha256)
             return
-        self._checkpoints[position] = checkpoint
-        self._needed.setdefault(checkpoint.sha256, set()).add(position)
+        self._subjects.add(position, checkpoint)
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
         self._handle(schedule.CheckpointSeen(position, checkpoint))
 
@@ -269,8 +270,15 @@ class Watch:
             case "notice":
                 self._progress.say(values["message"])
             case "result":
-                return [finished_of(message, now)]
+                return [self._result(message, now)]
         return []
+
+    def _result(self, message: Message, now: float) -> _Told:
+        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        event, curves = finished_of(message, now)
+        before = self._copies.pop(message.worker, None)
+        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
     # Decisions and what follows from them.
 
@@ -285,6 +293,8 @@ class Watch:
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
+                    if isinstance(action, schedule.Reopen):
+                        self._subjects.need(action.position)  # the leases that follow wait for no commit
                     is_result = isinstance(action, schedule.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
 
@@ -292,7 +302,13 @@ class Watch:
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
         if decisions:
+            self._tell_skipped(decisions)
             self._deliverer.wake()
+
+    def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
+        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, schedule.Skip)]
+        if uris:
+            self._progress.say(skipped_line(uris))
 
     def _act(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
@@ -311,13 +327,14 @@ class Watch:
             case schedule.RecordDeath(evaluation):
                 case = self._cases[evaluation.case_key]
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
-            case schedule.Admit(position):
-                self._progress.admitted(self._checkpoints[position])
+            case schedule.Admit(position) | schedule.Reopen(position):
+                self._progress.admitted(self._subjects[position])
+            case schedule.Forget(evaluations):
+                self._progress.say(f"trying {len(evaluations)} evaluations again")
             case schedule.Skip(position):
-                self._progress.say(f"skipped: {self._checkpoints[position].uri} (a newer checkpoint goes first)")
-                self._release(position)
+                self._subjects.release(position)
             case schedule.FinishCheckpoint(position):
-                self._release(position)
+                self._subjects.release(position)
                 self._finished(position)
             case schedule.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
@@ -326,13 +343,13 @@ class Watch:
 
     def _lease(self, action: schedule.Lease) -> None:
         evaluation = action.evaluation
-        position = min(self._needed[evaluation.sha256])
-        checkpoint = self._checkpoints[position]
-        if not self._intake.holds(evaluation.sha256):
+        checkpoint = self._subjects.first(evaluation.sha256)
+        if not self._subjects.has_theta(evaluation.sha256):
             text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
             now = time.monotonic()
             self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
+        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, checkpoint, action.case)
         self._workers.run(
             action.worker,
@@ -341,28 +358,29 @@ class Watch:
             seeds=[evaluation.block.start, evaluation.block.size],
             checkpoint_uri=checkpoint.uri,
             theta_path=str(self._spool.path(evaluation.sha256)),
-            companions=[
-                (self._checkpoints[min(self._needed[other.sha256])].uri, str(self._spool.path(other.sha256)))
-                for other in action.companions
-            ],
+            companions=[self._companion(other.sha256) for other in action.companions],
         )
+
+    def _companion(self, sha256: str) -> tuple[str, str]:
+        self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
+        return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
 
     def _prepare(self, action: schedule.Prepare) -> None:
         evaluation = action.evaluation
+        uri, theta_path = self._companion(evaluation.sha256)
         self._workers.prepare(
             action.worker,
             case_key=evaluation.case_key,
             seeds=[evaluation.block.start, evaluation.block.size],
-            checkpoint_uri=self._checkpoints[min(self._needed[evaluation.sha256])].uri,
-            theta_path=str(self._spool.path(evaluation.sha256)),
+            checkpoint_uri=uri,
+            theta_path=theta_path,
         )
 
     def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
-        positions = self._needed.get(action.evaluation.sha256, set())
-        for position in sorted(positions):
+        for position in self._subjects.positions(action.evaluation.sha256):
             event = EvaluationFinished(
-                checkpoint=self._checkpoints[position],
+                checkpoint=self._subjects[position],
                 case=action.case,
                 seed_block=action.evaluation.block,
                 outcome=action.outcome,
@@ -376,14 +394,6 @@ class Watch:
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)
             notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
-
-    def _release(self, position: int) -> None:
-        sha256 = self._checkpoints[position].sha256
-        needed = self._needed.get(sha256, set())
-        needed.discard(position)
-        if not needed:
-            self._needed.pop(sha256, None)
-            self._intake.release(sha256)
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
         self._progress.say(f"{where}: {type(error).__name__}: {error}")

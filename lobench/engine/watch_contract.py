@@ -11,7 +11,10 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["Ending", "Progress", "WatchOptions"]
+__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions", "skipped_line"]
+
+# Outcomes that another try may change, and that make a watch's exit code 3.
+ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
 class Progress(Protocol):
@@ -40,6 +43,11 @@ class WatchOptions:
       idle_timeout: End after so many seconds without a new checkpoint.
       together: Checkpoints that a worker may compute together.
       spare_cores: Cores of this machine that workers do not take, where those are processes of this machine.
+      elsewhere: Whether workers may be on other machines.
+      replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
+        checkpoint on.
+      retry_errors: Try again what of today's plan ended in an error, a timeout, out of memory, poisoned or expired.
+      only: Locations of the only checkpoints that are asked for; None: all that the store knows or the source finds.
       max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
       experiment, trial, session: Columns of the ledger.
     """
@@ -49,6 +57,10 @@ class WatchOptions:
     idle_timeout: float | None = None
     together: int = 1
     spare_cores: int = 0
+    elsewhere: bool = False
+    replan: bool = True
+    retry_errors: bool = False
+    only: frozenset[str] | None = None
     max_core_hours: float | None = None
     experiment: str = ""
     trial: str = ""
@@ -60,14 +72,24 @@ class Ending:
     """How a watch ended: outcomes counted over this call, whether and why it ended early, what was there.
 
     Attributes:
+      recorded: Outcomes of today's cases and programs in the store, whenever they were recorded.
+      num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
       suite_changed: Ended so that another watch begins with the suite as it is now.
       core_seconds: What its workers used.
     """
 
     outcomes: Mapping[Outcome, int]
+    recorded: Mapping[Outcome, int]
     interrupted: bool
     over_budget: bool
+    num_left: int
     suite_changed: bool
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
+
+
+def skipped_line(uris: Sequence[str]) -> str:
+    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
+    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
+    return f"skipped: {named} (a newer checkpoint goes first)"

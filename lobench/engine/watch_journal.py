@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
-from lobench.core.program import PROGRAM_VERSION
+from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.ledger import Ledger
+from lobench.engine.programs import Expected
 from lobench.engine.watch_contract import WatchOptions
 
 __all__ = ["Decision", "Journal"]
@@ -28,11 +29,14 @@ class Journal:
       cases: The suite's, by `CaseInfo.key`; empty until the first worker tells.
 
     Attributes:
+      programs: Keys of those whose results count today: what is expected, what it turned out to be, then and now.
       commit_at: When what was gathered is due, by `time.monotonic`; infinite where nothing is.
     """
 
     def __init__(self, ledger: Ledger, options: WatchOptions, cases: Mapping[str, CaseInfo]) -> None:
         self._ledger, self._options, self._cases = ledger, options, cases
+        self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
+        self.programs = ledger.accepted_programs(self._expected.all())
         self._gathered: list[Decision] = []
         self._commit_seconds = 0.0
         self.commit_at = math.inf
@@ -56,23 +60,8 @@ class Journal:
 
     def _write(self, action: schedule.Action, curves: Curves | None) -> None:
         match action:
-            case schedule.Record(evaluation, case, outcome, _, message):
-                self._ledger.record_evaluation(
-                    EvaluationKey(
-                        checkpoint_sha256=evaluation.sha256,
-                        optimizer_hash=case.optimizer_hash,
-                        case_identity=case.identity,
-                        seed_block=evaluation.block,
-                        program_version=PROGRAM_VERSION,
-                    ),
-                    case,
-                    outcome,
-                    curves=curves,
-                    message=message,
-                    experiment=self._options.experiment,
-                    trial=self._options.trial,
-                    session=self._options.session,
-                )
+            case schedule.Record():
+                self._record(action, curves)
             case schedule.RecordSplit(evaluation):
                 self._ledger.record_incident("split", evaluation)
             case schedule.RecordDeath(evaluation):
@@ -82,4 +71,34 @@ class Journal:
             case schedule.Skip(position):
                 self._ledger.set_admission(position, "skipped")
             case schedule.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=self._cases.keys())
+                self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=self._cases.keys())
+            case schedule.Reopen(position):
+                self._ledger.reopen_checkpoint(position)
+            case schedule.Forget(evaluations):
+                self._ledger.forget(evaluations, programs=self.programs)
+
+    def _record(self, action: schedule.Record, curves: Curves | None) -> None:
+        evaluation, case = action.evaluation, action.case
+        program = expected = self._expected.of(case.num_gpus)
+        if curves is not None:
+            program = Program.of(curves.provenance)
+            expected = self._expected.of(case.num_gpus, program.together)
+        self.programs.add(program.key)
+        self._ledger.record_evaluation(
+            EvaluationKey(
+                checkpoint_sha256=evaluation.sha256,
+                optimizer_hash=case.optimizer_hash,
+                case_identity=case.identity,
+                seed_block=evaluation.block,
+                program_version=program.key,
+            ),
+            case,
+            action.outcome,
+            curves=curves,
+            message=action.message,
+            experiment=self._options.experiment,
+            trial=self._options.trial,
+            session=self._options.session,
+            program=program,
+            expected=expected,
+        )

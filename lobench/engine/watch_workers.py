@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,20 @@ from typing import Any
 from lobench.core.cost import Usage
 from lobench.core.result import Curves, Outcome
 from lobench.core.schedule import Finished, Size
+from lobench.engine.job import case_from_record
 from lobench.engine.pool import Executor, Message
 
 __all__ = ["WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
+# What a worker's messages must have: a task may have written into its pipe.
+_VALUES: Mapping[str, Mapping[str, type]] = {
+    "ready": {"cases": list},
+    "failed": {"messages": list},
+    "progress": {"lease": int, "step": int},
+    "result": {"lease": int, "outcome": str, "message": str, "replace": bool},
+    "prepared": {"is_done": bool},
+}
 
 
 class WatchWorkers:
@@ -80,7 +89,7 @@ class WatchWorkers:
         if self._executor is None:
             self._wakeup.poll(timeout)
             return ()
-        messages = self._executor.wait(timeout)
+        messages = [self._sound(message) for message in self._executor.wait(timeout)]
         for message in messages:
             match message.kind:
                 case "ready":
@@ -92,6 +101,15 @@ class WatchWorkers:
                 case "prepared":
                     self._usage.end(_beside(message.worker), time.monotonic())
         return messages
+
+    def _sound(self, message: Message) -> Message:
+        """Returns a message that says what its kind says; of any other, that its worker died, which is ended."""
+        if _is_sound(message):
+            return message
+        assert self._executor is not None
+        self._executor.kill(message.worker)
+        text = f"said {message.kind!r} without what belongs to it"
+        return Message(worker=message.worker, kind="died", values={"message": text})
 
     def mention_slow_starts(self) -> None:
         """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
@@ -133,6 +151,21 @@ def finished_of(message: Message, now: float) -> tuple[Finished, Curves | None]:
         curves.compile_seconds + curves.wall_seconds if curves is not None else None,
     )
     return event, curves
+
+
+def _is_sound(message: Message) -> bool:
+    values = message.values
+    if not all(isinstance(values.get(name), kind) for name, kind in _VALUES.get(message.kind, {}).items()):
+        return False
+    try:
+        if message.kind == "result":
+            Outcome(values["outcome"])
+        if message.kind == "ready":
+            for record in values["cases"]:
+                case_from_record(record)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _beside(worker: int) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import dataclasses
 import importlib
+import io
 import os
 import queue
 import signal
@@ -28,6 +29,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
+from lobench.engine.child_python import current_folder_last
 from lobench.engine.job import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
 from lobench.engine.layers import Layers
 
@@ -235,7 +237,7 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
     if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
         messages = loop._errors or [f"the worker's pytest session ended with {pytest.ExitCode(code).name}"]
         with contextlib.suppress(OSError):
-            connection.send_bytes(encode("failed", messages=messages))
+            connection.send_bytes(encode("failed", messages=messages, see_log=not loop._errors))
 
 
 def _die_with_parent() -> None:
@@ -247,16 +249,16 @@ def _die_with_parent() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Entry of the process: takes its configuration as the first message, its output goes to the log it is given."""
+    """Entry of the process, whose output goes to its log already: takes its configuration as the first message."""
     _die_with_parent()
+    current_folder_last()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the terminal's Ctrl-C goes to the whole group; the chief decides
+        signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
     connection = Connection(descriptor)
     values, _ = decode(connection.recv_bytes())
     os.environ["NPROC"] = str(values["num_cpus"])
-    log = os.open(values["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", values["compilation_cache"])
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -6,10 +6,13 @@ The child is warm: it lives as long as the caller, keeps compiled programs, and 
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,11 +21,13 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
+from lobench.engine.child_python import PYTHON, current_folder_last
 from lobench.engine.job import decode, encode
 from lobench.engine.layers import Layers
 from lobench.engine.spool import dump_theta, load_theta
 from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
+from lobench.inner.witness import watch_for_backend
 
 __all__ = ["IsolatedRunner"]
 
@@ -89,7 +94,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -97,13 +102,25 @@ class IsolatedRunner:
         return self._connection
 
 
+def _read(connection: Connection, requests: queue.Queue[bytes]) -> None:
+    """Takes requests beside the evaluation, so that the end of the caller ends this process in the middle of one."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            requests.put(connection.recv_bytes())
+    os._exit(1)
+
+
 def main(descriptor: int, layers: str) -> None:
     """Serves requests until the pipe ends."""
+    current_folder_last()
+    watch_for_backend()
     connection = Connection(descriptor)
+    requests: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     runner = BlockRunner(Layers.from_json(layers))
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(BrokenPipeError):
         while True:
-            values, _ = decode(connection.recv_bytes())
+            values, _ = decode(requests.get())
             start, size = values["seeds"]
             try:
                 curves = runner.run(

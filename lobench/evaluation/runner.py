@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +15,22 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
-from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
 from lobench.engine.gin_isolation import GIN_LOCK
 from lobench.engine.layers import Layers
 from lobench.engine.provenance import provenance
 from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.backend import CompilationCounter, claim_backend, device_description
+from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads"]
+__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
 
+_FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
 
 
@@ -54,6 +56,28 @@ class ThetaLeaves:
         return text.tobytes().decode() if text is not None else ""
 
 
+def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
+    """Returns the error, which names what made jax's backend before lobench could."""
+    maker = foreign_maker()
+    return WrongThreads(
+        f"this process's jax backend was made otherwise than for {num_cpus} thread(s)",
+        where=where,
+        got=f"one that was made by {maker}" if maker else "",
+    )
+
+
+def claim_for(spec: CaseSpec, layers: Layers) -> bool:
+    """Says whether this process computes with as many threads as a case wants; to be asked before it is bound.
+
+    Nothing that the case names is imported by it.
+
+    Raises:
+      ConfigError: see `num_cpus_of`.
+    """
+    num_cpus = num_cpus_of(spec, layers)
+    return num_cpus is None or claim_backend(num_cpus)
+
+
 class BlockRunner:
     """Evaluates seed blocks of cases.
 
@@ -67,6 +91,7 @@ class BlockRunner:
         self._programs: dict[tuple[str, str, int], Program] = {}
         self._preparations: dict[tuple[str, str, int], Preparation] = {}
         self._compilations = CompilationCounter()
+        self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
@@ -79,6 +104,8 @@ class BlockRunner:
         key = (spec, test, own_bindings)
         with GIN_LOCK:
             if key not in self._bound:
+                self.claim_for(spec)
+                flags = {name: os.environ.get(name) for name in _FLAGS}
                 bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
                 bound.require_optimizer()
                 if own_bindings and bound.identity != self.bind(spec, test).identity:
@@ -87,9 +114,21 @@ class BlockRunner:
                         where=f"{spec.path}: case {spec.scope!r}",
                         got=", ".join(own_bindings.splitlines()),
                     )
+                self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
+                if self._late:
+                    line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
+                    bound = dataclasses.replace(bound, problems=(*bound.problems, line))
                 self._bound[key] = bound
                 self._forget_oldest()
             return self._bound[key]
+
+    def claim_for(self, spec: CaseSpec) -> None:
+        """Makes jax's backend as the case wants it, where it is not there: what the case imports may make arrays.
+
+        Raises:
+          ConfigError: see `num_cpus_of`.
+        """
+        claim_for(spec, self._layers)
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound before, as it was then."""
@@ -232,6 +271,7 @@ class BlockRunner:
                 compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
                 ahead_seconds=prepared.ahead_seconds / len(found),
                 provenance=made,
+                problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
             )
             for curves in found
@@ -239,10 +279,7 @@ class BlockRunner:
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
-            raise WrongThreads(
-                f"this process's jax backend was made otherwise than for {bound.case.num_cpus} thread(s)",
-                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
-            )
+            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case
@@ -268,4 +305,5 @@ class BlockRunner:
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
-        return match_theta(leaves, as_learned_optimizer(bound.case.learned_optimizer), where=theta.where)
+        optimizer = as_learned_optimizer(bound.case.learned_optimizer)
+        return match_theta(leaves, optimizer, where=theta.where, part=bound.theta_part)

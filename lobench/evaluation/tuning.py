@@ -16,11 +16,12 @@ from lobench.analysis.grids import Grid
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
+from lobench.engine.gin_binding import complete_selector
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.evaluation.one_line import one_line
+from lobench.evaluation.runner import claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
-from lobench.inner.backend import claim_backend
 from lobench.inner.optimizer import PyTree
 from lobench.inner.train import Program
 
@@ -51,7 +52,7 @@ def tune(
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
       LobenchError: the task or the optimizer fails.
     """
-    bound = bind_case(spec, layers)
+    bound = _bound(spec, layers)
     budget = bound.case.num_inner_steps
     case = dataclasses.replace(
         bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
@@ -66,7 +67,7 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, nu
     Raises:
       As `tune`.
     """
-    return _run(spec, bind_case(spec, layers).case, optimizer, grid, grid.points, num_seeds)
+    return _run(spec, _bound(spec, layers).case, optimizer, grid, grid.points, num_seeds)
 
 
 def step_zero(
@@ -77,10 +78,19 @@ def step_zero(
     Raises:
       As `tune`.
     """
-    bound = bind_case(spec, layers)
+    bound = _bound(spec, layers)
     case = dataclasses.replace(bound.case, num_inner_steps=1, eval_every=1, log_every=0)
     [curves] = _run(spec, case, optimizer, grid, grid.points[:1], num_seeds)
     return _starts(curves)
+
+
+def _bound(spec: CaseSpec, layers: Layers) -> BoundCase:
+    """Binds a case for this process, whose backend is claimed first: the case's modules may make arrays."""
+    is_ours = claim_for(spec, layers)
+    bound = bind_case(spec, layers)
+    if not is_ours:
+        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.scope}")
+    return bound
 
 
 def _run(
@@ -93,8 +103,6 @@ def _run(
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Curves]:
     """Trains points of the grid, seeds 0 .. num_seeds-1, in one program."""
-    if not claim_backend(case.num_cpus):
-        raise ConfigError("this process computes with another number of threads", where=f"{spec.path}: {spec.scope}")
     make = _factory(optimizer, grid)
     program = Program(
         case,
@@ -125,9 +133,7 @@ def _divisor(budget: int) -> int:
 
 
 def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
-    found = gin_state._REGISTRY.get_match(optimizer)
-    if found is None:
-        raise ConfigError(f"unknown optimizer {optimizer!r}", next_step="`lobench list optimizers` shows all")
+    found = gin_state._REGISTRY[complete_selector(optimizer, "the optimizer to tune")]
     missing = [name for name in grid.points[0] if not gin_state._might_have_parameter(found.wrapper, name)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")

@@ -6,22 +6,36 @@ exists fixes it. A process whose backend exists otherwise must evaluate in anoth
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 from typing import Any
 
 import jax
 from jax._src import monitoring, xla_bridge
 
-__all__ = ["CompilationCounter", "claim_backend", "compiler_options", "device_description"]
+from lobench.inner.witness import backend_maker
+
+__all__ = ["CompilationCounter", "claim_backend", "compiler_options", "device_description", "foreign_maker"]
 
 _claimed_threads: int | None = None
 
 
 def claim_backend(num_cpus: int) -> bool:
-    """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet."""
+    """Says whether this process computes with `num_cpus` threads, making jax's backend so where none exists yet.
+
+    A backend that somebody else made counts where it was made with NPROC=1 and one thread is wanted: the bits are the
+    same. Several threads are devices of jax's, too, which somebody else does not ask for. What computes on another
+    device than a CPU does not hang on threads.
+    """
     global _claimed_threads
     if xla_bridge.backends_are_initialized():
+        if jax.default_backend() != "cpu":
+            return True
+        maker = backend_maker()
+        if _claimed_threads is None and num_cpus == 1 and maker is not None and maker.nproc == "1":
+            _claimed_threads = 1
         return _claimed_threads == num_cpus
     before = os.environ.get("NPROC")
     os.environ["NPROC"] = str(num_cpus)
@@ -36,6 +50,24 @@ def claim_backend(num_cpus: int) -> bool:
             os.environ["NPROC"] = before
     _claimed_threads = num_cpus
     return True
+
+
+def foreign_maker() -> str:
+    """Returns who made this process's backend, in words, where that was not `claim_backend`; otherwise ""."""
+    if _claimed_threads is not None or not xla_bridge.backends_are_initialized():
+        return ""
+    maker = backend_maker()
+    if maker is not None:
+        return maker.where
+    # Nobody watched yet: what holds arrays is the likely one.
+    before = itertools.takewhile(lambda named: named[0] != backend_maker.__module__, list(sys.modules.items()))
+    holding = [
+        name
+        for name, module in before
+        if name.partition(".")[0] != "jax"
+        and any(isinstance(value, jax.Array) for value in list(vars(module).values()))
+    ]
+    return f"what was imported before lobench ({', '.join(holding[:3]) or 'a plugin of pytest, say'})"
 
 
 def compiler_options() -> dict[str, Any]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
 
+from lobench.core.checkpoint import COUNTER_NAMES, WRAPPER_NAMES
 from lobench.core.errors import ThetaMismatch
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 
 __all__ = ["leaf_paths", "match_theta"]
+
+_Leaves = Mapping[str, np.ndarray]
+_Expected = Mapping[str, jax.ShapeDtypeStruct]
+
+# What a meta-optimizer keeps has theta's structure: optax's moments, say.
+_OF_A_META_OPTIMIZER = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
+_MOST_SHOWN = 12
 
 
 def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
@@ -27,32 +37,143 @@ def _component(key: object) -> str:
     return str(key)
 
 
-def match_theta(leaves: Mapping[str, np.ndarray], optimizer: LearnedOptimizer, *, where: str) -> Theta:
+def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, part: str = "") -> Theta:
     """Gives checkpoint leaves the structure and dtypes of `optimizer.init`.
+
+    Theta is all leaves (but counters of steps and generations beside them), or the one subtree that has the structure.
+    Where several have it, those that a meta-optimizer keeps are none, and one named `theta`, else `params`, is it.
 
     Args:
       leaves: numpy arrays by path, as `CheckpointContent.leaves`.
       optimizer: Declares the structure.
       where: Names the checkpoint in errors.
+      part: Path of the subtree that holds theta (`Checkpoint.theta`); "": anywhere.
     Raises:
-      ThetaMismatch: names each leaf that is missing, unexpected or of another shape or kind.
+      ThetaMismatch: nothing has the structure, and then each leaf that is missing, unexpected or of another shape or
+        kind is named; or several subtrees have it.
     """
-    template = jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32"))
-    expected = leaf_paths(template)
+    template = _template(optimizer)
+    named = _inside(leaves, part.strip("/"))
+    if part and not named:
+        tops = sorted({path.split("/")[0] for path in leaves})
+        raise ThetaMismatch(f"there is no {part!r}", where=where, got=_listed(tops), next_step="see Checkpoint.theta")
+    for expected in _forms(leaf_paths(template)):
+        places = _likeliest(
+            [place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)]
+        )
+        if len(places) > 1:
+            raise ThetaMismatch(
+                f"several parts fit {_name(optimizer)}",
+                where=where,
+                got=_listed(places),
+                next_step=f'say which one is theta: `Checkpoint.theta = "{places[0]}"`, in gin',
+            )
+        if places:
+            found = _inside(named, places[0])
+            arrays = [np.asarray(found[path]).astype(want.dtype) for path, want in expected.items()]
+            return jax.tree.unflatten(jax.tree.structure(template), arrays)
+    raise _mismatch(named, optimizer, leaf_paths(template), where)
+
+
+def _template(optimizer: LearnedOptimizer) -> Theta:
+    return jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32"))
+
+
+def _forms(expected: _Expected) -> Iterator[_Expected]:
+    """Yields what is looked for. Readers take away a name around everything; flax's thetas have one of their own."""
+    yield expected
+    for name in WRAPPER_NAMES:
+        if expected and all(path.startswith(f"{name}/") for path in expected):
+            yield {path.removeprefix(f"{name}/"): want for path, want in expected.items()}
+
+
+def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
+    """Returns the leaves below a path, by the rest of theirs."""
+    prefix = f"{place}/" if place else ""
+    return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}
+
+
+def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
+    """Returns the paths below which leaves have expected names, each with the number of them."""
+    found: Counter[str] = Counter()
+    for name in expected:
+        for path in leaves:
+            if path == name:
+                found[""] += 1
+            elif path.endswith(f"/{name}"):
+                found[path[: -len(name) - 1]] += 1
+    return found
+
+
+def _fits_at(place: str, leaves: _Leaves, expected: _Expected) -> bool:
+    return not _problems(_inside(leaves, place), expected)
+
+
+def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
+    counters = [name for name in COUNTER_NAMES if name not in expected and np.size(leaves.get(name, ())) == 1]
     problems = [f"{path} is missing, expected {_describe(expected[path])}" for path in expected if path not in leaves]
-    problems += [f"{path} {_describe(leaf)} is not expected" for path, leaf in leaves.items() if path not in expected]
+    problems += [
+        f"{path} {_describe(leaf)} is not expected"
+        for path, leaf in leaves.items()
+        if path not in expected and path not in counters
+    ]
     for path, want in expected.items():
         if path in leaves and not _fits(leaves[path], want):
             problems.append(f"{path} is {_describe(leaves[path])}, expected {_describe(want)}")
-    if problems:
-        shown = "; ".join(problems[:12]) + (f"; and {len(problems) - 12} more" if len(problems) > 12 else "")
-        raise ThetaMismatch(
-            f"theta does not fit {type(optimizer).__name__}: {shown}",
-            where=where,
-            next_step="is it a checkpoint of another optimizer? set Case.learned_optimizer",
-        )
-    arrays = [np.asarray(leaves[path]).astype(want.dtype) for path, want in expected.items()]
-    return jax.tree.unflatten(jax.tree.structure(template), arrays)
+    return problems
+
+
+def _likeliest(places: list[str]) -> list[str]:
+    """Returns the one place that is theta, or all between which only the user can decide."""
+    if len(places) > 1:
+        places = [place for place in places if not _OF_A_META_OPTIMIZER.search(place)] or places
+    if len(places) > 1:
+        for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for what has none
+            named = [place for place in places if place.rsplit("/", 1)[-1] == name]
+            if len(named) == 1:
+                return named
+    return places
+
+
+def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected, where: str) -> ThetaMismatch:
+    """Says what differs, at the place that is most alike, and which optimizers the checkpoint could be of."""
+    counted = _candidates(leaves, expected)
+    place = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
+    theta = f"theta (at {place!r})" if place else "theta"
+    fitting, alike = _of_other_optimizers(leaves)
+    if fitting:
+        next_step = f"it fits {_listed(fitting)}: set Case.learned_optimizer"
+    elif alike:
+        next_step = f"it has the leaves of {_listed(alike)}, in other sizes: bind the sizes that it was trained with"
+    else:
+        next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
+    problems = _problems(_inside(leaves, place), expected)
+    most = 3 if fitting else _MOST_SHOWN
+    shown = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
+    return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {shown}", where=where, next_step=next_step)
+
+
+def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
+    """Returns the known optimizers, with their default arguments, that leaves fit, and those that they fit by name."""
+    fitting, alike = [], []
+    for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
+        try:
+            expected = leaf_paths(_template(kind()))
+        except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
+            continue
+        places = [place for place, count in _candidates(leaves, expected).items() if count == len(expected)]
+        if any(_fits_at(place, leaves, expected) for place in places):
+            fitting.append(kind.__name__)
+        elif any(_inside(leaves, place).keys() == expected.keys() for place in places):
+            alike.append(kind.__name__)
+    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # gin makes a class of the same name from each
+
+
+def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:
+    for child in kind.__subclasses__():
+        if not child.__name__.startswith("_"):
+            yield child
+        yield from _kinds(child)
 
 
 def _fits(leaf: np.ndarray, want: jax.ShapeDtypeStruct) -> bool:
@@ -65,3 +186,12 @@ def _fits(leaf: np.ndarray, want: jax.ShapeDtypeStruct) -> bool:
 def _describe(leaf: object) -> str:
     shape, dtype = getattr(leaf, "shape", ()), getattr(leaf, "dtype", "?")
     return f"{np.dtype(dtype).name}[{','.join(map(str, shape))}]"
+
+
+def _name(optimizer: LearnedOptimizer) -> str:
+    return type(getattr(optimizer, "wrapped", optimizer)).__name__
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(name or "all of it" for name in names[:_MOST_SHOWN]) + more

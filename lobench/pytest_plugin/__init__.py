@@ -10,8 +10,11 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.engine.result import Result
+from lobench.inner.witness import watch_for_backend
 
 __all__: list[str] = []
+
+watch_for_backend()  # before any conftest.py, and before any test module
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,9 +23,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
+    from lobench.pytest_plugin.rootdir import prepare_restart
+
+    prepare_restart(early_config, args)
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
+    from lobench.pytest_plugin.rootdir import restart
+
+    return restart(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.pytest_plugin.options import refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 
+    refuse_repetition(config)
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import operator
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,10 +20,12 @@ from lobench.engine.metrics import with_metrics
 from lobench.engine.result import Result
 from lobench.engine.spool import load_theta
 from lobench.evaluation.isolated import IsolatedRunner
-from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads
+from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads, claim_for
 from lobench.evaluation.together import JobRunner
+from lobench.inner.backend import claim_backend, foreign_maker
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
+from lobench.pytest_plugin.reuse import stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
@@ -32,6 +36,7 @@ _RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
 _JOBS: pytest.StashKey[JobRunner] = pytest.StashKey()
 _ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+_APART: pytest.StashKey[str] = pytest.StashKey()
 _OUR_FIXTURES = ("evaluate", "request")
 _MAKING = threading.Lock()
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
@@ -41,10 +46,10 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns `evaluate` for one item."""
     config, test = item.config, _test_name(item)
 
-    def evaluate(case: CaseSpec) -> Result:
+    def evaluated(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
+        bound = _runner(config).bind(case, test)  # first: it makes jax's backend as this case wants it
         gate = _gate(item) if job is None and option(config, "against") else None
-        bound = _runner(config).bind(case, test)
         info = bound.info(node_id=item.nodeid)
 
         def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
@@ -55,6 +60,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
                 else:
                     curves = _jobs(config).run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
+                item.stash[_APART] = foreign_maker()
                 curves = _isolated(config).run(case, test, theta, block)
             return with_metrics(curves, metrics_of(config))
 
@@ -69,13 +75,22 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         done = item.stash.setdefault(_DONE, [])
         own = []
         for block in blocks:
-            own.append((block, train(theta, block)))
+            known = stored_curves(config, info, block) if job is None else None
+            own.append((block, known or train(theta, block)))
             done.append(own[-1])
         if gate is not None:
             more = _further(info, train, theta, done)
             measured = gate.measure(case, info, bound.expectations.margin, own, train, more)
             item.stash.setdefault(_MEASURED, []).append(measured.to_record())
         return Result([curves for _, curves in own], bound.case)
+
+    def evaluate(case: CaseSpec) -> Result:
+        """What lobench says on purpose ends at the line of the test that called it."""
+        __tracebackhide__ = operator.methodcaller("errisinstance", LobenchError)
+        try:
+            return evaluated(case)
+        except LobenchError as error:
+            raise error.with_traceback(None)  # noqa: B904  (the same error; what caused it stays)
 
     return evaluate
 
@@ -162,9 +177,19 @@ def case_info(item: pytest.Item) -> CaseInfo:
     runner = item.config.stash.get(_RUNNER, None)
     bound = runner.bound(spec, _test_name(item)) if runner is not None else None
     if bound is None:
+        _claim(item.config, spec)
         bound = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
         bound.require_optimizer()
     return bound.info(node_id=item.nodeid)
+
+
+def _claim(config: pytest.Config, spec: CaseSpec) -> None:
+    """Makes jax's backend before a case's modules are imported: a watch's worker has the number of its threads."""
+    threads = os.environ.get("NPROC", "")
+    if threads.isdecimal() and int(threads):
+        claim_backend(int(threads))
+    else:
+        claim_for(spec, layers_of(config))
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
@@ -196,6 +221,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         )
         records.append(finished.to_record())
     report.lobench = records  # type: ignore[attr-defined]
+    report.lobench_apart = item.stash.get(_APART, "")  # type: ignore[attr-defined]
     report.lobench_gate = item.stash.setdefault(_MEASURED, [])  # type: ignore[attr-defined]
     item.stash[_MEASURED] = []
 

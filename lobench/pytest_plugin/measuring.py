@@ -20,6 +20,7 @@ from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
+from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.engine.job import Finished
 from lobench.pytest_plugin import case_of
@@ -128,6 +129,7 @@ class Gate:
             shifted = with_margin(found.differences[:count], margin, self.rules)
             if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
+        note = _note(found, scale, count, sum(block.size for block, _ in blocks))
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
@@ -137,7 +139,7 @@ class Gate:
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
-            note=_note(found, scale, count, sum(block.size for block, _ in blocks)),
+            note="; ".join(filter(None, (note, _program_note(reference, blocks)))),
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -248,6 +250,12 @@ def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo)
 
 def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
     return baseline.score_scale(metric, info, direction) if metric in baseline.tuned else None
+
+
+def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
+    """Returns what is to be known of a reference that another program made; "" of one that this session's did."""
+    others = reference.programs - {Program.of(curves.provenance) for _, curves in blocks}
+    return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
 
 
 def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sqlite3
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -118,11 +119,13 @@ def _durations_of(store: Path) -> list[tuple[str, float]]:
         rows = database.execute(
             "SELECT case_json, seconds FROM evaluations WHERE seconds > 0 ORDER BY id DESC LIMIT ?", (_MAX_RECORDS,)
         ).fetchall()
+        return [_duration(json.loads(text), value) for text, value in rows]
+    except (sqlite3.Error, ValueError, TypeError, KeyError):
+        return []
     finally:
         database.close()
-    found = []
-    for text, value in rows:
-        case = json.loads(text)
-        blocks = math.ceil(case["num_seeds"] / (case["seed_block"] or case["num_seeds"]))
-        found.append((f"{case['suite']}/{case['name']}", value * blocks))
-    return found
+
+
+def _duration(case: Mapping[str, Any], seconds: float) -> tuple[str, float]:
+    blocks = math.ceil(case["num_seeds"] / (case["seed_block"] or case["num_seeds"]))
+    return f"{case['suite']}/{case['name']}", seconds * blocks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +27,9 @@ class Recorder:
         self._finished: list[Finished] = []
         self._ledger: Ledger | None = None
         self._positions: dict[Checkpoint, int] = {}
+        self._programs: set[str] = set()
         self._problem = ""
+        self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @staticmethod
     def case_info(item: pytest.Item) -> CaseInfo | None:
@@ -56,6 +57,7 @@ class Recorder:
         records: list[dict[str, Any]] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
+        self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         for record in records:
             finished = Finished.from_record(record)
             self._finished.append(finished)
@@ -79,7 +81,8 @@ class Recorder:
                 self._problem = str(error)
 
     def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
-        from lobench.core.program import PROGRAM_VERSION
+        from lobench.core.program import Program
+        from lobench.engine.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
         checkpoint = checkpoint or subject_of(self._config).checkpoint
@@ -88,24 +91,31 @@ class Recorder:
         if checkpoint not in self._positions:
             self._positions[checkpoint] = self._ledger.record_sighting(checkpoint)
             self._ledger.set_admission(self._positions[checkpoint], "admitted")
+        curves = Curves.from_payload(finished.payload) if finished.payload else None
+        program = Program.of(curves.provenance) if curves else program_here(num_gpus=finished.case.num_gpus)
+        self._programs.add(program.key)
         key = EvaluationKey(
             checkpoint_sha256=checkpoint.sha256,
             optimizer_hash=finished.case.optimizer_hash,
             case_identity=finished.case.identity,
             seed_block=finished.seed_block,
-            program_version=PROGRAM_VERSION,
+            program_version=program.key,
         )
-        curves = Curves.from_payload(finished.payload) if finished.payload else None
         self._ledger.record_evaluation(
-            key, finished.case, finished.outcome, curves=curves, message=finished.message, replace=True
+            key,
+            finished.case,
+            finished.outcome,
+            curves=curves,
+            message=finished.message,
+            replace=True,
+            program=program,
         )
 
     def _open(self, suite: str) -> Ledger:
         from lobench.engine.ledger import Ledger
-        from lobench.pytest_plugin.options import option
+        from lobench.pytest_plugin.reuse import store_path
 
-        store = option(self._config, "store")
-        path = Path(store) if store else self._config.rootpath / ".lobench" / suite
+        path = store_path(self._config, suite)
         return Ledger.open(path, name=path.name)
 
     def pytest_sessionfinish(self) -> None:
@@ -117,11 +127,9 @@ class Recorder:
                 self._problem = str(error)
 
     def _finish_checkpoints(self, ledger: Ledger) -> None:
-        from lobench.core.program import PROGRAM_VERSION
-
         keys = {finished.case.key for finished in self._finished}
         for position in self._positions.values():
-            ledger.finish_checkpoint(position, program_version=PROGRAM_VERSION, case_keys=keys)
+            ledger.finish_checkpoint(position, programs=self._programs, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:
@@ -138,10 +146,16 @@ class Recorder:
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
             terminalreporter.write_line(line, yellow=True)
+        for maker in sorted(self._apart):
+            terminalreporter.write_line(
+                f"evaluated in a process of its own, since jax's backend was made before by {maker}"
+            )
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
             terminalreporter.write_line(f"results: lobench results --store {self._ledger.store}")
+        if self._config.getoption("lobench_reuse"):
+            terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 
 
 _HEADER = (

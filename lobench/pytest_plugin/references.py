@@ -17,6 +17,7 @@ from lobench.analysis.subjects import Cell
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.engine.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
@@ -35,11 +36,13 @@ class Finals:
     Attributes:
       starts: Values before the first inner step, where they are known; those of the session count for both sides.
       trained: What was evaluated for it now, to be recorded.
+      programs: What made the others.
     """
 
     metrics: Mapping[str, Mapping[int, float]]
     starts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     trained: tuple[tuple[SeedBlock, Curves], ...] = ()
+    programs: frozenset[Program] = frozenset()
 
     @classmethod
     def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]]) -> Finals:
@@ -94,6 +97,7 @@ class _StoreReference:
 
     label: str
     cells: Mapping[str, Sequence[Cell]]
+    programs: frozenset[Program] = frozenset()
     checkpoint: Checkpoint | None = None
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
@@ -103,7 +107,7 @@ class _StoreReference:
             for name, values in cell.final.items():
                 found = {s: math.nan if s in cell.diverged_at else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
-        return Finals(metrics=metrics)
+        return Finals(metrics=metrics, programs=self.programs)
 
 
 @dataclass(slots=True)
@@ -175,9 +179,10 @@ def _store_reference(path: Path) -> Reference:
         raise StoreError("the store holds no evaluation to compare with", where=str(path))
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
-    for cell in reading.subjects[reading.shown].every_form().values():
+    shown = reading.subjects[reading.shown]
+    for cell in shown.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
-    return _StoreReference(label=f"{reading.labels[reading.shown]} of {path}", cells=cells)
+    return _StoreReference(label=f"{reading.labels[reading.shown]} of {path}", cells=cells, programs=shown.programs)
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:

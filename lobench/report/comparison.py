@@ -15,6 +15,7 @@ from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Cell, Subject
+from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.report.lines import one_line
 from lobench.report.records import finite_or_none
@@ -60,8 +61,8 @@ def _counts(found: Compared) -> str:
         parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
     if found.primary.comparison.num_undecidable:
         parts.append(f"{found.primary.comparison.num_undecidable} cases cannot be compared, and are in no mean")
-    if found.a.program_versions != found.b.program_versions:
-        parts.append("made by different versions of the inner program")
+    if several := describe_programs(found.a.programs | found.b.programs):
+        parts.append(several)
     return "; ".join(parts)
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lobench.analysis.history import RunSummary
 from lobench.analysis.intervals import Interval
+from lobench.core.program import describe_programs
 from lobench.report.lines import one_line
 
 __all__ = ["history_table"]
@@ -36,6 +37,8 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     unscored = sum(run.num_unscored for run in runs)
     legend = "of the last checkpoint, mean over its cases and 95% interval"
     note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
+    if several := describe_programs({program for run in runs for program in run.programs}):
+        note.append(several)
     return "\n".join([*(form.format(*row).rstrip() for row in rows), "", legend, runs[0].scale, *note])
 
 

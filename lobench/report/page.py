@@ -19,8 +19,10 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
+from lobench.report.lines import without_controls
 from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
@@ -83,7 +85,7 @@ def render_page(findings: Findings) -> str:
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
-    return environment.get_template("page.html").render(context)
+    return without_controls(environment.get_template("page.html").render(context))
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
@@ -174,7 +176,9 @@ def _troubles(reading: Reading) -> list[str]:
         if diverged:
             lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
-    skipped = sum(kind == "skipped" for kind, _ in reading.events)
+    if several := describe_programs({row.program for row in reading.rows}):
+        lines.insert(0, several)
+    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
     if skipped:
         lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
@@ -252,7 +256,7 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("versions", ", ".join(sorted(versions))),
         ("devices", ", ".join(sorted({one.device for _, one in found}))),
         ("hosts", ", ".join(sorted({one.host for _, one in found}))),
-        ("inner program", ", ".join(sorted({row.key.program_version for row in reading.rows}))),
+        ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
     if baseline is not None:
         made = baseline.provenance

@@ -8,7 +8,7 @@ from typing import Protocol, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import mean_of
+from lobench.core.result import Outcome, mean_of
 from lobench.engine.watch_contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
@@ -26,21 +26,26 @@ class ShownProgress(Progress, Protocol):
 
 
 class PlainProgress:
-    """A line for everything that is worth one."""
+    """A line for everything that is worth one.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._num_done = 0
+    Args:
+      quiet: No line for an evaluation that passed, nor for a checkpoint's admission: a finished checkpoint has its own.
+    """
+
+    def __init__(self, file: TextIO, *, quiet: bool = False) -> None:
+        self._file, self._quiet = file, quiet
 
     def say(self, line: str) -> None:
         print(one_line(line), file=self._file, flush=True)
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        self.say(f"{len(cases)} cases: {names}")
+        first = "; with the first checkpoint a program is compiled for each" if self._quiet else ""
+        self.say(f"{len(cases)} cases: {names}{first}")
 
     def admitted(self, checkpoint: Checkpoint) -> None:
-        self.say(f"outer step {checkpoint.outer_step}: {checkpoint.uri}")
+        if not self._quiet:
+            self.say(f"outer step {checkpoint.outer_step}: {checkpoint.uri}")
 
     def step(self, lease: int, step: int) -> None:
         pass
@@ -49,8 +54,8 @@ class PlainProgress:
         pass
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        self._num_done += 1
-        self.say(describe(event))
+        if not self._quiet or event.outcome is not Outcome.PASSED:
+            self.say(describe(event))
 
     def __enter__(self) -> Self:
         return self
@@ -64,11 +69,11 @@ class PlainProgress:
 class LiveProgress(PlainProgress):
     """Lines as above, and below them what runs now, with its inner step."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: TextIO, *, quiet: bool = False) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(file)
+        super().__init__(file, quiet=quiet)
         self._console = Console(file=file)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._running: dict[int, tuple[str, int, int]] = {}
@@ -111,8 +116,8 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
 
-def make_progress(file: TextIO) -> ShownProgress:
-    return LiveProgress(file) if file.isatty() else PlainProgress(file)
+def make_progress(file: TextIO, *, quiet: bool = False) -> ShownProgress:
+    return LiveProgress(file, quiet=quiet) if file.isatty() else PlainProgress(file, quiet=quiet)
 
 
 def describe(event: EvaluationFinished) -> str:

@@ -77,7 +77,7 @@ class ExecutorContract:
 
     factory: ClassVar[str]
     has_processes: ClassVar[bool] = True
-    patience_seconds: ClassVar[float] = 120.0
+    patience_seconds: ClassVar[float] = 600.0
 
     def make(self, config: WorkerConfig, wakeup: Connection | None) -> Executor:
         module, _, attribute = self.factory.partition(":")

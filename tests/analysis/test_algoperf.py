@@ -110,7 +110,7 @@ def test_a_nan_is_no_evaluation() -> None:
 def test_the_published_scores_to_the_fourth_digit() -> None:
     data = reference_data() / "algoperf"
     targets = read_targets(data / "workload_targets_v05.json")
-    found = score_log(read_log(data / "algoperf_v05_external_tuning_eval.csv.gz", targets), targets)
+    found = score_log(read_log(data / "evaluations_to_target.csv.gz", targets), targets)
     assert {name: math.floor(sub.score * 1e4 + 0.5) / 1e4 for name, sub in found.submissions.items()} == PUBLISHED
     for name, submission in found.submissions.items():
         for workload, entry in submission.workloads.items():
@@ -121,7 +121,7 @@ def test_a_dirtier_log_gives_the_same_scores(tmp_path: Path) -> None:
     """Two spellings, a gzipped file without the ending, lost trials, repeated rows, NaN evaluations between."""
     data = reference_data() / "algoperf"
     targets = read_targets(data / "workload_targets_v05.json")
-    clean = pd.read_csv(data / "algoperf_v05_external_tuning_eval.csv.gz")
+    clean = pd.read_csv(data / "evaluations_to_target.csv.gz")
     draw = np.random.default_rng(0)
     names = ["submission", "study", "workload", "trial"]
     # A trial whose every value is lower than its workload's median never decides anything; a third of them is lost.

@@ -31,7 +31,7 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     steps = {candidate["outer_step"] for candidate in record["candidates"]}
     assert steps == {2, 3} and record["best"] == record["candidates"][0]["uri"]
     assert record["candidates"][0]["fresh"]["mean"] >= record["candidates"][1]["fresh"]["mean"]
-    store = run / "lobench" / "tiny"
+    store = run / "lobench_results" / "tiny"
     assert record["first_fresh_seed"] == 2
     assert {tuple(found["seeds"]) for found in results(store / "best")} == {(2, 3, 4)}
     further = results(store / "best" / "winner")

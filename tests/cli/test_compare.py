@@ -190,3 +190,18 @@ def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(
 def test_a_margin_below_zero_is_refused(store: Path) -> None:
     done = run("1", "2", "--store", store, "--margin", "-5")
     assert done.returncode == 2 and "--margin" in done.stderr
+
+
+def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Killer()\n"
+    suite = make_suite(tmp_path, gin + f"a/Killer.counter = '{counter}'\na/Killer.times = 0\n")
+    subjects = ("sgd(); sgd.learning_rate = 0.1", "sgd(); sgd.learning_rate = 0.2")
+    options = ("--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
+    first = run(*subjects, *options)
+    trained = counter.stat().st_size
+    assert trained > 0, first.stderr
+    again = run(*subjects, *options)
+    assert counter.stat().st_size == trained and again.stdout == first.stdout
+    run(*subjects, *options, "--gin-param", "Case.num_inner_steps = 20")
+    assert counter.stat().st_size > trained

@@ -41,7 +41,7 @@ def read_only(store: Path) -> Iterator[Path]:
         return
     bound = subprocess.run(["mount", "--bind", str(store), str(store)], capture_output=True, check=False)
     if bound.returncode:
-        pytest.skip("this system does not let its root mount a folder")
+        pytest.skip("needs a machine that lets its root mount a folder")
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True)
         yield store

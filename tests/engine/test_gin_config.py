@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gin
@@ -10,7 +11,7 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine import gin_syntax
-from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
 from lobench.engine.layers import Layers
 from lobench.engine.suite import specs_in
 
@@ -182,3 +183,150 @@ def test_a_value_without_quotes_is_one_line(suite: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         bind(suite, "small", gin_params=("Quadratic.dim = es",))
     assert str(caught.value).endswith("gin syntax error: Failed to parse token 'es'; got 'Quadratic.dim = es'")
+
+
+OWN_OPTIMIZER = """
+import optax
+from lobench import LearnedOptimizer, configurable
+
+@configurable
+class {name}(LearnedOptimizer):
+    def __init__(self, *, rate=1.0):
+        self.rate = rate
+    def init(self, key):
+        return {{}}
+    def opt_fn(self, theta, num_steps=None):
+        return optax.sgd(self.rate)
+"""
+
+
+def test_a_trainers_binding_counts_for_the_first_case_of_a_process(suite: Path, tmp_path: Path) -> None:
+    """The suite's own import makes the name known."""
+    (suite.parent / "first_case_optimizer.py").write_text(OWN_OPTIMIZER.format(name="FirstCaseOpt"))
+    suite.write_text("import first_case_optimizer\na/Case.task = @Quadratic()\nb/Case.task = @Quadratic()\n")
+    config = tmp_path / "config.gin"
+    config.write_text("FirstCaseOpt.rate = 0.0\nCase.learned_optimizer = @FirstCaseOpt()\n")
+    first, second = (bind(suite, name, trainer_config=str(config)) for name in ("a", "b"))
+    assert (first.case.learned_optimizer.rate, second.case.learned_optimizer.rate) == (0.0, 0.0)
+    assert first.optimizer_hash == second.optimizer_hash
+
+
+def test_an_override_may_name_what_a_later_layer_imports(suite: Path, tmp_path: Path) -> None:
+    (suite.parent / "late_optimizer.py").write_text(OWN_OPTIMIZER.format(name="LateOpt"))
+    extra = tmp_path / "extra.gin"
+    extra.write_text("import late_optimizer\n")
+    bound = bind(suite, "small", optimizer="Case.learned_optimizer = @LateOpt()", gin_files=(str(extra),))
+    assert type(bound.case.learned_optimizer).__name__ == "LateOpt"
+
+
+def test_a_trainers_binding_of_a_known_name_that_is_wrong_is_told(suite: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.gin"
+    config.write_text(
+        "L2ODM.out_mul = 2.0\nL2ODM.step_mult = @Nowhere()\ntrainer.rate = 1\nCase.learned_optimizer = @L2ODM()\n"
+    )
+    bound = bind(suite, "small", trainer_config=str(config))
+    first, second = bound.problems
+    assert first.startswith(f"not bound: {config}:1: 'L2ODM' has no parameter 'out_mul'; expected ")
+    assert first.endswith("did you mean 'step_mult'?") and "Nowhere" in second
+    assert bind(suite, "small").problems == ()
+
+
+SECRET = "root:x:0:0:root"
+
+
+@pytest.mark.parametrize("kind", ["absolute", "above", "link", "folder link", "pipe", "folder", "nested", "missing"])
+def test_a_trainers_include_stays_below_its_folder(suite: Path, tmp_path: Path, kind: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    run = tmp_path / "run"
+    (run / "sub").mkdir(parents=True)
+    name = {"absolute": str(secret), "above": "../secret", "folder link": "out/secret"}.get(kind, f"in {kind}")
+    match kind:
+        case "link":
+            (run / name).symlink_to(secret)
+        case "folder link":
+            (run / "out").symlink_to(tmp_path)
+        case "pipe":
+            os.mkfifo(run / name)
+        case "folder":
+            (run / name).mkdir()
+        case "nested":
+            name = "sub/inner.gin"
+            (run / name).write_text('include "../../secret"\n')
+    config = run / "config.gin"
+    config.write_text(f"Case.num_seeds = 3\ninclude '{name}'\n")
+    with pytest.raises(
+        ConfigError, match=r":[12]: the include is refused; got '.*'; expected a regular file in"
+    ) as told:
+        bind(suite, "small", build=False, trainer_config=str(config))
+    assert SECRET not in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_trainers_include_below_its_folder_counts(suite: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    (tmp_path / "run" / "sub" / "log.gin").write_text("include 'more.gin'\n")
+    (tmp_path / "run" / "sub" / "more.gin").write_text("Case.log_every = 2\n")
+    config = tmp_path / "run" / "config.gin"
+    config.write_text("include 'sub/log.gin'\n")
+    assert bind(suite, "small", build=False, trainer_config=str(config)).case.log_every == 2
+
+
+def test_a_config_that_is_a_link_or_no_file_quotes_nothing(suite: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    linked = tmp_path / "config.gin"
+    linked.symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match=r"config\.gin: the file that it links to is no gin file$"):
+        bind(suite, "small", build=False, trainer_config=str(linked))
+    linked.unlink()
+    os.mkfifo(linked)
+    with pytest.raises(ConfigError, match="expected a regular file"):
+        bind(suite, "small", build=False, trainer_config=str(linked))
+
+
+def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.gin").write_text("MLPLOpt.hidden_size = 4\n")
+    message = (
+        r"^the checkpoint's .*: the include is refused; got '.*'; expected `Name\.parameter = number, text or bool`$"
+    )
+    for name in (tmp_path / "plain.gin", "/etc/passwd"):
+        with pytest.raises(ConfigError, match=message):
+            bind(suite, "small", build=False, own_bindings=f"include '{name}'\n")
+
+
+@pytest.mark.parametrize(
+    ("layers", "want"),
+    [
+        ({}, 1),
+        ({"gin_params": ("Case.num_cpus = 3",)}, 3),
+        ({"gin_params": ("cores = 2",)}, 1),
+        ({"gin_params": ("a/Case.num_cpus = %cores", "cores = 4")}, 4),
+        ({"gin_params": ("b/Case.num_cpus = 3",)}, 1),
+        ({"optimizer": "nowhere(); Case.num_cpus = 2"}, 2),
+        ({"gin_params": ("Case.num_cpus = 'two'",)}, None),
+        ({"gin_params": ("Case.num_cpus = @nowhere()",)}, 1),
+    ],
+)
+def test_how_many_cores_is_known_before_anything_is_imported(
+    suite: Path, layers: dict[str, object], want: int | None
+) -> None:
+    suite.write_text("import nowhere\na/Case.task = @Nothing()\nb/Case.task = @Nothing()\nb/Case.num_cpus = 5\n")
+    a, b = specs_in(suite)
+    assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
+    assert num_cpus_of(b, Layers()) == 5
+
+
+def test_the_part_of_a_checkpoint_that_is_theta_tells_optimizers_apart_and_no_cases(suite: Path) -> None:
+    learned, sgd = "Case.learned_optimizer = @MLPLOpt()", "Case.optimizer = @sgd()"
+    bound = {
+        part: bind(suite, "small", build=False, gin_params=(learned, f"Checkpoint.theta = '{part}'"))
+        for part in ("params/lopt", "ema")
+    }
+    assert [case.theta_part for case in bound.values()] == ["params/lopt", "ema"]
+    assert len({case.identity for case in bound.values()}) == 1
+    assert len({case.optimizer_hash for case in bound.values()}) == 2
+    plain, named = (
+        bind(suite, "small", build=False, gin_params=(sgd, *more)) for more in ((), ("Checkpoint.theta='a'",))
+    )
+    assert plain.optimizer_hash == named.optimizer_hash, "without theta it says nothing"
+    with pytest.raises(ConfigError, match=r"Checkpoint\.theta; got 3; expected a path"):
+        bind(suite, "small", build=False, gin_params=("Checkpoint.theta = 3",))

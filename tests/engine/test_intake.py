@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,11 @@ class Start:
     """One start of a chief, as far as checkpoints go."""
 
     def __init__(
-        self, folder: Path, make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource
+        self,
+        folder: Path,
+        make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource,
+        *,
+        only_newest: bool = False,
     ) -> None:
         self.reader, self.said = CountingReader(), []
         readers = {"npz": self.reader}
@@ -49,6 +55,7 @@ class Start:
             source=self.source,
             readers=readers,
             say=self.said.append,
+            only_newest=only_newest,
         )
 
     def take_all(self) -> list[int]:
@@ -120,6 +127,59 @@ def test_many_are_taken_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write(tmp_path, step, step)
     start = Start(tmp_path)
     assert [start.intake.poll()[0] for _ in range(4)] == [1, 1, 1, 0]
+    start.ledger.close()
+
+
+def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Path) -> None:
+    for step in range(50):
+        write(tmp_path, step, step)
+    first = Start(tmp_path, only_newest=True)
+    assert [checkpoint.outer_step for _, checkpoint in first.intake.poll()[1]] == [49]
+    assert first.intake.backlog and not first.intake.is_choosing, "it can be evaluated while the rest is passed over"
+    assert first.take_all() == []
+    assert len(first.said) == 1
+    assert first.said[0].startswith("skipped: 49 checkpoints, ") and "theta_0.npz to " in first.said[0]
+    assert first.reader.read_paths == ["theta_49.npz"]
+    first.ledger.close()
+    second = Start(tmp_path, only_newest=True)
+    assert second.take_all() == [] == second.reader.read_paths == second.said
+    second.ledger.close()
+    write(tmp_path, 60, 60.0)
+    third = Start(tmp_path, only_newest=True)
+    assert third.take_all() == [60]
+    third.ledger.close()
+    everything = Start(tmp_path)
+    assert everything.take_all() == list(range(49)), "who asks for all gets what was passed over"
+    everything.ledger.close()
+
+
+def test_the_newest_of_each_run_is_read(tmp_path: Path) -> None:
+    for member in (1, 2):
+        for step in (1, 2):
+            source = write(tmp_path, step, step)
+            target = tmp_path / "run" / "generation_0" / f"trial_{member}"
+            target.mkdir(parents=True, exist_ok=True)
+            for name in (source.name, f"{source.name}.done"):
+                shutil.move(tmp_path / "run" / name, target / name)
+    start = Start(tmp_path, PopulationSource, only_newest=True)
+    assert start.take_all() == [2, 2]
+    assert {checkpoint.run for checkpoint in start.ledger.sightings().values()} == {"trial_1", "trial_2"}
+    start.ledger.close()
+
+
+def test_a_theta_that_the_spool_lost_in_mid_run_is_copied_again(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.take_all()
+    (checkpoint,) = start.ledger.sightings().values()
+    shutil.rmtree(tmp_path / "store" / "spool")
+    assert start.intake.fetch(checkpoint) and start.intake.holds(checkpoint.sha256)
+    start.spool.discard(checkpoint.sha256)
+    write(tmp_path, 1, 3.0)
+    assert not start.intake.fetch(checkpoint), "another theta lies there now"
+    path.unlink()
+    assert not start.intake.fetch(checkpoint) and not start.intake.fetch(checkpoint)
+    assert len(start.said) == 1, "said once, however often it is asked for"
     start.ledger.close()
 
 
@@ -200,4 +260,50 @@ def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
         "the counter 'outer_step' is no number of steps; got 9223372036854775808",
         "the counter 'outer_step' is no number of steps; got nan",
     ]
+    start.ledger.close()
+
+
+class WithoutDescriptors(CountingReader):
+    """Has no descriptor left for the first few readings, as a leak, or many workers, leave it to a chief."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        before, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+        self.times -= 1
+        try:
+            if self.times >= 0:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+                with contextlib.suppress(OSError):
+                    while True:
+                        held.append(os.dup(0))
+            return super().read(path)
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(2)}
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [1] and not start.intake.pending()
+    assert start.take_all() == []
+    assert len([line for line in start.said if "waiting for a free file descriptor" in line]) == 1
+    assert list(start.ledger.events()) == []
+    start.ledger.close()
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_SHORT_SECONDS", -1.0)
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(9)}
+    assert start.take_all() == [] and not start.intake.pending()
+    assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
     start.ledger.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreBusy, StoreError
+from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
+from lobench.engine import ledger_schema
 from lobench.engine.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
@@ -30,6 +33,7 @@ CASE = CaseInfo(
     num_seeds=1,
     seed_block=None,
 )
+PROGRAM = Program(version="1").key
 BLOCK = SeedBlock(start=0, size=1)
 CURVES = Curves(
     seeds=(0,),
@@ -42,7 +46,7 @@ CURVES = Curves(
 
 def key(sha256: str) -> EvaluationKey:
     return EvaluationKey(
-        checkpoint_sha256=sha256, optimizer_hash="o", case_identity="i", seed_block=BLOCK, program_version="1"
+        checkpoint_sha256=sha256, optimizer_hash="o", case_identity="i", seed_block=BLOCK, program_version=PROGRAM
     )
 
 
@@ -53,7 +57,7 @@ def sight(ledger: Ledger, sha256: str, step: int) -> int:
 
 
 def finish(ledger: Ledger, position: int) -> None:
-    ledger.finish_checkpoint(position, program_version="1", case_keys=[CASE.key])
+    ledger.finish_checkpoint(position, programs=[PROGRAM], case_keys=[CASE.key])
 
 
 def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_path: Path) -> None:
@@ -93,14 +97,14 @@ def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     ledger.advance("sink", 1)
     ledger.close()
     ledger = Ledger.open(tmp_path)
-    history = ledger.history("1")
+    history = ledger.history([PROGRAM])
     assert history.recorded == {evaluation}
     assert history.deaths == {evaluation: 1}
     assert history.splits == {EvaluationId("y", CASE.key, BLOCK)}
     assert history.admissions == {done: "admitted", skipped: "skipped"}
     assert history.finished == {done}
     assert history.durations == {CASE.key: 3.0}
-    assert ledger.history("2").recorded == set()
+    assert ledger.history(["2-another"]).recorded == set()
     assert list(ledger.sightings()) == [done, skipped, waiting]
     assert ledger.cursor("sink") == 2 and ledger.cursor("other") == 0
 
@@ -109,9 +113,9 @@ def test_what_gave_no_curves_says_nothing_of_how_long_a_case_takes(tmp_path: Pat
     ledger = Ledger.open(tmp_path)
     for sha256 in ("x", "y"):
         ledger.record_evaluation(key(sha256), CASE, Outcome.ERROR, curves=None)
-    assert ledger.history("1").durations == {}
+    assert ledger.history([PROGRAM]).durations == {}
     ledger.record_evaluation(key("z"), CASE, Outcome.PASSED, curves=CURVES)
-    assert ledger.history("1").durations == {CASE.key: 3.0}
+    assert ledger.history([PROGRAM]).durations == {CASE.key: 3.0}
     ledger.close()
 
 
@@ -136,9 +140,9 @@ def test_a_finished_checkpoint_holds_what_made_it_so_and_no_other_program_or_opt
     position = sight(ledger, "x", 1)
     other = dataclasses.replace(CASE, optimizer_hash="other")
     for version, case, outcome in (
-        ("0", CASE, Outcome.ERROR),
-        ("1", other, Outcome.FAILED),
-        ("1", CASE, Outcome.PASSED),
+        ("0-another", CASE, Outcome.ERROR),
+        (PROGRAM, other, Outcome.FAILED),
+        (PROGRAM, CASE, Outcome.PASSED),
     ):
         changed = dataclasses.replace(key("x"), program_version=version, optimizer_hash=case.optimizer_hash)
         ledger.record_evaluation(changed, case, outcome, curves=None)
@@ -156,14 +160,59 @@ def test_a_finished_checkpoint_holds_what_made_it_so_and_no_other_program_or_opt
 def test_errors_can_be_tried_again(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     position = sight(ledger, "x", 1)
-    ledger.record_evaluation(key("x"), CASE, Outcome.TIMEOUT, curves=None)
+    evaluation = EvaluationId("x", CASE.key, BLOCK)
+    other = dataclasses.replace(key("x"), program_version="2-another")
+    ledger.record_incident("death", evaluation)
+    for each in (key("x"), other):
+        ledger.record_evaluation(each, CASE, Outcome.TIMEOUT, curves=None)
     finish(ledger, position)
-    assert ledger.forget_errors() == 1
-    assert ledger.history("1").recorded == set() and ledger.history("1").finished == set()
+    assert ledger.history([PROGRAM], retried=[Outcome.ERROR]).retried == set()
+    assert ledger.history([PROGRAM], retried=[Outcome.TIMEOUT]).retried == {evaluation}
+    ledger.reopen_checkpoint(position)
+    ledger.forget([evaluation], programs=[PROGRAM])
+    history = ledger.history([PROGRAM])
+    assert history.recorded == history.finished == set() and history.deaths == {}
+    assert [row.key for row in ledger.evaluations()] == [other], "what another program left stays"
     ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
     finish(ledger, position)
     last = ledger.deliveries_after(0)[-1].event
     assert isinstance(last, CheckpointFinished) and last.evaluations[0].outcome is Outcome.PASSED
+    assert ledger.outcomes([PROGRAM], [CASE.key]) == {Outcome.PASSED: 1}
+
+
+def test_of_two_programs_that_count_the_last_result_completes_a_checkpoint(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    position = sight(ledger, "x", 1)
+    for program, outcome in ((PROGRAM, Outcome.FAILED), ("1-together", Outcome.PASSED)):
+        changed = dataclasses.replace(key("x"), program_version=program)
+        ledger.record_evaluation(changed, CASE, outcome, curves=CURVES)
+    ledger.finish_checkpoint(position, programs=[PROGRAM, "1-together"], case_keys=[CASE.key])
+    assert [each.outcome for each in ledger.checkpoint_finished(position).evaluations] == [Outcome.PASSED]
+
+
+@pytest.mark.parametrize("version", ["two", "", None])
+def test_a_schema_version_that_is_no_number_is_one_line(tmp_path: Path, version: str | None) -> None:
+    Ledger.open(tmp_path).close()
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as database:
+        database.execute("DELETE FROM meta")
+        if version is not None:
+            database.execute("INSERT INTO meta VALUES ('schema_version', ?)", (version,))
+    database.close()
+    with pytest.raises(StoreError, match=r"schema version is .*move the file away, or restore a copy"):
+        Ledger.open(tmp_path, read_only=True)
+
+
+def test_a_lock_that_is_held_for_long_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_schema, "_LOCK_SECONDS", 0.05)
+    ledger = Ledger.open(tmp_path)
+    other = sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match=r"locked; .*(sqlite3|backup).*the same command goes on"):
+        sight(ledger, "x", 1)
+    other.execute("ROLLBACK")
+    other.close()
+    sight(ledger, "x", 1)
+    ledger.close()
 
 
 WRITER = """

@@ -135,13 +135,13 @@ def test_what_was_not_published_is_lost_with_the_local_disk_and_no_number_comes_
     sight(ledger, "x", 1)
     ledger.publish()
     sight(ledger, "y", 2)
-    ledger.finish_checkpoint(0, program_version="1", case_keys=())
+    ledger.finish_checkpoint(0, programs=["1"], case_keys=())
     last = ledger.last_sequence()
     killed(ledger)
     shutil.rmtree(machine)
     ledger = Ledger.open(store)
     assert steps(ledger) == [1]
-    ledger.finish_checkpoint(0, program_version="1", case_keys=())
+    ledger.finish_checkpoint(0, programs=["1"], case_keys=())
     assert ledger.last_sequence() > last
     ledger.close()
 

@@ -53,6 +53,16 @@ def test_what_a_suites_gin_file_includes_from_outside_is_sent(suite: Path, tmp_p
     assert (there / "../../common/more.gin").read_text() == "Case.num_seeds = 7\n"
 
 
+def test_what_a_trainers_config_includes_from_outside_is_not_sent(suite: Path, tmp_path: Path) -> None:
+    config = write(tmp_path / "runs/config.gin", "include 'more.gin'\ninclude '../secret'\ninclude 'link'\n")
+    write(tmp_path / "runs/more.gin", f"include '{tmp_path}/secret'\n")
+    secret = write(tmp_path / "secret", "root:x:0:0\n")
+    (tmp_path / "runs/link").symlink_to(secret)
+    there = unpacked(Parcel.pack([str(suite)], [], str(config)), tmp_path / "node")
+    names = {path.name for path in there.rglob("*")}
+    assert {"config.gin", "more.gin"} <= names and not {"secret", "link"} & names
+
+
 def test_linked_folders_are_sent_with_what_is_in_them(suite: Path, tmp_path: Path) -> None:
     write(tmp_path / "elsewhere/data/numbers.csv", "1,2\n")
     (suite / "data").symlink_to(tmp_path / "elsewhere/data")
@@ -75,7 +85,7 @@ def test_a_name_that_is_no_text_is_one_clear_line(suite: Path) -> None:
     try:
         (suite / os.fsdecode(b"caf\xe9.csv")).write_text("1")
     except OSError:
-        pytest.skip("this file system takes names of UTF-8 alone")
+        pytest.skip("needs a file system that takes names that are not UTF-8")
     with pytest.raises(
         LobenchError, match=r"'quick/caf\\udce9.csv': a file's name is not UTF-8.*; rename it"
     ) as refused:

@@ -35,16 +35,21 @@ def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(len
 
 
 class Silent:
-    """An executor whose workers take what they are sent and say nothing."""
+    """An executor whose workers take what they are sent and say nothing but what is put into `said`."""
+
+    def __init__(self) -> None:
+        self.said: list[Message] = []
+        self.killed: list[int] = []
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None: ...
 
     def send(self, worker: int, kind: str, **values: Any) -> None: ...
 
-    def kill(self, worker: int) -> None: ...
+    def kill(self, worker: int) -> None:
+        self.killed.append(worker)
 
     def wait(self, timeout: float) -> Sequence[Message]:
-        return ()
+        return self.said
 
     def close(self) -> None: ...
 
@@ -58,7 +63,39 @@ def test_what_a_worker_has_is_counted_not_what_its_case_would_like(tmp_path: Pat
     workers.start(3, Size(2))
     before = time.monotonic()
     workers.run(3, lease=0)
-    time.sleep(0.05)
+    running = time.monotonic()
+    while time.monotonic() == running:
+        pass
+    at_least = time.monotonic() - running
     workers.kill(3)
-    assert 0.1 <= workers.core_seconds <= 2 * (time.monotonic() - before)
+    assert 2 * at_least <= workers.core_seconds <= 2 * (time.monotonic() - before)
+    workers.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("result", {"lease": 3}),
+        ("result", {**VALUES, "outcome": "splendid"}),
+        ("result", {**VALUES, "lease": "3"}),
+        ("progress", {"lease": 3, "step": None}),
+        ("ready", {"cases": {}}),
+        ("ready", {"cases": [{"name": "a"}]}),
+        ("ready", {"cases": ["a"]}),
+        ("failed", {}),
+        ("prepared", {}),
+    ],
+)
+def test_a_message_without_what_belongs_to_it_is_its_workers_death(
+    tmp_path: Path, kind: str, values: dict[str, Any]
+) -> None:
+    wakeup, _ = Pipe()
+    executor = Silent()
+    workers = WatchWorkers(
+        make_executor=lambda _: executor, wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
+    )
+    workers.start(3, Size(1))
+    executor.said = [Message(worker=3, kind=kind, values=values), Message(worker=4, kind="result", values=VALUES)]
+    assert [(message.worker, message.kind) for message in workers.wait(0.0)] == [(3, "died"), (4, "result")]
+    assert executor.killed == [3]
     workers.close()

@@ -71,19 +71,45 @@ def test_an_edited_task_counts(tmp_path: Path) -> None:
     assert first.final("train/loss").max() < 900 < second.final("train/loss").min()
 
 
+ENDLESS = """
+import time, jax, jax.numpy as jnp
+from tiny_tasks import Bowl
+from lobench import configurable
+
+@configurable
+class Endless(Bowl):
+    def eval_loss_with_aux(self, params, model_state, key, data):
+        def wait(x):
+            open({begun!r}, "w").close()
+            while True:
+                time.sleep(600)
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct((), jnp.float32), params, vmap_method="sequential"), {{}}
+"""
+
+
 def test_an_interrupted_answer_is_not_the_next_ones(suite: Path) -> None:
-    slow = suite.parent / "slow.gin"
-    slow.write_text(GIN + "a/Case.num_inner_steps = 20_000_000\n")
+    """The interrupt comes while the evaluating process trains, and that ends only with its process."""
+    slow, begun = suite.parent / "slow.gin", suite.parent / "begun"
+    (suite.parent / "endless_tasks.py").write_text(ENDLESS.format(begun=str(begun)))
+    slow.write_text(GIN + "import endless_tasks\na/Case.task = @Endless()\n")
     options = {"optimizer": "sgd()", "gin_params": ("Bowl.dim = 4",)}
-    lobench.evaluate(suite, case="b", **options)  # warm, so that what follows is a training
 
     def interrupt() -> None:
-        time.sleep(2)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not begun.exists() and evaluating.is_set():
+            time.sleep(0.01)
+        if evaluating.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        lobench.evaluate(slow, case="a", **options)
+    evaluating = threading.Event()
+    evaluating.set()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lobench.evaluate(slow, case="a", **options)
+    finally:
+        evaluating.clear()
+        thread.join()
     assert lobench.evaluate(suite, case="b", **options).eval_steps.tolist() == [0, 5, 10]
 
 
@@ -92,6 +118,20 @@ def test_errors_keep_their_class(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
     with pytest.raises(lobench.ThetaMismatch, match="other float32"):
         lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
+
+
+def test_the_part_of_a_checkpoint_that_is_theta_can_be_named(suite: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "theta.npz", **{"slow/log_lr": np.float32(-9), "fast/log_lr": np.float32(-1), "step": 3})
+    (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
+    with pytest.raises(lobench.ThetaMismatch, match="several parts fit LearnableSGD; got fast, slow"):
+        lobench.evaluate(suite, case="a", checkpoint=tmp_path / "theta.npz")
+    losses = [
+        lobench.evaluate(
+            suite, case="a", checkpoint=tmp_path / "theta.npz", gin_params=(f"Checkpoint.theta = '{part}'",)
+        ).final("train/loss")
+        for part in ("slow", "fast")
+    ]
+    assert (losses[0] > 2 * losses[1]).all()
 
 
 def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import make_suite
+from tiny import PATIENCE, make_suite
 
 from lobench.analysis.baseline_file import Baseline
 from lobench.evaluation.tuning import _best
@@ -18,7 +18,7 @@ from lobench.evaluation.tuning import _best
 
 def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 
@@ -81,7 +81,7 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--optimizer", "adamm"), "unknown optimizer 'adamm'"),
+        (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
         (("--case", "c"), "no case c"),
         (("--grid", "nowhere.json"), "cannot read the grid"),

@@ -40,7 +40,7 @@ def test_every_test_of_a_case_is_run_under_its_own_name(tmp_path: Path) -> None:
     (suite / "test_tiny.py").write_text(TESTS)
     done = watch(run, suite, "--once", "--workers", "1")
     assert done.returncode == 1, done.stdout + done.stderr
-    records = results(run / "lobench" / "tiny")
+    records = results(run / "lobench_results" / "tiny")
     found = {record["case"]["name"]: (record["outcome"], record["message"]) for record in records}
     assert found == {
         "test_tiny.test_one[a]": ("passed", ""),

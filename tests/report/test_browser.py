@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright import sync_api
+from playwright.sync_api import Browser, Page
 from report_store import NASTY, make_baseline, make_store
 
 from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-pytestmark = pytest.mark.timeout(180)
+PATIENCE = 600_000  # milliseconds; a step takes a second on a free machine
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +26,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
-        pytest.skip("no Chromium on this machine; apt-get install chromium")
+        pytest.skip("needs a machine with Chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         # As root, as in most containers, Chromium has no sandbox; the page is our own.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -43,7 +41,7 @@ def page(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Ite
     """The page as opened; afterwards: no error on the console, no request but the page itself, no dialogue."""
     width, scheme = request.param
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE)
     opened, problems, requests = context.new_page(), [], []
     opened.on("console", lambda message: problems.append(message.text))
     opened.on("pageerror", lambda error: problems.append(str(error)))
@@ -99,5 +97,5 @@ def test_sorting_filtering_hovering_and_no_violation_of_accessibility(page: Page
 
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page scrolls sideways"
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = Axe()
     assert axe.run(page).generate_report().strip() == "Found 0 accessibility violations:"

@@ -12,6 +12,8 @@ from lobench.core.errors import LobenchError
 from lobench.engine.ledger import Ledger
 from lobench.report.live import PAGE, ReportSink
 
+REFRESH = '<meta http-equiv="refresh" content="10">\n'
+
 
 def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path, num_checkpoints=2), make_baseline(tmp_path)
@@ -22,9 +24,22 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     sink.deliver(deliveries)
     first = (store / PAGE).read_text()
     assert "tuned adam" in first
+    assert REFRESH in first, "a browser that shows it takes the next one by itself"
     sink.deliver(deliveries)
-    sink.close()
     assert (store / PAGE).read_text() == first
+    sink.close()
+    assert (store / PAGE).read_text() == first.replace(REFRESH, ""), "and stays at the last one"
+
+
+def test_the_page_is_there_from_the_start_and_an_earlier_one_stays(tmp_path: Path) -> None:
+    sink = ReportSink(tmp_path, [])
+    assert "No result yet" in (tmp_path / PAGE).read_text()
+    assert REFRESH in (tmp_path / PAGE).read_text()
+    sink.close()
+    assert REFRESH not in (tmp_path / PAGE).read_text()
+    (tmp_path / PAGE).write_text("<title>of an earlier watch</title>")
+    ReportSink(tmp_path, []).close()
+    assert (tmp_path / PAGE).read_text() == "<title>of an earlier watch</title>"
 
 
 def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
@@ -49,7 +64,7 @@ def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> N
 def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
     options = ("--once", "--report", "--checkpoints", "all", "--workers", "1", "--store", str(tmp_path / "store"))
-    done = watch(run, suite, *options, timeout=300)
+    done = watch(run, suite, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tmp_path / 'store' / PAGE}" in done.stdout
     assert "2 checkpoints, 2 cases, 4 evaluations" in (tmp_path / "store" / PAGE).read_text()

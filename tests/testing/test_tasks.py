@@ -44,6 +44,15 @@ for _name in SHIPPED:
     globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
 
 
+FAMILIES = ("PermutedDigits", "QuadraticFamily")
+WITHOUT_DATA = ("Ackley", "Beale", "Quadratic", "QuadraticFamily", "Rosenbrock", "StyblinskiTang")
+
+# What the contract asks about families and about batches asks nothing of the others.
+for _name in set(SHIPPED) - set(FAMILIES):
+    globals()[f"Test{_name}"].test_a_task_of_a_family_is_the_same_whatever_their_number = None
+for _name in WITHOUT_DATA:
+    globals()[f"Test{_name}"].test_batches_depend_on_the_key_alone_and_have_one_shape = None
+
 # These take seconds to compile; the tests of the inner program and of the suites train them.
 for _name in ("DigitsAutoencoder", "DigitsConv", "DigitsMLP"):
     globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
@@ -66,6 +75,8 @@ class Fed(Task):
 
 
 class TestFedByIterators(TaskContract):
+    test_a_task_of_a_family_is_the_same_whatever_their_number = None  # it is one task
+
     def task(self) -> Any:
         return Fed()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -16,13 +17,13 @@ __all__ = ["as_learned_optimizer", "as_task"]
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
     def __init__(self, wrapped: Any) -> None:
-        self._wrapped = wrapped
+        self.wrapped = wrapped
 
     def init(self, key: jax.Array) -> Theta:
-        return self._wrapped.init(key)
+        return self.wrapped.init(key)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        optimizer: InnerOptimizer = self._wrapped.opt_fn(theta)
+        optimizer: InnerOptimizer = self.wrapped.opt_fn(theta)
         return optimizer
 
 
@@ -79,7 +80,9 @@ def as_task(candidate: Any) -> Task | TaskFamily:
     """Returns the object itself if it is ours, else a wrapper around a foreign task or family.
 
     A foreign dataset that is an iterator is shared by all seeds and cannot be rewound: evaluations then see different
-    batches each time. A callable that makes an iterator is called anew for each seed, and repeats.
+    batches each time. A callable that makes an iterator is called anew for each seed, and repeats; in the task's own
+    `datasets` its place is taken by an object that is callable as before and an iterator too, since tasks say
+    `next(self.datasets.train)` for an example.
 
     Raises:
       ConfigError: it is neither.
@@ -98,10 +101,34 @@ def as_task(candidate: Any) -> Task | TaskFamily:
     )
 
 
+class _Batches:
+    """A callable that makes an iterator, and an iterator of its own for code that wants just some batches."""
+
+    def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
+        self._make = make
+        self._examples: Iterator[Any] | None = None
+
+    def __call__(self) -> Iterable[Any]:
+        return self._make()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._examples is None:
+            self._examples = iter(self._make())
+        return next(self._examples)
+
+
 def _datasets(foreign: Any) -> Datasets | None:
     if foreign is None:
         return None
     found = {split: getattr(foreign, split, None) for split in SPLITS}
+    for split, value in found.items():
+        if callable(value) and not hasattr(value, "__next__"):
+            found[split] = _Batches(value)
+            with contextlib.suppress(AttributeError):  # a property, say: then it stays as it is
+                object.__setattr__(foreign, split, found[split])
     return Datasets(**{split: _dataset(value) for split, value in found.items() if value is not None})
 
 

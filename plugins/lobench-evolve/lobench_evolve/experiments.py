@@ -127,6 +127,7 @@ def _end_with_parent() -> None:
 def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: int) -> list[str]:
     arguments = [
         sys.executable,
+        "-P",
         "-m",
         "lobench.cli",
         "evolve",

@@ -23,11 +23,15 @@ KEY = jax.random.key(0)
 
 
 class TestSinusoids(TaskContract):
+    test_batches_depend_on_the_key_alone_and_have_one_shape = None  # it has no dataset
+
     def task(self) -> Sinusoids:
         return Sinusoids(num_shots=3, hidden_sizes=(4,))
 
 
 class TestPointGoals(TaskContract):
+    test_batches_depend_on_the_key_alone_and_have_one_shape = None  # it has no dataset
+
     def task(self) -> PointGoals:
         return PointGoals(num_episodes=4, num_moves=3, hidden_sizes=(4,))
 

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 from etils import epath
 
-from lobench import CheckpointContent, content_of, flatten, reading
+from lobench import CheckpointContent, content_of, flatten, is_settled, reading
 
 __all__ = ["MsgpackReader"]
 
@@ -40,19 +40,12 @@ class MsgpackReader:
         except OSError:
             return False
         except Exception:  # noqa: BLE001  (msgpack raises many kinds; all mean: not yet, or never)
-            return _is_settled(path)
+            return is_settled(path)
         return True
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "flax msgpack"):
             return content_of(flatten(_parse(path.read_bytes())), str(path))
-
-
-def _is_settled(path: epath.Path) -> bool:
-    """A file that has not grown for a while and still does not parse is broken, and the reader should say so."""
-    import time
-
-    return time.time() - float(path.stat().mtime) > 5.0
 
 
 def _parse(data: bytes) -> Any:

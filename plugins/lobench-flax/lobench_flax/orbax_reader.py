@@ -1,14 +1,15 @@
 """orbax step directories, through tensorstore alone: reading through orbax would start a jax backend in the chief.
 
 Layouts: `N/` with the arrays itself, or `N/ITEM/` per item (`default`, `theta`, ...); JSON items hold counters. The
-tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each. A directory is complete when its name
-carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or the commit time in the
-metadata.
+tree is in `_METADATA`, the arrays in an OCDBT database or a zarr folder each, text in `_strings.json`. A directory is
+complete when its name carries no temporary mark, its metadata are there, and the commit is: `commit_success.txt`, or
+the commit time in the metadata. orbax loads directories without a commit too; here they have to have settled.
 Source: orbax-checkpoint 0.12.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import numpy as np
 import tensorstore
 from etils import epath
 
-from lobench import CheckpointContent, CheckpointError, content_of, reading
+from lobench import CheckpointContent, CheckpointError, content_of, is_settled, reading
 
 __all__ = ["OrbaxReader"]
 
@@ -26,7 +27,8 @@ _TEMPORARY = ".orbax-checkpoint-tmp"
 _TREE = "_METADATA"
 _STEP = "_CHECKPOINT_METADATA"
 _COMMIT = "commit_success.txt"
-_PREFERRED = ("theta", "params", "default")
+_STRINGS = "_strings.json"
+_EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
 
 
 class OrbaxReader:
@@ -51,26 +53,32 @@ class OrbaxReader:
         if (path / _COMMIT).exists() or all((item / _COMMIT).exists() for item in items.values()):
             return True
         try:
-            committed = json.loads((path / _STEP).read_text()).get("commit_timestamp_nsecs")
+            if json.loads((path / _STEP).read_text()).get("commit_timestamp_nsecs") is not None:
+                return True
         except (OSError, ValueError):
-            return False
-        return committed is not None
+            pass  # orbax itself does without these marks
+        return is_settled(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "an orbax checkpoint"):
             items = _items(path)
             if not items:
                 raise CheckpointError("no item with arrays", where=str(path), expected=f"a folder with {_TREE}")
-            name = next((name for name in _PREFERRED if name in items), None) or next(iter(items))
-            if len(items) > 1 and name not in _PREFERRED:
-                raise CheckpointError(
-                    "which item is theta?", where=str(path), got=", ".join(items), expected="an item named theta"
-                )
-            leaves = _arrays(items[name])
-            counters = _counters(path)
-            if counters and not any("/" not in leaf for leaf in leaves):
-                leaves = {f"theta/{leaf}": value for leaf, value in leaves.items()} | counters
-            return content_of(leaves, str(path))
+            if len(items) == 1:
+                leaves = _leaves(next(iter(items.values())))
+            else:
+                # Which item is theta is known where the optimizer is.
+                leaves = {
+                    f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()
+                }
+            content = content_of(leaves, str(path))
+            # Counters in JSON are read by the same rules as those among the leaves.
+            beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
+            return dataclasses.replace(
+                content,
+                outer_step=content.outer_step if beside.outer_step is None else beside.outer_step,
+                generation=content.generation if beside.generation is None else beside.generation,
+            )
 
 
 def _items(path: epath.Path) -> dict[str, epath.Path]:
@@ -95,22 +103,25 @@ def _counters(path: epath.Path) -> dict[str, Any]:
     return found
 
 
-def _arrays(item: epath.Path) -> dict[str, Any]:
+def _leaves(item: epath.Path) -> dict[str, Any]:
+    """Returns the arrays and texts of an item."""
     metadata = json.loads((item / _TREE).read_text())
-    driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
+    texts: dict[str, str] = {}
     leaves: dict[str, Any] = {}
     for entry in metadata["tree_metadata"].values():
         keys = [str(key["key"]) for key in entry["key_metadata"]]
         kind = entry["value_metadata"]["value_type"]
-        if kind in ("None", "Dict", "List"):
-            continue  # an empty container
+        if kind in _EMPTY:
+            continue
         if kind == "string":
-            raise CheckpointError(f"leaf {'/'.join(keys)!r} is a string", where=str(item), expected="an array")
-        leaves["/".join(keys)] = _array(item, ".".join(keys), driver, metadata.get("use_ocdbt", True))
+            texts = texts or json.loads((item / _STRINGS).read_text())
+            leaves["/".join(keys)] = texts[".".join(keys)]
+        else:
+            leaves["/".join(keys)] = _array(item, ".".join(keys), metadata)
     return leaves
 
 
-def _array(item: epath.Path, name: str, driver: str, is_ocdbt: bool) -> np.ndarray:
+def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
     base: Any
     folder: Any
     if "://" in str(item):
@@ -118,6 +129,9 @@ def _array(item: epath.Path, name: str, driver: str, is_ocdbt: bool) -> np.ndarr
     else:
         # As a path, not as a file:// URL, in which a percent sign would be an escape.
         base, folder = ({"driver": "file", "path": f"{path}/"} for path in (item, item / name))
-    store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if is_ocdbt else folder
-    array: np.ndarray = tensorstore.open({"driver": driver, "kvstore": store}).result().read().result()
+    store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if metadata.get("use_ocdbt", True) else folder
+    spec = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr", "kvstore": store}
+    if metadata.get("store_array_data_equal_to_fill_value"):
+        spec["fill_missing_data_reads"] = False  # everything was written: what is missing is no zero
+    array: np.ndarray = tensorstore.open(spec).result().read().result()
     return array

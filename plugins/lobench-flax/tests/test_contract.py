@@ -36,6 +36,8 @@ class TestMsgpack(ReaderContract):
 
 class TestOrbax(ReaderContract):
     factory = "lobench_flax.orbax_reader:OrbaxReader"
+    test_a_git_lfs_pointer_is_named_as_that = None  # a pointer stands for a file, and the format is a directory
+    test_an_empty_theta_is_an_error = None  # orbax writes none
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         checkpointer = ocp.StandardCheckpointer()

@@ -51,6 +51,20 @@ def status(store: Path, study: str, tree: bool) -> None:
 
 
 @pbt.command()
+@_STORE
+@_STUDY
+@click.option("--token-file", type=click.Path(path_type=Path, exists=True), help="The token, where it asks for one.")
+@click.option("--ca", type=click.Path(path_type=Path, exists=True), help="Certificate to trust, where it has TLS.")
+def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> None:
+    """Stop a study for good: trials that train are told to end early, nothing begins any more."""
+    from lobench_pbt.server import stop
+
+    given = {"token_file": token_file, "ca": ca}
+    options = "".join(f",{name}={path}" for name, path in given.items() if path is not None)
+    stop(store, study, options=options, say=click.echo)
+
+
+@pbt.command()
 @click.argument("trial", type=int)
 @_STORE
 @_STUDY

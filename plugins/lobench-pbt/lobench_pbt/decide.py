@@ -1,30 +1,35 @@
 """Every decision of the controller as a pure function of the trial table, without I/O, clock or chance.
 
 Nothing here is remembered between two calls: the controller may be killed between any two requests. What a trial's
-child will be hangs on the study's seed and the initiator's id, not on which worker asks, nor on the order of rows.
+child will be hangs on the study's seed and the initiator's place (generation and slot), not on which worker asks, nor
+on the order of rows. In budget mode whom it may meet is fixed as well, so that the seed gives the study.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lobench import Member, Pool, Selection, fold
+from lobench import Member, Pool, fold
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.space import Space
 from lobench_pbt.study import Opponents, Study
-from lobench_pbt.trial import State, Trial, Value
+from lobench_pbt.trial import Outline, State, Trial, Value
 
 __all__ = ["Answer", "Suggestion", "Table", "reproduce", "suggest"]
+
+Peer = Trial | Outline
 
 _SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 
 
 class Table(Protocol):
     """What a decision reads of the trial table; each read costs no more for a longer history."""
+
+    def trial(self, id: int) -> Trial | None: ...
 
     def owned(self, worker: str) -> Trial | None:
         """Returns the ACTIVE trial of a worker."""
@@ -35,10 +40,10 @@ class Table(Protocol):
 
     def num_trials(self, generation: int, *, terminal: bool = False) -> int: ...
 
-    def childless(self, below: int) -> Iterable[Trial]:
+    def childless(self, below: int) -> Iterable[Peer]:
         """Yields terminal trials of generation < below that have no child, by (generation, completed_seq)."""
 
-    def of_generations(self, generations: Sequence[int]) -> Sequence[Trial]: ...
+    def of_generations(self, generations: Sequence[int]) -> Sequence[Peer]: ...
 
     def has_unfinished(self, below: int) -> bool:
         """Says whether a trial is ACTIVE or STOPPING, or of generation < below and not terminal."""
@@ -47,15 +52,24 @@ class Table(Protocol):
 class Answer(enum.StrEnum):
     TRIAL = "trial"
     WAIT = "wait"
+    HELD = "held"
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What a worker is told; `trial` is the row as it is to be written."""
+    """What a worker is told.
+
+    Attributes:
+      trial: The row as it is to be written; where it is HELD, the worker's trial that another process has.
+      lease_seconds: How long the worker may be silent.
+      holder: That other process.
+    """
 
     answer: Answer
     trial: Trial | None = None
+    lease_seconds: float = 0.0
+    holder: str = ""
 
 
 def suggest(
@@ -66,12 +80,11 @@ def suggest(
         return Suggestion(answer=Answer.DONE)
     found = table.owned(worker) or table.oldest_requested() or _first(study, table)
     if found is None:
-        children = (reproduce(study, strategy, table, initiator) for initiator in table.childless(study.generations))
-        found = next((child for child in children if child is not None), None)
+        found = _next_child(study, strategy, table)
     if found is not None:
         lease = now + study.lease_seconds
         trial = dataclasses.replace(found, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
-        return Suggestion(answer=Answer.TRIAL, trial=trial)
+        return Suggestion(answer=Answer.TRIAL, trial=trial, lease_seconds=study.lease_seconds)
     return Suggestion(answer=Answer.WAIT if table.has_unfinished(study.generations) else Answer.DONE)
 
 
@@ -104,10 +117,31 @@ def _scheduled(study: Study, trial: Trial) -> Trial:
     return dataclasses.replace(trial, params=dict(segment.params), n_steps=segment.n_steps, seed=segment.seed)
 
 
-def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Trial) -> Trial | None:
+def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Trial | None:
+    """Returns the child of the first trial that need not wait for others."""
+    unready: set[int] = set()  # generations that are not whole yet: one question for each, not one for each trial
+    for initiator in table.childless(study.generations):
+        if initiator.generation in unready:
+            continue
+        if not _is_ready(study, strategy, table, initiator.generation):
+            unready.add(initiator.generation)
+            continue
+        child = reproduce(study, strategy, table, initiator)
+        if child is not None:
+            return child
+    return None
+
+
+def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generation: int) -> bool:
+    """Says whether a generation may reproduce: in budget mode, where members meet, once all its N trials have ended."""
+    meets_others = strategy.pool not in (Pool.NONE, Pool.OWN)
+    return not (study.budget and meets_others) or table.num_trials(generation, terminal=True) >= study.population
+
+
+def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> Trial | None:
     """Returns the one child that a terminal trial initiates; None while it has to wait for others."""
     generation = initiator.generation
-    if study.budget and table.num_trials(generation, terminal=True) < study.population:
+    if not _is_ready(study, strategy, table, generation):
         return None
     pool = _pool(study, strategy.pool, table, initiator)
     opponents = [trial for trial in pool if trial.state is State.SUCCEEDED]
@@ -115,23 +149,24 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
         return None
     if strategy.pool is Pool.NEWEST:
         opponents = _newest(opponents)
-    by_id = {trial.id: trial for trial in (initiator, *opponents)}
-    population = [Member(id=trial.id, fitness=trial.fitness) for trial in by_id.values()]
-    chosen = strategy.select(population, initiator.id, fold(study.seed, "select", initiator.id))
-    seed = fold(study.seed, "child", initiator.id)
-    if chosen.parent is None:
-        return _fresh(
-            study,
-            table.next_id(),
-            generation=generation + 1,
-            slot=initiator.slot,
-            seed=seed,
-            initiator=initiator.id,
-        )
-    return _child(study, table.next_id(), initiator, chosen, by_id, seed)
+    by_place = {_place(trial): trial for trial in (initiator, *opponents)}
+    population = [Member(id=place, fitness=trial.fitness) for place, trial in by_place.items()]
+    chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
+    seed = fold(study.seed, "child", generation, initiator.slot)
+    if chosen.parent is not None:
+        parent, other = by_place[chosen.parent], by_place[chosen.other] if chosen.other is not None else None
+        return _child(study, table, initiator, parent, other, seed=seed, explore=chosen.explore)
+    return _fresh(
+        study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
+    )
 
 
-def _pool(study: Study, pool: Pool, table: Table, initiator: Trial) -> list[Trial]:
+def _place(trial: Peer) -> int:
+    """Returns what a trial is to chance: its place in the study, and not its id, which hangs on who ended first."""
+    return (trial.generation << 32) + trial.slot
+
+
+def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]:
     """Returns whom the initiator may meet, of its generation and the one before, whatever their state."""
     if pool is Pool.NONE:
         return []
@@ -146,33 +181,34 @@ def _pool(study: Study, pool: Pool, table: Table, initiator: Trial) -> list[Tria
     return others
 
 
-def _newest(trials: Iterable[Trial]) -> list[Trial]:
-    newest: dict[int, Trial] = {}
+def _newest(trials: Iterable[Peer]) -> list[Peer]:
+    newest: dict[int, Peer] = {}
     for trial in trials:
         if trial.slot not in newest or newest[trial.slot].generation < trial.generation:
             newest[trial.slot] = trial
     return list(newest.values())
 
 
-def _child(study: Study, id: int, initiator: Trial, chosen: Selection, by_id: Mapping[int, Trial], seed: int) -> Trial:
-    assert chosen.parent is not None
-    parent = by_id[chosen.parent]
-    other = by_id[chosen.other] if chosen.other is not None else None
+def _child(
+    study: Study, table: Table, initiator: Peer, winner: Peer, loser: Peer | None, *, seed: int, explore: bool
+) -> Trial:
+    parent, other = table.trial(winner.id), table.trial(loser.id) if loser is not None else None
+    assert parent is not None
     params: dict[str, Value] = dict(parent.params)
     parent_ids: tuple[int, ...] = (parent.id,)
-    if chosen.explore:
+    if explore:
         space = Space(study.parameters)
         if other is not None and other.state is State.SUCCEEDED:
             params, taken = space.cross(params, other.params, seed, study.p_crossover)
             parent_ids += (other.id,) if taken else ()
-        params = space.mutate(params, seed, study.p_resample)
-    opponent = next((id for id in (chosen.parent, chosen.other) if id not in (None, initiator.id)), None)
+        params = space.mutate(params, seed, p_resample=study.p_resample, p_switch=study.p_switch)
+    met = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
     trial = Trial(
-        id=id,
+        id=table.next_id(),
         generation=initiator.generation + 1,
         slot=initiator.slot,
         initiator_id=initiator.id,
-        opponent_id=opponent,
+        opponent_id=next(met, None),
         parent_ids=parent_ids,
         params=params,
         start_step=parent.end_step,

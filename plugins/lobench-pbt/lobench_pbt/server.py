@@ -20,18 +20,18 @@ from typing import Any
 
 import grpc
 
-from lobench import ConfigError, LobenchError, StoreError
+from lobench import ConfigError, LobenchError, StoreBusy, StoreError
 from lobench_pbt.codec import artifact_from, trial_to
-from lobench_pbt.connection import read_token
+from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer
 from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
+from lobench_pbt.schema import StudyRow
 from lobench_pbt.service import Service, Verdict
 from lobench_pbt.study import Study, study_from_json
-from lobench_pbt.table import StudyRow
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Refusal, Refused
+from lobench_pbt.trial import Refusal, Refused, State
 
-__all__ = ["Security", "security_from", "serve", "start_server"]
+__all__ = ["Security", "security_from", "serve", "start_server", "stop"]
 
 _THREADS = 16
 _PAGE = 500
@@ -48,6 +48,7 @@ _ANSWERS = {
     Answer.DONE: pbt_pb2.SuggestReply.DONE,
     Answer.WAIT: pbt_pb2.SuggestReply.WAIT,
     Answer.TRIAL: pbt_pb2.SuggestReply.TRIAL,
+    Answer.HELD: pbt_pb2.SuggestReply.HELD,
 }
 _VERDICTS = {
     Verdict.IGNORED: pbt_pb2.ReportFitnessReply.IGNORED,
@@ -191,15 +192,16 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
 
     def Suggest(self, request: Any, context: Any) -> Any:
         with _refusals(context):
-            suggestion = self._service.suggest(request.study, request.worker)
-            reply = pbt_pb2.SuggestReply(answer=_ANSWERS[suggestion.answer])
-            if suggestion.trial is not None:
-                reply.trial.CopyFrom(self._trial(request.study, suggestion.trial))
-            return reply
+            suggestion = self._service.suggest(
+                request.study, request.worker, process=request.process, gone=request.gone
+            )
+            found, lease = suggestion.trial, suggestion.lease_seconds
+            trial = trial_to(found, study=request.study, lease_seconds=lease) if found is not None else None
+            return pbt_pb2.SuggestReply(answer=_ANSWERS[suggestion.answer], trial=trial, holder=suggestion.holder)
 
     def Heartbeat(self, request: Any, context: Any) -> Any:
         with _refusals(context):
-            stop = self._service.heartbeat(request.study, request.trial, request.attempt)
+            stop = self._service.heartbeat(request.study, request.trial, request.attempt, process=request.process)
             return pbt_pb2.HeartbeatReply(stop=stop)
 
     def AddMeasurement(self, request: Any, context: Any) -> Any:
@@ -211,6 +213,7 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
                 step=request.step,
                 seconds=request.seconds,
                 metrics=dict(request.metrics),
+                process=request.process,
             )
             return pbt_pb2.AddMeasurementReply(stop=stop)
 
@@ -224,7 +227,8 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
                 n_steps=request.n_steps,
                 reason=request.infeasible_reason,
             )
-            return self._trial(request.study, self._service.complete(request.study, request.trial, completion))
+            ended = self._service.complete(request.study, request.trial, completion, process=request.process)
+            return trial_to(ended, study=request.study)
 
     def ReportFitness(self, request: Any, context: Any) -> Any:
         with _refusals(context):
@@ -238,9 +242,6 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
     def _study(self, row: StudyRow) -> pbt_pb2.Study:
         counts = self._service.get_study(row.name)[1]
         return pbt_pb2.Study(name=row.name, config=row.config, stopped=row.stopped, num_trials=counts)
-
-    def _trial(self, study: str, trial: Any) -> pbt_pb2.Trial:
-        return trial_to(trial, study=study, lease_seconds=self._service.lease_seconds(study))
 
 
 def start_server(service: Service, listen: str, security: Security) -> tuple[grpc.Server, str]:
@@ -305,6 +306,35 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         os.close(lock)
 
 
+def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) -> None:
+    """Stops a study, by the controller that serves it, or in the store where none does.
+
+    Args:
+      options: What an address needs to be let in: `,token_file=F,ca=F`.
+    Raises:
+      Refused: there is no such study. LobenchError: the controller does not answer, or does not let us in.
+    """
+    if not (store / "pbt.sqlite").is_file():
+        raise StoreError("there is no study here", where=str(store), next_step="is --store right?")
+    try:
+        lock = _lock(store)
+    except StoreBusy:
+        connection = Connection(Address.parse((store / "address").read_text().strip() + options), patience=10.0)
+        with contextlib.closing(connection):
+            study = connection.call(connection.stub.StopStudy, pbt_pb2.StopStudyRequest(study=name))
+        name, counts = study.name, study.num_trials
+    else:
+        service = Service(store)
+        try:
+            name = service.stop_study(name).name
+            counts = service.get_study(name)[1]
+        finally:
+            service.close()
+            os.close(lock)
+    still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
+    say(f"study {name!r} is stopped: nothing begins any more; {still} trials may end what they have begun")
+
+
 def _again(store: Path, listen: str) -> str:
     """Returns where to listen: for port 0 where this store was served before, if that is free: clients look there."""
     host, _, port = listen.rpartition(":")
@@ -329,5 +359,5 @@ def _lock(store: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(file)
-        raise StoreError("another controller serves this store", where=str(store)) from error
+        raise StoreBusy("another controller serves this store", where=str(store)) from error
     return file

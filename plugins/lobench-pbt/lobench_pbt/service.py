@@ -1,4 +1,8 @@
-"""The controller: each request is one transaction on the trial table. It remembers nothing between two requests."""
+"""The controller: each request is one transaction on the trial table. It remembers nothing between two requests.
+
+An answer is on the disk before it is given, heartbeats apart: what a heartbeat says is said again soon, and a
+controller that begins anew lets everybody say it (`resume`). Requests that wait for the disk wait together.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import PluginManager, load_plugins
 from lobench_pbt import transitions
 from lobench_pbt.decide import Answer, Suggestion, suggest
+from lobench_pbt.durable import CommitLog
+from lobench_pbt.schema import StudyRow, connect, reading, studies, transaction
 from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
-from lobench_pbt.table import StudyRow, TrialTable, connect, reading, studies, transaction
+from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Artifact, Refusal, Refused, State, Trial
+from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, Trial
 from lobench_pbt.vault import Vault
 
 __all__ = ["Service", "Verdict"]
@@ -32,6 +39,9 @@ class Verdict:
     IGNORED, HELD, ACCEPTED = "ignored", "held", "accepted"
 
 
+_Row = TypeVar("_Row", Trial, Outline)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Open:
     """A study within a transaction."""
@@ -43,10 +53,39 @@ class _Open:
     now: float
 
     def trial(self, id: int) -> Trial:
-        trial = self.table.trial(id)
-        if trial is None:
+        return self._known(self.table.trial(id), id)
+
+    def leased(self, id: int, attempt: int, process: str) -> Outline:
+        """Returns a trial that the worker still has.
+
+        Raises:
+          Refused: it has lost it.
+        """
+        outline = self._known(self.table.outline(id), id)
+        transitions.check_lease(outline, attempt)
+        self.check_holder(id, process)
+        return outline
+
+    def check_holder(self, id: int, process: str) -> None:
+        """Refuses a process whose trial another one of its worker's name was given."""
+        holder = self.table.holder(id) if process else ""
+        if holder not in ("", process):
+            raise Refused(Refusal.STALE, "another process of this name has the trial now", where=f"trial {id}")
+
+    def held(self, worker: str, process: str, gone: str) -> Suggestion | None:
+        """Says that another process, heard of lately, has the worker's trial; None where it may have it."""
+        own = self.table.owned(worker) if process else None
+        if own is None or own.lease_deadline is None:
+            return None
+        holder, silent_for = self.table.holder(own.id), self.now + self.study.lease_seconds - own.lease_deadline
+        if holder in ("", process, gone) or silent_for > self.study.lease_seconds / 2:
+            return None
+        return Suggestion(answer=Answer.HELD, trial=own, lease_seconds=self.study.lease_seconds, holder=holder)
+
+    def _known(self, found: _Row | None, id: int) -> _Row:
+        if found is None:
             raise Refused(Refusal.NOT_FOUND, "there is no such trial", where=f"study {self.study.name!r}", got=str(id))
-        return trial
+        return found
 
 
 class Service:
@@ -66,7 +105,8 @@ class Service:
         self._vault, self._clock = Vault(store / "checkpoints"), clock
         self._lock = threading.Lock()
         self._plugins: PluginManager = plugins or load_plugins()
-        self._parsed: tuple[str, Study, SelectionStrategy] | None = None  # the last study's text, and what it says
+        self._log = CommitLog(store / "pbt.sqlite")
+        self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # by a study's text, what it says
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:
@@ -82,7 +122,7 @@ class Service:
           StoreError: the database cannot be read or written.
         """
         with self._lock, transaction(self._db):
-            for row in studies(self._db):
+            for row in studies(self._db):  # no need to wait for the disk: killed again, it does this again
                 study, now = study_from_json(row.config), self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
                 TrialTable(self._db, row.name).extend(lease=now + study.lease_seconds, fitness=fitness)
@@ -109,25 +149,36 @@ class Service:
         text = study_to_json(study)
         with self._lock, transaction(self._db):
             found = studies(self._db, study.name)
-            if found and found[0].config != text:
+            if found and (other := study_from_json(found[0].config)) != study:
+                names = [field.name for field in dataclasses.fields(Study)]
+                pairs = {name: (getattr(study, name), getattr(other, name)) for name in names}
+                changed = [f"{name} = {new!r}, not {old!r}" for name, (new, old) in pairs.items() if new != old]
                 raise Refused(
                     Refusal.CONFLICT,
                     "there is another study of that name here",
                     where=f"study {study.name!r}",
+                    got="; ".join(
+                        f"{name} = {getattr(study, name)!r}, not {getattr(other, name)!r}" for name in changed
+                    ),
                     expected="the same configuration, another Study.name, or another --store",
                 )
             self._db.execute("INSERT OR IGNORE INTO studies (name, config) VALUES (?, ?)", (study.name, text))
-            return studies(self._db, study.name)[0]
+            row = studies(self._db, study.name)[0]
+        self._log.written()
+        self._log.wait()
+        return row
 
     def get_study(self, name: str = "") -> tuple[StudyRow, Mapping[str, int]]:
         """Returns a study and the number of its trials by state."""
         with self._lock, reading():
             row = self._row(name)
-            return row, TrialTable(self._db, row.name).counts()
+            found = row, TrialTable(self._db, row.name).counts()
+        self._log.wait()
+        return found
 
     def stop_study(self, name: str = "") -> StudyRow:
         """Stops a study: trials that train may end early, nothing begins any more."""
-        with self._open(name) as opened:
+        with self._answer(name) as opened:
             opened.table.stop()
             for trial in opened.table.unfinished():
                 opened.table.write(transitions.stopped(trial, next_seq=opened.table.next_seq()))
@@ -135,18 +186,24 @@ class Service:
 
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[Trial]:
         with self._lock, reading():
-            return TrialTable(self._db, self._row(name).name).page(after, limit)
-
-    def lease_seconds(self, name: str = "") -> float:
-        with self._lock, reading():
-            return self._study(self._row(name).config)[0].lease_seconds
+            found = TrialTable(self._db, self._row(name).name).page(after, limit)
+        self._log.wait()
+        return found
 
     # Workers.
 
-    def suggest(self, name: str, worker: str) -> Suggestion:
+    def suggest(self, name: str, worker: str, *, process: str = "", gone: str = "") -> Suggestion:
+        """Says what a worker does next.
+
+        Args:
+          process: Who asks, among all processes anywhere; "" where two of one worker's name are not told apart.
+          gone: Another process of that name which is known to be over: its trial need not be waited for.
+        """
         if not worker:
             raise Refused(Refusal.INVALID, "a worker needs a name")
-        with self._open(name) as opened:
+        with self._answer(name) as opened:
+            if (held := opened.held(worker, process, gone)) is not None:
+                return held
             suggestion = suggest(
                 opened.study,
                 opened.strategy,
@@ -157,54 +214,64 @@ class Service:
             )
             if suggestion.answer is Answer.TRIAL and suggestion.trial is not None:
                 opened.table.write(suggestion.trial)
+                opened.table.hold(suggestion.trial.id, process)
             return suggestion
 
-    def heartbeat(self, name: str, id: int, attempt: int) -> bool:
+    def heartbeat(self, name: str, id: int, attempt: int, *, process: str = "") -> bool:
         """Renews a lease; returns whether the trial should end early."""
-        with self._open(name) as opened:
-            trial = transitions.renewed(opened.study, opened.trial(id), attempt=attempt, now=opened.now)
-            opened.table.write(trial)
-            return trial.state is State.STOPPING
+        with self._open(name, counts=False) as opened:
+            leased = opened.leased(id, attempt, process)
+            opened.table.renew(id, opened.now + opened.study.lease_seconds)
+            return leased.state is State.STOPPING
 
     def add_measurement(
-        self, name: str, id: int, attempt: int, *, step: int, seconds: float, metrics: Mapping[str, float]
+        self,
+        name: str,
+        id: int,
+        attempt: int,
+        *,
+        step: int,
+        seconds: float,
+        metrics: Mapping[str, float],
+        process: str = "",
     ) -> bool:
         """Adds a measurement and renews the lease; returns whether the trial should end early."""
-        with self._open(name) as opened:
-            trial = transitions.renewed(opened.study, opened.trial(id), attempt=attempt, now=opened.now)
-            opened.table.write(trial)
+        with self._answer(name) as opened:
+            leased = opened.leased(id, attempt, process)
+            opened.table.renew(id, opened.now + opened.study.lease_seconds)
             opened.table.add_measurement(id, attempt, step, seconds, metrics)
-            return trial.state is State.STOPPING
+            return leased.state is State.STOPPING
 
-    def complete(self, name: str, id: int, completion: Completion) -> Trial:
+    def complete(self, name: str, id: int, completion: Completion, *, process: str = "") -> Trial:
         """Ends a trial; its checkpoint is copied and checked first.
 
         Raises:
           Refused: stale, different from an earlier completion, a checkpoint that is missing or changed.
         """
-        with self._open(name) as opened:
+        with self._answer(name) as opened:
             before = opened.trial(id)
             if transitions.is_repeat(opened.study, before, completion):
                 return before
+            opened.check_holder(id, process)
             study = opened.study.name
         kept: Artifact | None = None
         if completion.checkpoint is not None:
             kept, state = self._vault.take(f"{study}-{id}", completion.checkpoint, completion.train_state)
             completion = dataclasses.replace(completion, checkpoint=kept, train_state=state)
+        dropped: list[Artifact] = []
         try:
             with self._open(study) as opened:
                 before = opened.trial(id)
                 if transitions.is_repeat(opened.study, before, completion):
-                    trial, repeated = before, True
+                    trial, dropped = before, [kept] if kept is not None else []
                 else:
-                    trial, repeated = self._completed(opened, before, completion), False
+                    trial = self._completed(opened, before, completion)
+                    dropped = self._unneeded(opened)
         except BaseException:
             if kept is not None:
                 self._vault.discard(kept)
             raise
-        if repeated and kept is not None:
-            self._vault.discard(kept)
-        self._retire(study)
+        self._settle(dropped)
         return trial
 
     def _completed(self, opened: _Open, before: Trial, completion: Completion) -> Trial:
@@ -220,21 +287,23 @@ class Service:
 
     def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> str:
         """Takes what a watch found; returns one of `Verdict`. The same again changes nothing."""
+        dropped: list[Artifact] = []
         with self._open(name) as opened:
             trial = opened.table.trial(id)
             if trial is None or trial.generation != generation:
-                return Verdict.IGNORED
-            if trial.state in (State.REQUESTED, State.ACTIVE, State.STOPPING):
+                verdict = Verdict.IGNORED
+            elif trial.state in (State.REQUESTED, State.ACTIVE, State.STOPPING):
                 opened.table.hold_score(id, sha256, score)
-                return Verdict.HELD
-            if trial.checkpoint is None or trial.checkpoint.sha256 != sha256:
-                return Verdict.IGNORED
-            if trial.state is not State.AWAITING_FITNESS:
-                return Verdict.ACCEPTED if trial.state is State.SUCCEEDED else Verdict.IGNORED
-            opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
-            study = opened.study.name
-        self._retire(study)
-        return Verdict.ACCEPTED
+                verdict = Verdict.HELD
+            elif trial.checkpoint is None or trial.checkpoint.sha256 != sha256:
+                verdict = Verdict.IGNORED
+            elif trial.state is not State.AWAITING_FITNESS:
+                verdict = Verdict.ACCEPTED if trial.state is State.SUCCEEDED else Verdict.IGNORED
+            else:
+                opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
+                dropped, verdict = self._unneeded(opened), Verdict.ACCEPTED
+        self._settle(dropped)
+        return verdict
 
     # What all share.
 
@@ -247,17 +316,35 @@ class Service:
         return found[0]
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[_Open]:
+    def _open(self, name: str, *, counts: bool = True) -> Iterator[_Open]:
         """One transaction on a study, its deadlines dealt with first.
 
+        Args:
+          counts: Whether what it writes must be on the disk before somebody is answered.
         Raises:
           StoreError: the database cannot be read or written. Refused: no such study.
         """
         with self._lock:
             with reading():
-                overdue = self._expire(name)
+                opened = self._expire(name)
+            before = self._db.total_changes
             with transaction(self._db):
-                yield overdue
+                yield opened
+            if counts and self._db.total_changes != before:
+                self._log.written()
+
+    @contextmanager
+    def _answer(self, name: str) -> Iterator[_Open]:
+        """The same; what anybody has written by then is on the disk at its end."""
+        with self._open(name) as opened:
+            yield opened
+        self._log.wait()
+
+    def _settle(self, dropped: list[Artifact]) -> None:
+        """Waits for the disk, then removes copies that no row names any more."""
+        self._log.wait()
+        for artifact in dropped:
+            self._vault.discard(artifact)
 
     def _expire(self, name: str) -> _Open:
         """Lost leases are facts: they stay, whatever becomes of the request."""
@@ -269,19 +356,15 @@ class Service:
             with transaction(self._db):
                 for trial in late:
                     table.write(transitions.expired(study, trial, next_seq=table.next_seq()))
+            self._log.written()
         return _Open(study, strategy, table, row.stopped, now)
 
     def _study(self, text: str) -> tuple[Study, SelectionStrategy]:
-        if self._parsed is None or self._parsed[0] != text:
+        if text not in self._parsed:
             study = study_from_json(text)
-            self._parsed = (text, study, load_strategy(study, self._plugins, f"study {study.name!r}"))
-        return self._parsed[1], self._parsed[2]
+            self._parsed[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
+        return self._parsed[text]
 
-    def _retire(self, name: str) -> None:
-        """Drops checkpoints that nobody needs any more; the rows first, so that no row names a file that is gone."""
-        with self._open(name) as opened:
-            if opened.study.keep is Keep.ALL or (len(opened.study.objectives) > 1 and not opened.study.weighted):
-                return
-            dropped = opened.table.drop_unneeded(opened.study.generations)
-        for artifact in dropped:
-            self._vault.discard(artifact)
+    def _unneeded(self, opened: _Open) -> list[Artifact]:
+        """Returns checkpoints that nobody needs any more; their rows say so already."""
+        return [] if opened.study.keep is Keep.ALL else opened.table.drop_unneeded(opened.study.generations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -14,8 +15,9 @@ from typing import Any
 
 from lobench import UsageError
 from lobench_pbt.lineage import segments
+from lobench_pbt.schema import StudyRow, connect, reading, studies
 from lobench_pbt.study import Study, study_from_json
-from lobench_pbt.table import StudyRow, TrialTable, connect, reading, studies
+from lobench_pbt.table import TrialTable
 from lobench_pbt.trial import State, Trial
 
 __all__ = ["show_export", "show_replay", "show_status"]
@@ -46,7 +48,8 @@ def show_status(store: Path, name: str, *, tree: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False)
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
-        counts = ", ".join(f"{count} {state}" for state, count in sorted(table.counts().items())) or "no trials yet"
+    states = collections.Counter(str(trial.state) for trial in trials)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
     console.print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}", highlight=False)
     shown = Table("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note", box=None)
     for trial in trials:

@@ -93,10 +93,10 @@ class Parameter:
             value = draws.uniform(self.low, self.high)
         return self._clip(value)
 
-    def mutate(self, value: Value, draws: Draws, p_resample: float) -> Value:
+    def mutate(self, value: Value, draws: Draws, p_resample: float, p_switch: float) -> Value:
         """Moves a value; the result is in the domain, whatever the value was."""
         if self.kind is Kind.CATEGORICAL:
-            return self.sample(draws)
+            return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
         up = draws.chance(0.5)
         if self.kind is Kind.DISCRETE:
             place = self.values.index(value) if value in self.values else draws.below(len(self.values))
@@ -212,11 +212,16 @@ class Space:
 
     def sample(self, seed: int) -> dict[str, Value]:
         """Draws the active parameters from the prior."""
-        return self._walk({}, seed, 0.0)
+        return self._walk({}, seed)
 
-    def mutate(self, params: Mapping[str, Value], seed: int, p_resample: float) -> dict[str, Value]:
-        """Mutates what is active; what becomes active is drawn from the prior, what no longer is, dropped."""
-        return self._walk(params, seed, p_resample)
+    def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
+        """Mutates what is active; what becomes active is drawn from the prior, what no longer is, dropped.
+
+        Args:
+          p_resample: Chance that a number is drawn anew.
+          p_switch: Chance that a category is.
+        """
+        return self._walk(params, seed, (p_resample, p_switch))
 
     def cross(
         self, winner: Mapping[str, Value], loser: Mapping[str, Value], seed: int, probability: float
@@ -231,9 +236,11 @@ class Space:
 
     def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
         """Makes the active set right without mutating: newly active from the prior, newly inactive dropped."""
-        return self._walk(params, seed, None)
+        return self._walk(params, seed)
 
-    def _walk(self, known: Mapping[str, Value], seed: int, p_resample: float | None) -> dict[str, Value]:
+    def _walk(
+        self, known: Mapping[str, Value], seed: int, chances: tuple[float, float] | None = None
+    ) -> dict[str, Value]:
         params: dict[str, Value] = {}
         for path in self._paths:
             if not self.is_active(path, params):
@@ -242,5 +249,5 @@ class Space:
             if path not in known:
                 params[path] = parameter.sample(draws)
             else:
-                params[path] = known[path] if p_resample is None else parameter.mutate(known[path], draws, p_resample)
+                params[path] = known[path] if chances is None else parameter.mutate(known[path], draws, *chances)
         return params

@@ -27,7 +27,8 @@ __all__ = [
     "study_to_json",
 ]
 
-_VERSION = 1
+_VERSION = 2
+_BEFORE = {1: {"p_switch": 1.0}}  # by version, what a study was that does not say it
 
 
 class FitnessFrom(enum.StrEnum):
@@ -70,9 +71,12 @@ class Study:
       n_steps: Outer steps of a trial.
       objectives: The fitness; several are summed by weight (`weighted`) or compared by a strategy that can.
       strategy: `NAME[:ARGUMENT]` of `lobench list strategies`.
-      p_resample: Chance that a mutation draws from the prior.
+      opponents: Generations that an initiator meets.
+      p_resample: Chance that a mutation draws a number from the prior.
+      p_switch: Chance that a mutation draws a category anew; else it is inherited.
       p_crossover: Chance that a value is the loser's; weights are always the winner's.
-      budget: Whether a generation reproduces only once it has N terminal trials, so that few workers serve many.
+      budget: Whether a generation reproduces only once it has N terminal trials: few workers serve many, whom a trial
+        meets does not hang on who was quicker, and the seed gives the study. Else each reproduces as it ends.
       max_attempts: Leases a trial may lose before it is infeasible.
       lease_seconds: How long a worker may be silent.
       fitness_seconds: How long a trial waits for its fitness.
@@ -85,13 +89,14 @@ class Study:
     n_steps: int
     objectives: tuple[Objective, ...]
     parameters: tuple[Parameter, ...] = ()
-    strategy: str = "tournament"
+    strategy: str = "exploit_explore"
     weighted: bool = False
     seed: int = 0
     p_resample: float = 0.25
+    p_switch: float = 0.25
     p_crossover: float = 0.0
-    budget: bool = False
-    opponents: Opponents = Opponents.LAST_TWO
+    budget: bool = True
+    opponents: Opponents = Opponents.SAME
     max_attempts: int = 3
     lease_seconds: float = 60.0
     fitness_from: FitnessFrom = FitnessFrom.TRAINER
@@ -112,8 +117,10 @@ def study_from_json(text: str) -> Study:
     """
     try:
         values: dict[str, Any] = json.loads(text)
-        if values.pop("version") != _VERSION:
+        version = values.pop("version")
+        if version != _VERSION and version not in _BEFORE:
             raise ValueError(f"version {_VERSION} is known")
+        values = {**_BEFORE.get(version, {}), **values}
         values["objectives"] = tuple(
             Objective(**{**entry, "direction": Direction(entry["direction"])}) for entry in values["objectives"]
         )
@@ -161,6 +168,7 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
         ("lease_seconds", 0.0, None),
         ("fitness_seconds", 0.0, None),
         ("p_resample", 0.0, 1.0),
+        ("p_switch", 0.0, 1.0),
         ("p_crossover", 0.0, 1.0),
     )
     for name, low, high in limits:

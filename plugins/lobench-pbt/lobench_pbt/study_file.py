@@ -46,7 +46,7 @@ def read_study(path: Path) -> Study:
     Raises:
       ConfigError: what is wrong with it, in one line.
     """
-    command = [sys.executable, "-m", "lobench_pbt.study_file", str(path)]
+    command = [sys.executable, "-P", "-m", "lobench_pbt.study_file", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["the process that reads it died"]
@@ -101,13 +101,14 @@ def _register(values: dict[str, Any]) -> None:
         n_steps: int = 1,
         objectives: Sequence[Objective] = (),
         parameters: Sequence[Parameter] = (),
-        strategy: str = "tournament",
+        strategy: str = "exploit_explore",
         weighted: bool = False,
         seed: int = 0,
         p_resample: float = 0.25,
+        p_switch: float = 0.25,
         p_crossover: float = 0.0,
-        budget: bool = False,
-        opponents: str = "last_two",
+        budget: bool = True,
+        opponents: str = "same",
         max_attempts: int = 3,
         lease_seconds: float = 60.0,
         fitness_from: str = "trainer",

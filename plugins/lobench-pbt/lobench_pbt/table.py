@@ -1,49 +1,18 @@
-"""The trial table in SQLite. What a decision reads costs no more for a longer history: every query has an index."""
+"""The trial table in SQLite. What a request reads costs no more for a longer history: every statement has an index."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from lobench import StoreError
+from lobench import Member, better
 from lobench_pbt.transitions import Score
-from lobench_pbt.trial import Artifact, State, Trial
+from lobench_pbt.trial import Artifact, Outline, State, Trial
 
-__all__ = ["StudyRow", "TrialTable", "connect", "reading", "studies", "transaction"]
-
-SCHEMA_VERSION = 1
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS studies (
-  name TEXT PRIMARY KEY, config TEXT NOT NULL, stopped INTEGER NOT NULL DEFAULT 0, next_id INTEGER NOT NULL DEFAULT 1,
-  next_seq INTEGER NOT NULL DEFAULT 1);
-CREATE TABLE IF NOT EXISTS trials (
-  study TEXT NOT NULL, id INTEGER NOT NULL, state TEXT NOT NULL, is_terminal INTEGER NOT NULL,
-  generation INTEGER NOT NULL, slot INTEGER NOT NULL, initiator_id INTEGER, opponent_id INTEGER,
-  parent_ids TEXT NOT NULL, params TEXT NOT NULL, start_step INTEGER NOT NULL, n_steps INTEGER NOT NULL,
-  warm_checkpoint TEXT, warm_state TEXT, checkpoint TEXT, train_state TEXT, seed INTEGER NOT NULL,
-  attempt INTEGER NOT NULL, worker_id TEXT NOT NULL, lease_deadline REAL, fitness_deadline REAL, metrics TEXT,
-  fitness TEXT, score REAL, reason TEXT NOT NULL, completed_seq INTEGER, has_child INTEGER NOT NULL,
-  is_kept INTEGER NOT NULL, PRIMARY KEY (study, id), UNIQUE (study, initiator_id));
-CREATE INDEX IF NOT EXISTS by_state ON trials (study, state, worker_id, id);
-CREATE INDEX IF NOT EXISTS by_generation ON trials (study, generation, is_terminal);
-CREATE INDEX IF NOT EXISTS childless ON trials (study, has_child, is_terminal, generation, completed_seq);
-CREATE INDEX IF NOT EXISTS kept ON trials (study, is_kept, generation);
-CREATE INDEX IF NOT EXISTS by_score ON trials (study, score DESC, id);
-CREATE TABLE IF NOT EXISTS measurements (
-  study TEXT NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, seconds REAL NOT NULL,
-  metrics TEXT NOT NULL, PRIMARY KEY (study, trial, attempt, step)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS scores (
-  study TEXT NOT NULL, trial INTEGER NOT NULL, sha256 TEXT NOT NULL, metrics TEXT, reason TEXT NOT NULL,
-  PRIMARY KEY (study, trial, sha256)) WITHOUT ROWID;
-"""
+__all__ = ["TrialTable"]
 
 _ENCODED: dict[str, Callable[[Any], str | None]] = {
     "state": str,
@@ -58,52 +27,15 @@ _ENCODED: dict[str, Callable[[Any], str | None]] = {
 }
 _FIELDS = tuple(field.name for field in dataclasses.fields(Trial))
 _COLUMNS = ", ".join(_FIELDS)
+_WRITTEN = (*_FIELDS, "study", "is_terminal", "score")
+# Not OR REPLACE: a second child of one initiator must fail, not take the place of the first.
+_UPSERT = (
+    f"INSERT INTO trials ({', '.join(_WRITTEN)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN)}) "
+    f"ON CONFLICT (study, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _WRITTEN)}"
+)
 _ACTIVE = f"('{State.ACTIVE}', '{State.STOPPING}')"
-
-
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Opens a store's database, making its tables where there are none.
-
-    Raises:
-      StoreError: it is not there, cannot be used, or is of a newer version.
-    """
-    if read_only and not path.is_file():
-        raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
-    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    if read_only and not path.with_name(f"{path.name}-wal").exists() and not _may_write(path.parent):
-        uri += "&immutable=1"  # nobody serves it, and SQLite would make files beside it even to read
-    try:
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
-        if not read_only:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
-            db.executescript(_TABLES)
-            db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-        (version,) = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise StoreError("cannot use the study's database", where=str(path), got=str(error)) from error
-    if int(version) > SCHEMA_VERSION:
-        raise StoreError("the database is of a newer version", where=str(path), got=version)
-    return db
-
-
-def _may_write(folder: Path) -> bool:
-    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StudyRow:
-    """A study as the database has it."""
-
-    name: str
-    config: str
-    stopped: bool
-
-
-def studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
-    """Returns the studies, or the one of a name."""
-    rows = db.execute("SELECT name, config, stopped FROM studies WHERE ? IN ('', name) ORDER BY name", (name,))
-    return [StudyRow(name=row[0], config=row[1], stopped=bool(row[2])) for row in rows]
+_STATES = {state.value: state for state in State}
+_OUTLINE = "id, state, generation, slot, attempt, score, fitness"
 
 
 def _artifact(text: str | None) -> Artifact | None:
@@ -126,6 +58,13 @@ def _trial(row: Sequence[Any]) -> Trial:
     return Trial(**values)
 
 
+def _outline(row: Sequence[Any]) -> Outline:
+    """Reads a row of `_OUTLINE`; of one value, the fitness is the score and nothing is decoded."""
+    id, state, generation, slot, attempt, score, fitness = row
+    values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
+    return Outline(id=id, state=_STATES[state], generation=generation, slot=slot, attempt=attempt, fitness=values)
+
+
 class TrialTable:
     """The trials of one study; what a `decide.Table` asks for, and what the service writes."""
 
@@ -135,6 +74,10 @@ class TrialTable:
     def _select(self, condition: str, *values: object) -> list[Trial]:
         query = f"SELECT {_COLUMNS} FROM trials WHERE study = ? AND {condition}"
         return [_trial(row) for row in self._db.execute(query, (self._study, *values))]
+
+    def _outlines(self, condition: str, *values: object) -> Iterator[Outline]:
+        query = f"SELECT {_OUTLINE} FROM trials WHERE study = ? AND {condition}"
+        return map(_outline, self._db.execute(query, (self._study, *values)))
 
     def _one(self, condition: str, *values: object) -> Trial | None:
         return next(iter(self._select(f"{condition} LIMIT 1", *values)), None)
@@ -146,6 +89,9 @@ class TrialTable:
 
     def trial(self, id: int) -> Trial | None:
         return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger number to look for
+
+    def outline(self, id: int) -> Outline | None:
+        return next(self._outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
 
     def owned(self, worker: str) -> Trial | None:
         return self._one("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)
@@ -163,13 +109,14 @@ class TrialTable:
         query = "SELECT COUNT(*) FROM trials WHERE study = ? AND generation = ?"
         return self._number(query + (" AND is_terminal = 1" if terminal else ""), generation)
 
-    def childless(self, below: int) -> Iterator[Trial]:
+    def childless(self, below: int) -> Iterator[Outline]:
         condition = "has_child = 0 AND is_terminal = 1 AND generation < ? ORDER BY generation, completed_seq"
-        yield from self._select(condition, below)
+        return self._outlines(condition, below)
 
-    def of_generations(self, generations: Sequence[int]) -> list[Trial]:
+    def of_generations(self, generations: Sequence[int]) -> list[Outline]:
         places = ", ".join("?" * len(generations))
-        return self._select(f"generation IN ({places}) ORDER BY id", *generations)
+        # Not ORDER BY, here and below: for the sake of the order SQLite would read the whole study.
+        return sorted(self._outlines(f"generation IN ({places})", *generations), key=lambda trial: trial.id)
 
     def has_unfinished(self, below: int) -> bool:
         query = f"SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state IN {_ACTIVE})"
@@ -178,23 +125,29 @@ class TrialTable:
 
     def overdue(self, now: float) -> list[Trial]:
         """Returns the trials whose lease or fitness is past its deadline, by id."""
-        return self._select(
-            f"((state IN {_ACTIVE} AND lease_deadline < ?) OR (state = ? AND fitness_deadline < ?)) ORDER BY id",
-            now,
-            State.AWAITING_FITNESS,
-            now,
+        query = " UNION ALL ".join(
+            f"SELECT id FROM trials WHERE study = ?1 AND {deadline} < ?2"
+            for deadline in ("lease_deadline", "fitness_deadline")
         )
+        late = sorted(row[0] for row in self._db.execute(query, (self._study, now)))
+        return [trial for id in late if (trial := self.trial(id)) is not None]
 
     def unfinished(self) -> list[Trial]:
         states = (State.REQUESTED, State.ACTIVE, State.STOPPING, State.AWAITING_FITNESS)
-        return self._select("state IN (?, ?, ?, ?) ORDER BY id", *states)
+        return sorted(self._select("state IN (?, ?, ?, ?)", *states), key=lambda trial: trial.id)
 
     def page(self, after: int, limit: int) -> list[Trial]:
         return self._select("id > ? ORDER BY id LIMIT ?", after, limit)
 
     def counts(self) -> dict[str, int]:
-        query = "SELECT state, COUNT(*) FROM trials WHERE study = ? GROUP BY state"
+        query = "SELECT state, num FROM counts WHERE study = ? AND num > 0"
         return dict(self._db.execute(query, (self._study,)).fetchall())
+
+    def holder(self, id: int) -> str:
+        """Returns which process holds a trial; "" where none has said."""
+        query = "SELECT process FROM holders WHERE study = ? AND trial = ?"
+        row = self._db.execute(query, (self._study, id)).fetchone()
+        return "" if row is None else str(row[0])
 
     # What the service writes, within its transaction.
 
@@ -204,30 +157,31 @@ class TrialTable:
         values.update({name: encode(values[name]) for name, encode in _ENCODED.items()})
         score = trial.fitness[0] if trial.fitness is not None and len(trial.fitness) == 1 else None
         values |= {"study": self._study, "is_terminal": trial.is_terminal, "score": score}
-        before = self.trial(trial.id)
-        names, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-        changes = ", ".join(f"{name} = excluded.{name}" for name in values)
-        # Not OR REPLACE: a second child of one initiator must fail, not take the place of the first.
-        self._db.execute(
-            f"INSERT INTO trials ({names}) VALUES ({places}) ON CONFLICT (study, id) DO UPDATE SET {changes}", values
-        )
+        query = "SELECT completed_seq FROM trials WHERE study = ? AND id = ?"
+        before = self._db.execute(query, (self._study, trial.id)).fetchone()
+        self._db.execute(_UPSERT, values)
         if before is None:
             self._db.execute("UPDATE studies SET next_id = ? WHERE name = ?", (trial.id + 1, self._study))
             self._db.execute(
                 "UPDATE trials SET has_child = 1 WHERE study = ? AND id = ?", (self._study, trial.initiator_id)
             )
-        if trial.completed_seq is not None and (before is None or before.completed_seq is None):
+        if trial.completed_seq is not None and (before is None or before[0] is None):
             self._db.execute("UPDATE studies SET next_seq = ? WHERE name = ?", (trial.completed_seq + 1, self._study))
+
+    def renew(self, id: int, deadline: float) -> None:
+        self._db.execute("UPDATE trials SET lease_deadline = ? WHERE study = ? AND id = ?", (deadline, self._study, id))
+
+    def hold(self, id: int, process: str) -> None:
+        """Notes which process holds a trial."""
+        self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, id, process))
 
     def extend(self, *, lease: float, fitness: float) -> None:
         """Moves deadlines that are earlier to the times given."""
         self._db.execute(
-            f"UPDATE trials SET lease_deadline = ? WHERE study = ? AND state IN {_ACTIVE} AND lease_deadline < ?",
-            (lease, self._study, lease),
+            "UPDATE trials SET lease_deadline = ?1 WHERE study = ?2 AND lease_deadline < ?1", (lease, self._study)
         )
         self._db.execute(
-            "UPDATE trials SET fitness_deadline = ? WHERE study = ? AND state = ? AND fitness_deadline < ?",
-            (fitness, self._study, State.AWAITING_FITNESS, fitness),
+            "UPDATE trials SET fitness_deadline = ?1 WHERE study = ?2 AND fitness_deadline < ?1", (fitness, self._study)
         )
 
     def stop(self) -> None:
@@ -266,55 +220,38 @@ class TrialTable:
         """Marks checkpoints that no live trial may need any more; returns them.
 
         Needed are those of the last two generations of any trial that is unfinished or has no child yet, those that an
-        unfinished trial starts from, the best, and those of the last generation.
+        unfinished trial starts from, the best (of several objectives: those that nobody beats), and those of the last
+        generation.
         """
-        low = self._db.execute(
-            "SELECT MIN(generation) FROM (SELECT MIN(generation) AS generation FROM trials WHERE study = :study AND "
-            "has_child = 0 AND is_terminal = 1 AND generation < :last UNION ALL SELECT MIN(generation) FROM trials "
-            "WHERE study = :study AND has_child = 0 AND is_terminal = 0)",
-            {"study": self._study, "last": generations},
-        ).fetchone()[0]
-        oldest = generations if low is None else min(low - 1, generations)
-        stale = self._select("is_kept = 1 AND generation < ?", oldest)
+        stale = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
         if not stale:
             return []
         warm = {trial.warm_checkpoint for trial in self.unfinished()}
-        best = self._one("score IS NOT NULL ORDER BY score DESC, id")
-        dropped = [trial for trial in stale if trial.checkpoint not in warm and (best is None or trial.id != best.id)]
+        best = self._best()
+        dropped = [trial for trial in stale if trial.checkpoint not in warm and trial.id not in best]
         for trial in dropped:
             self._db.execute("UPDATE trials SET is_kept = 0 WHERE study = ? AND id = ?", (self._study, trial.id))
         return [trial.checkpoint for trial in dropped if trial.checkpoint is not None]
 
+    def _oldest_needed(self, generations: int) -> int:
+        """Returns the first generation that somebody may still start from."""
+        query = "SELECT MIN(generation) FROM trials WHERE study = ? AND has_child = 0"
+        mothers = self._db.execute(f"{query} AND is_terminal = 1 AND generation < ?", (self._study, generations))
+        unfinished = self._db.execute(f"{query} AND is_terminal = 0", (self._study,))
+        found = (mothers.fetchone()[0], unfinished.fetchone()[0])
+        return min([generations, *(int(low) - 1 for low in found if low is not None)])
+
+    def _best(self) -> set[int]:
+        first = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
+        if first is not None:
+            return {first.id}
+        # Of several objectives, whom nobody beats: all of them are kept, so that the kept ones tell.
+        first_of: dict[tuple[float, ...], Member] = {}  # of equals, the smallest id
+        for trial in self._outlines("is_kept = 1 ORDER BY id"):
+            if trial.fitness is not None:
+                first_of.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))
+        members = list(first_of.values())
+        return {one.id for one in members if not any(better(other, one) for other in members)}
+
     def kept(self) -> list[Artifact]:
         return [trial.checkpoint for trial in self._select("is_kept = 1") if trial.checkpoint is not None]
-
-
-@contextlib.contextmanager
-def reading() -> Iterator[None]:
-    """What is read within needs no transaction.
-
-    Raises:
-      StoreError: the database cannot be read.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError("cannot read the study's database", got=str(error)) from error
-
-
-@contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs the body in one transaction, durable when it ends; undone if it raises, also where the disk is full.
-
-    Raises:
-      StoreError: the database cannot be read or written.
-    """
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise StoreError("cannot write the study's database", got=str(error)) from error
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")

@@ -18,6 +18,7 @@ or completes it does nothing: somebody else has it. `trials` goes on with the ne
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -28,12 +29,14 @@ from lobench import LobenchError, checkpoint_sha256
 from lobench_pbt.codec import artifact_to, trial_from
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import apply, read_back, to_text
+from lobench_pbt.process import Fate, begin, end, fate, who
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
 from lobench_pbt.vault import bytes_sha256
 
 __all__ = ["StudyClient", "TrialSession", "client"]
 
+_LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 
 
@@ -52,6 +55,7 @@ class StudyClient:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._study = connection, connection.address.study
+        self._process = begin()
         self._sessions: set[TrialSession] = set()  # whose heartbeats go on
 
     def __enter__(self) -> StudyClient:
@@ -60,23 +64,32 @@ class StudyClient:
     def __exit__(self, *_: object) -> None:
         for session in list(self._sessions):  # where the trainer failed amid a trial
             session.close()
+        end(self._process)
         self._connection.close()
 
     def trials(self, worker: str) -> Iterator[TrialSession]:
         """Yields trials until the study is done; the name must be this worker's alone.
 
-        A trial that is left without being completed is asked for again: it comes back to the same worker.
+        A trial that is left without being completed is asked for again: it comes back to the same worker, and to a
+        process that is started in the place of one that died.
+
+        Raises:
+          LobenchError: another process that is alive works under this name.
         """
-        stub = self._connection.stub
+        waits = _Waits(worker)
         while True:
-            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker)
-            reply = self._connection.call(stub.Suggest, request)
+            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker, process=self._process, gone=waits.gone)
+            reply = self._connection.call(self._connection.stub.Suggest, request)
             if reply.answer == pbt_pb2.SuggestReply.DONE:
                 return
+            if reply.answer == pbt_pb2.SuggestReply.HELD:
+                waits.held(reply)
+                continue
             if reply.answer == pbt_pb2.SuggestReply.WAIT:
                 time.sleep(_POLL_SECONDS)
                 continue
-            session = TrialSession(self._connection, reply.trial)
+            waits = _Waits(worker)
+            session = TrialSession(self._connection, reply.trial, self._process)
             self._sessions.add(session)
             try:
                 yield session
@@ -100,6 +113,42 @@ class StudyClient:
             more = reply.more
 
 
+class _Waits:
+    """A worker whose trial another process of its name has: that one died, or the name was given twice.
+
+    Attributes:
+      gone: A process that is known to be over.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self.gone = ""
+        self._worker, self._since = worker, 0.0
+
+    def held(self, reply: Any) -> None:
+        """Waits a little, or notes that the other is over.
+
+        Raises:
+          LobenchError: the other is alive.
+        """
+        known, now = fate(reply.holder), time.monotonic()
+        if known is Fate.OVER and self.gone != reply.holder:
+            self.gone = reply.holder
+            return
+        is_first, self._since = not self._since, self._since or now
+        # The controller gives the trial away after half a lease without a sign of life.
+        if known is Fate.RUNS or now - self._since > reply.trial.lease_seconds:
+            raise LobenchError(
+                "two workers have one name",
+                where=f"worker {self._worker!r}",
+                got=f"{who(reply.holder)} works on trial {reply.trial.id} under it",
+                next_step="give each worker a name of its own, such as its host's and its number",
+            )
+        if is_first:
+            said = (self._worker, who(reply.holder), reply.trial.id, reply.trial.lease_seconds)
+            _LOG.warning("worker %r: %s has its trial %d; is it alive? waiting for a sign, %.0f s at most", *said)
+        time.sleep(_POLL_SECONDS)
+
+
 class TrialSession:
     """A trial that this worker holds.
 
@@ -109,7 +158,8 @@ class TrialSession:
       is_lost: Whether the trial is somebody else's now, so that nothing that this worker says of it counts.
     """
 
-    def __init__(self, connection: Connection, message: pbt_pb2.Trial) -> None:
+    def __init__(self, connection: Connection, message: pbt_pb2.Trial, process: str = "") -> None:
+        self._process = process
         self._connection, self._study = connection, message.study or connection.address.study
         trial = trial_from(message)
         self.id, self.generation, self.seed = trial.id, trial.generation, trial.seed
@@ -163,9 +213,7 @@ class TrialSession:
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
         """Adds a measurement."""
         request = pbt_pb2.AddMeasurementRequest(
-            study=self._study,
-            trial=self.id,
-            attempt=self._trial.attempt,
+            **self._identity,
             step=step,
             seconds=seconds,
             metrics=_floats(metrics),
@@ -223,7 +271,8 @@ class TrialSession:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        return {"study": self._study, "trial": self.id, "attempt": self._trial.attempt}
+        attempt = self._trial.attempt
+        return {"study": self._study, "trial": self.id, "attempt": attempt, "process": self._process}
 
     def _check_used(self, used: Mapping[str, Value] | None) -> None:
         if used is None and self.params and not self._applied:
@@ -259,7 +308,7 @@ class TrialSession:
 
     def _beat(self, seconds: float) -> None:
         """Renews the lease; a controller that is away is asked again, one that says no ends it."""
-        request = pbt_pb2.HeartbeatRequest(study=self._study, trial=self.id, attempt=self._trial.attempt)
+        request = pbt_pb2.HeartbeatRequest(**self._identity)
         while not self._ended.wait(seconds):
             try:
                 self.should_stop |= self._connection.once(self._connection.stub.Heartbeat, request).stop

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from lobench import LobenchError, oriented, weighted
 from lobench_pbt.study import FitnessFrom, Study
-from lobench_pbt.trial import Artifact, Refusal, Refused, State, Trial
+from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, Trial
 
-__all__ = ["Completion", "Score", "completed", "expired", "is_repeat", "renewed", "scored", "stopped"]
+__all__ = ["Completion", "Score", "check_lease", "completed", "expired", "is_repeat", "scored", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Score:
     reason: str = ""
 
 
-def renewed(study: Study, trial: Trial, *, attempt: int, now: float) -> Trial:
-    """A heartbeat.
+def check_lease(trial: Trial | Outline, attempt: int) -> None:
+    """Checks that a trial is still the worker's that says so.
 
     Raises:
       Refused: the lease was lost, or the trial is over.
@@ -49,7 +49,6 @@ def renewed(study: Study, trial: Trial, *, attempt: int, now: float) -> Trial:
     _fence(trial, attempt)
     if trial.state not in (State.ACTIVE, State.STOPPING):
         raise Refused(Refusal.STALE, "the trial is over", where=f"trial {trial.id}", got=trial.state)
-    return dataclasses.replace(trial, lease_deadline=now + study.lease_seconds)
 
 
 def expired(study: Study, trial: Trial, *, next_seq: int) -> Trial:
@@ -162,7 +161,7 @@ def _infeasible(trial: Trial, reason: str, next_seq: int) -> Trial:
     )
 
 
-def _fence(trial: Trial, attempt: int) -> None:
+def _fence(trial: Trial | Outline, attempt: int) -> None:
     if attempt != trial.attempt:
         raise Refused(
             Refusal.STALE,

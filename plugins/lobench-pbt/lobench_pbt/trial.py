@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lobench import LobenchError
 
-__all__ = ["TERMINAL", "Artifact", "Refusal", "Refused", "State", "Trial", "Value"]
+__all__ = ["TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
 
 Value = float | int | str | bool
 
@@ -99,6 +99,22 @@ class Trial:
     @property
     def end_step(self) -> int:
         return self.start_step + self.n_steps
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a decision about others reads of a trial: nothing in it has to be decoded. The names are `Trial`'s."""
+
+    id: int
+    state: State
+    generation: int
+    slot: int
+    attempt: int
+    fitness: tuple[float, ...] | None
 
     @property
     def is_terminal(self) -> bool:

@@ -1,6 +1,7 @@
 """A trainer for the closed loop: theta is a rate of `LearnableSGD`, and drifts as its seed and parameters say.
 
-Run as a program (`loop_trainer.py ADDRESS POPULATION WORKER`) it trains trials until the study is done.
+Run as a program (`loop_trainer.py ADDRESS POPULATION WORKER LAST_GENERATION`) it trains trials until the study is done;
+those of the last generation wait for the file `all_killed`, so that the study is not over before everything was killed.
 """
 
 from __future__ import annotations
@@ -44,13 +45,16 @@ def publish(state: State, path: Path) -> Path:
     return path
 
 
-def main(address: str, population: str, worker: str) -> None:
+def main(address: str, population: str, worker: str, last_generation: str) -> None:
+    last, all_killed = int(last_generation), Path(population).parent / "all_killed"
     with lobench_pbt.client(address) as study:
         for trial in study.trials(worker):
             state = dict(np.load(trial.warm_checkpoint)) if trial.warm_checkpoint else None
             trial.restored()
             trial.apply()
-            time.sleep(0.2)
+            time.sleep(0.2)  # something to be killed in
+            while trial.generation == last and not all_killed.exists():
+                time.sleep(0.05)
             params = dict(zip(("drift.speed", "drift.kind"), drift(), strict=True))
             state = train(state, {"seed": trial.seed, "n_steps": trial.n_steps, "params": params})
             path = trial.folder(population) / f"theta_{trial.end_step}.npz"

@@ -14,7 +14,7 @@ from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from pbt_simulation import PLUGINS, make_study
 
-PATIENCE = 250.0
+PATIENCE = 900.0
 
 
 @dataclass

@@ -213,6 +213,9 @@ class Rows:
             rows[trial.initiator_id] = dataclasses.replace(rows[trial.initiator_id], has_child=True)
         self.trials = list(rows.values())
 
+    def trial(self, id: int) -> Trial | None:
+        return next((trial for trial in self.trials if trial.id == id), None)
+
     def owned(self, worker: str) -> Trial | None:
         return next((trial for trial in self.trials if trial.state is State.ACTIVE and trial.worker_id == worker), None)
 

@@ -15,6 +15,7 @@ from lobench_pbt.service import Service
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refusal, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
+from pbt_served import PATIENCE
 from pbt_simulation import PLUGINS, make_study, write_theta
 
 from lobench import ConfigError, StoreError
@@ -67,7 +68,7 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
             capture_output=True,
             text=True,
             check=False,
-            timeout=250,
+            timeout=PATIENCE,
         )
         assert done.returncode == 2
         assert "cannot read the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
@@ -151,7 +152,7 @@ def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, says: s
     )
     arguments = [command, *([str(study)] if command == "serve" else []), "--store", str(store)]
     full = [sys.executable, "-m", "lobench.cli", "pbt", *arguments]
-    done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=250)
+    done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
     assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -67,7 +67,7 @@ def test_a_trainer_in_ten_lines_while_the_service_is_killed(trainer: Path) -> No
             trial.complete(trial.folder(trainer / "population") / "theta.npz", {"loss": loss})
         trials = list(study.all_trials())
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     assert [(trial.state, trial.generation, trial.attempt) for trial in trials] == [
         (State.SUCCEEDED, generation, 0) for generation in (0, 0, 1, 1)
     ]

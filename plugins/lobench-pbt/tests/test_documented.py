@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
+from lobench_pbt.study import Study
 from lobench_pbt.study_file import read_study
 from pbt_simulation import PLUGINS
 
@@ -71,7 +74,18 @@ def test_the_study_and_the_trainer(folder: Path) -> None:
 
 def test_every_command_is_there(folder: Path) -> None:
     commands = re.findall(r"^lobench (pbt \w+)", TEXT, re.MULTILINE)
-    assert sorted(set(commands)) == ["pbt export", "pbt replay", "pbt serve", "pbt status"]
+    assert sorted(set(commands)) == ["pbt export", "pbt replay", "pbt serve", "pbt status", "pbt stop"]
     for command in commands:
         full = [sys.executable, "-m", "lobench.cli", *command.split(), "--help"]
         assert "Usage:" in subprocess.run(full, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_setting_of_a_study_is_there_with_its_default() -> None:
+    """But for those that the example sets, and the schedule's, which has its own paragraph."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", TEXT, re.MULTILINE))
+    fields = {field.name: field.default for field in dataclasses.fields(Study)}
+    elsewhere = {"name", "population", "generations", "n_steps", "objectives", "parameters", "fitness_from", "schedule"}
+    assert rows.keys() == fields.keys() - elsewhere
+    for name, text in rows.items():
+        found = ast.literal_eval(text.strip("`"))
+        assert (type(found), found) == (str if isinstance(fields[name], str) else type(found), fields[name]), name

@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import lobench_pbt
-import pytest
 
 PACKAGE = Path(lobench_pbt.__file__).parent
 
 
 def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="needs grpcio-tools: pip install 'plugins/lobench-pbt[dev]'")
     names = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE.parent}", *names, "lobench_pbt/proto/pbt.proto"]
     subprocess.run(command, cwd=PACKAGE.parent, check=True)

@@ -145,7 +145,7 @@ def test_only_who_knows_the_token_is_let_in(tmp_path: Path) -> None:
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     """Makes a certificate that signs itself, and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificate, is not here")
+        pytest.skip("needs a machine with openssl, which makes the certificate")
     key, cert = folder / f"{name}_key.pem", folder / f"{name}.pem"
     options = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     options += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]

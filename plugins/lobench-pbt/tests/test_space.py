@@ -46,9 +46,9 @@ def spaces(draw: st.DrawFn) -> list[Parameter]:
 
 
 @settings(deadline=None)
-@given(spaces(), SEED, SEED, PROBABILITY, PROBABILITY)
+@given(spaces(), SEED, SEED, PROBABILITY, PROBABILITY, PROBABILITY)
 def test_it_stays_in_its_domain(
-    found: list[Parameter], seed: int, other: int, p_resample: float, p_crossover: float
+    found: list[Parameter], seed: int, other: int, p_resample: float, p_switch: float, p_crossover: float
 ) -> None:
     check_parameters(found, "here")
     space = Space(found)
@@ -57,7 +57,7 @@ def test_it_stays_in_its_domain(
     for generation in range(4):
         crossed, taken = space.cross(winner, loser, seed + generation, p_crossover)
         assert set(crossed) == set(winner) and (taken or crossed == winner)
-        winner = space.mutate(crossed, seed + generation, p_resample)
+        winner = space.mutate(crossed, seed + generation, p_resample=p_resample, p_switch=p_switch)
         assert space.contains(winner)
     assert space.settle(winner, other) == winner, "what is settled stays"
 
@@ -74,7 +74,7 @@ def test_one_more_parameter_changes_no_others_values(found: list[Parameter], see
 def test_an_int_moves_unless_it_is_at_its_bound(value: int, seed: int) -> None:
     """20% of a small int rounds to nothing."""
     parameter = Parameter(path="a.b", kind=Kind.INT, low=1, high=30)
-    moved = parameter.mutate(value, Draws(seed), 0.0)
+    moved = parameter.mutate(value, Draws(seed), 0.0, 0.0)
     assert moved != value or value in (1, 30)
     assert isinstance(moved, int)
 
@@ -83,14 +83,14 @@ def test_an_int_moves_unless_it_is_at_its_bound(value: int, seed: int) -> None:
 def test_a_real_moves_by_a_fifth(rule: Rule, expected: set[float]) -> None:
     """Of itself, or of its range, 0.9."""
     parameter = Parameter(path="a.b", kind=Kind.REAL, low=0.1, high=1.0, rule=rule)
-    found = {round(float(parameter.mutate(0.5, Draws(seed), 0.0)), 9) for seed in range(30)}
+    found = {round(float(parameter.mutate(0.5, Draws(seed), 0.0, 0.0)), 9) for seed in range(30)}
     assert found == expected
 
 
 def test_a_discrete_value_moves_to_its_neighbour_and_stays_at_the_end() -> None:
     parameter = Parameter(path="a.b", kind=Kind.DISCRETE, values=(1, 2, 4, 8))
-    assert {parameter.mutate(2, Draws(seed), 0.0) for seed in range(30)} == {1, 4}
-    assert {parameter.mutate(8, Draws(seed), 0.0) for seed in range(30)} == {4, 8}
+    assert {parameter.mutate(2, Draws(seed), 0.0, 0.0) for seed in range(30)} == {1, 4}
+    assert {parameter.mutate(8, Draws(seed), 0.0, 0.0) for seed in range(30)} == {4, 8}
 
 
 def test_a_log_prior_is_uniform_in_the_logarithm() -> None:
@@ -114,3 +114,11 @@ def test_a_newly_active_parameter_is_drawn_and_a_newly_inactive_one_dropped() ->
     assert space.settle({"o.kind": "sgd", "o.momentum": 0.5}, 0) == {"o.kind": "sgd"}
     assert set(space.settle({"o.kind": "sgdm"}, 0)) == {"o.kind", "o.momentum"}
     assert not space.contains({"o.kind": "sgd", "o.momentum": 0.5})
+
+
+def test_a_category_is_inherited_but_for_the_chance_to_switch() -> None:
+    parameter = Parameter(path="a.b", kind=Kind.CATEGORICAL, values=("a", "b", "c", "d"))
+    moved = [parameter.mutate("a", Draws(seed), 1.0, 0.1) for seed in range(4000)]
+    assert moved.count("a") / len(moved) == pytest.approx(0.9 + 0.1 / 4, abs=0.015)
+    assert set(moved) == {"a", "b", "c", "d"}
+    assert parameter.mutate("gone", Draws(0), 0.0, 0.0) in parameter.values

@@ -6,7 +6,7 @@ alone, Q ends at 0.39.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from lobench_pbt.decide import Answer, suggest
 from lobench_pbt.service import Service
 from lobench_pbt.space import Kind, Parameter, Rule
-from lobench_pbt.study import Study
+from lobench_pbt.study import Opponents, Study
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
@@ -67,22 +67,31 @@ def test_the_best_ones_weights_copied_every_period(lr: float, steps: int, period
     assert max(map(quality, points)) == pytest.approx(expected, abs=5e-5)
 
 
-def run_in_memory(study: Study, lr: float, num_workers: int = 3) -> list[Trial]:
-    """Runs a study with workers that end in any order; nothing but decisions."""
-    table, strategy, draws = Rows([]), strategy_of(study.strategy), Draws(study.seed, "order")
+def run_in_memory(study: Study, lr: float) -> list[Trial]:
+    """Runs a study of the toy, whose state is a point."""
     points: dict[int, Point] = {}
+
+    def train(trial: Trial) -> float:
+        start = points[trial.parent_ids[0]] if trial.parent_ids else START
+        points[trial.id] = ascend(start, weights_of(trial.params), lr, trial.n_steps)
+        return quality(points[trial.id])
+
+    return run_loop(study, train)
+
+
+def run_loop(study: Study, train: Callable[[Trial], float], num_workers: int = 3, order: int = 0) -> list[Trial]:
+    """Runs a study with workers that end in any order; nothing but decisions."""
+    table, strategy, draws = Rows([]), strategy_of(study.strategy), Draws(study.seed, "order", order)
     running: dict[str, Trial] = {}
     seq = 0
     while True:
         worker = f"worker-{draws.below(num_workers)}"
         if worker in running:
             trial, seq = running.pop(worker), seq + 1
-            start = points[trial.parent_ids[0]] if trial.parent_ids else START
-            points[trial.id] = ascend(start, weights_of(trial.params), lr, trial.n_steps)
             completion = Completion(
                 attempt=0,
                 checkpoint=Artifact(uri="", sha256=str(trial.id)),
-                metrics={"Q": quality(points[trial.id])},
+                metrics={study.objectives[0].metric: train(trial)},
                 n_steps=trial.n_steps,
             )
             table.replace(completed(study, trial, completion, now=0.0, next_seq=seq))
@@ -101,7 +110,9 @@ def best_of(trials: list[Trial]) -> float:
 
 def test_initiator_based_evolution_finds_the_top() -> None:
     """The 5th percentile of 100 studies."""
-    studies = (toy_study(population=5, parameters=NOISY, seed=seed) for seed in range(100))
+    studies = (
+        toy_study(population=5, parameters=NOISY, strategy="tournament", budget=False, seed=seed) for seed in range(100)
+    )
     assert np.percentile([best_of(run_in_memory(study, 0.05)) for study in studies], 5) > 1.19
 
 
@@ -144,7 +155,55 @@ def tied_seed() -> int:
 
 
 def test_the_tie_holds_synchronous_pbt_for_ever_and_not_initiator_based_evolution(tmp_path: Path) -> None:
-    values = {"population": 2, "parameters": AXES, "budget": True, "seed": tied_seed()}
+    values = {"population": 2, "parameters": AXES, "p_switch": 1.0, "seed": tied_seed()}
     caught = run_on_service(tmp_path / "exploit", toy_study(**values, strategy="exploit_explore:0.5"), 0.05)
     assert best_of(caught) == pytest.approx(0.39, abs=1e-6)
-    assert best_of(run_on_service(tmp_path / "tournament", toy_study(**values), 0.05)) > 1.0
+    assert best_of(run_on_service(tmp_path / "tournament", toy_study(**values, strategy="tournament"), 0.05)) > 1.0
+
+
+@pytest.mark.parametrize(("strategy", "least"), [("tournament", 0.45), ("exploit_explore", 0.8)])
+def test_the_one_good_category_of_four_spreads(strategy: str, least: float) -> None:
+    """Its share in the last generations of 20 studies; chance is 0.25, and all that a draw at each mutation keeps."""
+    kinds = (Parameter(path="toy.kind", kind=Kind.CATEGORICAL, values=("a", "b", "c", "d")),)
+
+    def share(**changes: object) -> float:
+        good = []
+        for seed in range(20):
+            study = make_study(population=8, generations=20, strategy=strategy, seed=seed, parameters=kinds, **changes)
+            trials = run_loop(study, lambda trial: float(trial.params["toy.kind"] != "c"))
+            good += [trial.params["toy.kind"] == "c" for trial in trials if trial.generation > 15]
+        return float(np.mean(good))
+
+    assert share() > least
+    if strategy == "tournament":
+        assert share(p_switch=1.0) < 0.3
+
+
+@pytest.mark.parametrize("opponents", Opponents)
+@pytest.mark.parametrize("strategy", ["tournament", "winner_takes_all", "exploit_explore", "truncation"])
+def test_in_budget_mode_the_seed_gives_the_study_whatever_the_order_of_arrival(
+    strategy: str, opponents: Opponents
+) -> None:
+    """Eight orders, and numbers of workers, of one seed: trials have other ids, and are the same."""
+
+    def outcome(order: int) -> set[tuple[object, ...]]:
+        study = toy_study(
+            population=6,
+            generations=6,
+            parameters=NOISY,
+            strategy=strategy,
+            opponents=opponents,
+            budget=True,
+            p_crossover=0.3,
+        )
+        points: dict[int, Point] = {}
+
+        def train(trial: Trial) -> float:
+            start = points[trial.parent_ids[0]] if trial.parent_ids else START
+            points[trial.id] = ascend(start, weights_of(trial.params), 0.05, trial.n_steps)
+            return quality(points[trial.id])
+
+        trials = run_loop(study, train, num_workers=1 + order % 4, order=order)
+        return {(t.generation, t.slot, t.seed, tuple(sorted(t.params.items())), t.fitness) for t in trials}
+
+    assert len({frozenset(outcome(order)) for order in range(8)}) == 1

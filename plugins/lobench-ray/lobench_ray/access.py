@@ -15,10 +15,11 @@ import sys
 
 from lobench import LobenchError
 
-__all__ = ["check_access", "is_reachable_from_outside"]
+__all__ = ["check_access", "check_token", "is_reachable_from_outside"]
 
 _WANTS_A_TOKEN = 10
 _PROBE_SECONDS = 60
+_ANSWER_SECONDS = 10
 
 
 def check_access(address: str, *, insecure: bool) -> None:
@@ -42,6 +43,44 @@ def check_access(address: str, *, insecure: bool) -> None:
         expected="token authentication",
         next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
         "--insecure where the network keeps strangers out",
+    )
+
+
+def check_token(address: str) -> None:
+    """Asks a cluster whether it knows our token; what does not answer is for Ray itself to say.
+
+    Ray would try again and again, and say in its log alone why.
+
+    Args:
+      address: HOST:PORT of the cluster's head.
+    Raises:
+      LobenchError: it wants a token and gets none, or another.
+    """
+    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError
+
+    is_on = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+    try:
+        ensure_token_if_auth_enabled(create_token_if_missing=False)  # Ray's client ends the process that has none
+    except AuthenticationError:
+        raise _wants_a_token(address, "RAY_AUTH_MODE=token and no token") from None
+    try:
+        GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
+    except AuthenticationError:
+        got = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
+        raise _wants_a_token(address, got) from None
+    except Exception as error:  # noqa: BLE001  (Ray's boundary: what joins next says it again)
+        print(f"{address} does not answer: {error}", file=sys.stderr)
+
+
+def _wants_a_token(address: str, got: str) -> LobenchError:
+    return LobenchError(
+        "this Ray cluster wants its token",
+        where=address,
+        got=got,
+        next_step="give the command RAY_AUTH_MODE=token, and the token that the cluster was started with in "
+        "RAY_AUTH_TOKEN or ~/.ray/auth_token",
     )
 
 
@@ -87,7 +126,7 @@ def _accepts(host: str, port: int) -> bool:
 def _without_a_token(address: str) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     environment["RAY_AUTH_MODE"] = "disabled"
-    command = [sys.executable, "-m", "lobench_ray.access", address]
+    command = [sys.executable, "-P", "-m", "lobench_ray.access", address]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -100,7 +139,7 @@ def _probe(address: str) -> int:
     from ray.exceptions import AuthenticationError
 
     try:
-        GcsClient(address=address).check_alive([], timeout=10)
+        GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
         return _WANTS_A_TOKEN
     return 0

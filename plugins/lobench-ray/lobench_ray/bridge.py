@@ -25,14 +25,15 @@ from typing import Any
 
 import ray
 import ray.exceptions
+from ray._private.services import canonicalize_bootstrap_address
 
 from lobench import LobenchError, Message
 from lobench_ray import entry
-from lobench_ray.access import check_access
+from lobench_ray.access import check_access, check_token
 from lobench_ray.clock import AwakeClock
 from lobench_ray.slot import versions
 
-__all__ = ["Bridge", "main"]
+__all__ = ["Bridge", "main", "node_name"]
 
 _MAX_THETAS = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
 _NODES_SECONDS = 2.0
@@ -42,11 +43,12 @@ _REACH_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Slot:
-    """The bridge's side of a slot; `heard` is None until its worker was started."""
+    """The bridge's side of a slot; `heard` is None, and `node` empty, until its worker was started."""
 
     actor: Any
     size: tuple[float, float]  # cores, devices
     heard: float | None = None
+    node: str = ""
 
 
 class Bridge:
@@ -64,6 +66,8 @@ class Bridge:
         self._clock = AwakeClock()
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of those that live, by Ray's id
         self._nodes_seen = 0.0
+        self._names: dict[str, str] = {}  # of all that ever lived, by Ray's id
+        self._mentioned: set[str] = set()  # nodes whose loss was said since the last worker started there
         self._left_out: set[str] = set()  # nodes that would give other numbers, or none
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
@@ -109,9 +113,14 @@ class Bridge:
 
     def _watch_nodes(self) -> None:
         while True:
-            alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-            sizes = {node: (found.get("CPU", 0.0), found.get("GPU", 0.0)) for node, found in alive.items()}
-            self._inbox.put(lambda sizes=sizes: self._know_nodes(sizes))  # type: ignore[misc]
+            alive = [node for node in ray.nodes() if node["Alive"]]
+            resources = {node["NodeID"]: node["Resources"] for node in alive}
+            sizes = {node: (found.get("CPU", 0.0), found.get("GPU", 0.0)) for node, found in resources.items()}
+            names = {
+                node["NodeID"]: node_name(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
+                for node in alive
+            }
+            self._inbox.put(lambda sizes=sizes, names=names: self._know_nodes(sizes, names))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
 
     def _then(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
@@ -170,10 +179,13 @@ class Bridge:
     def _started(self, worker: int, found: dict[str, Any]) -> None:
         if worker not in self._slots:
             return
+        node = found["node"]
+        self._names.setdefault(node, node_name(found["host"], found["address"], node))
         if "problem" in found:
-            self._leave_out(worker, found["node"], found["problem"])
+            self._leave_out(worker, node, f"{self._names[node]} {found['problem']}")
             return
-        self._slots[worker].heard = self._clock.now()
+        self._slots[worker].heard, self._slots[worker].node = self._clock.now(), node
+        self._mentioned.discard(node)
         self._receive(worker)
 
     def _leave_out(self, worker: int, node: str, problem: str) -> None:
@@ -187,7 +199,7 @@ class Bridge:
             return
         if not is_known:
             self._say("notice", message=f"{problem}; it is left out")
-            self._know_nodes(self._nodes)
+            self._know_nodes(self._nodes, {})
         self._start(worker, *size)
 
     def _receive(self, worker: int) -> None:
@@ -227,9 +239,21 @@ class Bridge:
         return self._thetas[path.stem]
 
     def _lose(self, worker: int, message: str, *, lost: bool) -> None:
-        if worker in self._slots:
+        slot = self._slots.get(worker)
+        if slot is not None:
+            if lost:
+                self._mention(slot.node, f"has lost a worker ({message})")
             self._kill(worker)
             self._say("died", worker, message=message, lost=lost)
+
+    def _mention(self, node: str, what: str) -> None:
+        """Says once that a node lost what ran there; what it did not run is not missed."""
+        if not node or node in self._mentioned:
+            return
+        self._mentioned.add(node)
+        others = self._nodes.keys() - self._left_out - {node}
+        then = "runs elsewhere" if any(self._nodes[other][0] for other in others) else "waits for another node"
+        self._say("notice", message=f"{self._names[node]} {what}; what it held {then}")
 
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
@@ -240,10 +264,15 @@ class Bridge:
     def _end_silent_ones(self, now: float, silence: float) -> None:
         for worker, slot in list(self._slots.items()):
             if slot.heard is not None and now - slot.heard > silence:
+                self._mention(slot.node, f"has not answered for {silence:g} s")
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
-    def _know_nodes(self, nodes: dict[str, tuple[float, float]]) -> None:
+    def _know_nodes(self, nodes: dict[str, tuple[float, float]], names: dict[str, str]) -> None:
+        gone = self._nodes.keys() - nodes.keys()
         self._nodes, self._nodes_seen = nodes, self._clock.now()
+        self._names.update(names)
+        for node in sorted(gone & {slot.node for slot in self._slots.values()}):
+            self._mention(node, "is gone")
         sizes = [size for node, size in nodes.items() if node not in self._left_out]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
@@ -254,6 +283,11 @@ class Bridge:
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._say("notice", message=f"{text}; what needs them waits for one")
         self._wanted = wanted
+
+
+def node_name(host: str, address: str, node: str) -> str:
+    """Returns what tells a node from others: hosts may be of one name, and run several."""
+    return f"node {host} ({address}, id {node[:8]})"
 
 
 def _holds(node: tuple[float, float], size: tuple[float, float]) -> bool:
@@ -276,6 +310,8 @@ def _connect(address: str, *, insecure: bool) -> str:
             pass
     if address == "local":
         options["include_dashboard"] = False
+    elif head := canonicalize_bootstrap_address(address):
+        check_token(head)
     ray.init(**options)
     found: str = ray.get_runtime_context().gcs_address
     check_access(found, insecure=insecure)

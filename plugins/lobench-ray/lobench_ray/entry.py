@@ -15,22 +15,31 @@ class SlotEntry:
     """A `lobench_ray.slot.Slot`, if this node can make one. What it imports, it imports when it is called."""
 
     def start(self, **values: Any) -> dict[str, Any]:
-        """Calls `Slot.start`; what goes wrong in it is this node's problem, but for Ray's own errors."""
+        """Calls `Slot.start`; what goes wrong in it is this node's problem, but for Ray's own errors.
+
+        Returns:
+          Which node this is, and the problem, if there is one: a clause about it.
+        """
         import socket
 
         import ray
         from ray.exceptions import RayError
 
+        context = ray.get_runtime_context()
+        here = {
+            "node": context.get_node_id(),
+            "host": socket.gethostname(),
+            "address": ray.util.get_node_ip_address(),
+        }
         try:
             from lobench_ray.slot import Slot
 
             self._slot = Slot()
-            return self._slot.start(**values)
+            return here | self._slot.start(**values)
         except RayError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is: no worker can be started here)
-            problem = f"node {socket.gethostname()} cannot run workers: {type(error).__name__}: {error}"
-            return {"node": ray.get_runtime_context().get_node_id(), "problem": problem}
+            return here | {"problem": f"cannot run workers: {type(error).__name__}: {error}"}
 
     def send(self, kind: str, values: dict[str, Any], thetas: Sequence[Any]) -> None:
         self._slot.send(kind, values, thetas)

@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lobench import LobenchError, Message, Parcel, WorkerConfig
+from lobench import Channel, LobenchError, Message, Parcel, WorkerConfig
 from lobench_ray.clock import AwakeClock
 
 __all__ = ["SILENCE_SECONDS", "RayExecutor"]
@@ -22,6 +22,7 @@ SILENCE_SECONDS = 30.0
 _RECONNECT_SECONDS = 600.0
 _CONNECT_SECONDS = 120.0
 _CLOSE_SECONDS = 10.0
+_LOOK_SECONDS = 0.5  # at a bridge that has not taken all that it was told
 
 
 class RayExecutor:
@@ -33,11 +34,10 @@ class RayExecutor:
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         layers = config.layers
-        files = [path for path in (layers.trainer_config, *layers.gin_files) if path]
-        self._parcel = Parcel.pack(config.arguments, files)
+        self._parcel = Parcel.pack(config.arguments, layers.gin_files, layers.trainer_config)
         self._workers: dict[int, tuple[int, float]] = {}
         self._bridge: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._channel: Channel | None = None
         self._clock = AwakeClock()
         self._heard, self._gone_since, self._next_try = 0.0, 0.0, 0.0
         self._address, self._is_used = "", False
@@ -62,17 +62,20 @@ class RayExecutor:
 
     def wait(self, timeout: float) -> list[Message]:
         now = time.monotonic()
-        if self._connection is None and now >= self._next_try:
+        if self._channel is None and now >= self._next_try:
             self._open()
-        watched: list[Any] = [end for end in (self._connection, self._wakeup) if end is not None]
+        if self._channel is not None and not self._channel.flush():
+            timeout = min(timeout, _LOOK_SECONDS)
+        watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
         messages: list[Message] = []
-        for ready in multiprocessing.connection.wait(watched, timeout):
-            if ready is self._connection:
-                messages += self._read()
+        ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
+        for end in ready:
+            if isinstance(end, Channel):
+                messages += self._read(end)
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
-        if self._connection is not None and self._clock.now() - self._heard > limit:
+        if self._channel is not None and self._clock.now() - self._heard > limit:
             messages += self._lose_bridge("Ray's driver does not answer")
         return messages
 
@@ -91,7 +94,7 @@ class RayExecutor:
         log = self._config.log_folder / "ray.log"
         with theirs, log.open("ab") as output:
             self._bridge = subprocess.Popen(
-                [sys.executable, "-m", "lobench_ray.bridge", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "lobench_ray.bridge", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -99,7 +102,7 @@ class RayExecutor:
                 start_new_session=True,  # the terminal's Ctrl-C is the chief's alone
                 env=_environment(self._config.address),
             )
-        self._connection = Connection(ours.detach())
+        self._channel = Channel(ours)
         self._heard, self._address = self._clock.now(), ""
         layers = self._config.layers
         self._tell(
@@ -121,20 +124,16 @@ class RayExecutor:
 
     def _tell(self, kind: str, worker: int, payload: bytes = b"", **values: Any) -> None:
         """Tells the bridge; where there is none, the next one is told which workers there are."""
-        if self._connection is not None:
-            message = Message(worker=worker, kind=kind, values=values, payload=payload)
-            with contextlib.suppress(OSError):  # `wait` sees that it is gone
-                self._connection.send_bytes(message.to_bytes())
+        if self._channel is not None:
+            self._channel.send(Message(worker=worker, kind=kind, values=values, payload=payload).to_bytes())
 
-    def _read(self) -> list[Message]:
+    def _read(self, channel: Channel) -> list[Message]:
         messages: list[Message] = []
-        try:
-            while self._connection is not None and self._connection.poll():
-                message = Message.from_bytes(self._connection.recv_bytes())
-                self._heard = self._clock.now()
-                messages += self._take(message)
-        except (EOFError, OSError):
-            messages += self._lose_bridge("Ray's driver ended")
+        for values, payload in channel.receive():
+            self._heard = self._clock.now()
+            messages += self._take(Message.of(values, payload))
+        if self._channel is channel and (channel.problem or channel.is_closed):
+            messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")
         return messages
 
     def _take(self, message: Message) -> list[Message]:
@@ -208,9 +207,9 @@ class RayExecutor:
         if self._bridge is not None:
             self._bridge.kill()
             self._bridge.wait()
-        if self._connection is not None:
-            self._connection.close()
-        self._bridge = self._connection = None
+        if self._channel is not None:
+            self._channel.close()
+        self._bridge = self._channel = None
 
 
 def _environment(address: str) -> dict[str, str]:

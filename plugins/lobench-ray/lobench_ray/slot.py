@@ -10,7 +10,6 @@ import contextlib
 import os
 import queue
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -70,7 +69,7 @@ class Slot:
         expected: dict[str, str],
         plan: dict[str, Any],
         parcel: Sequence[ray.ObjectRef[bytes]],
-    ) -> dict[str, Any]:
+    ) -> dict[str, str]:
         """Starts the worker.
 
         Args:
@@ -78,13 +77,12 @@ class Slot:
           plan: sha256 of the parcel; the worker's arguments and the layers' files as names in it; what it serves.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
-          Host, pid and node; or the node and `problem`, one line, where it cannot give the chief's numbers.
+          Nothing, or `problem`, a clause about this node: it would not give the chief's numbers.
         """
-        here, node = versions(), ray.get_runtime_context().get_node_id()
+        here = versions()
         if here != expected:
             differ = [f"{name} {here[name]} for {expected[name]}" for name in expected if here[name] != expected[name]]
-            problem = f"node {socket.gethostname()} would give other numbers: it has {', '.join(differ)}"
-            return {"node": node, "problem": problem}
+            return {"problem": f"would give other numbers: it has {', '.join(differ)}"}
         root = node_folder()
         _sweep(root)
         suites = root / "suites" / plan["sha256"]
@@ -105,7 +103,7 @@ class Slot:
         # One thread starts the worker and stays: the worker dies with the thread that started it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
         started.wait()
-        return {"host": socket.gethostname(), "pid": os.getpid(), "node": node}
+        return {}
 
     def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
         try:

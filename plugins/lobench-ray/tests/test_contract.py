@@ -11,8 +11,6 @@ from two_nodes import PATIENT, Cluster
 from lobench import WorkerConfig
 from lobench.testing.executors import Executor, ExecutorContract
 
-pytestmark = pytest.mark.timeout(900)
-
 
 class TestRay(ExecutorContract):
     factory = "lobench_ray.executor:RayExecutor"

@@ -9,11 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tiny import make_suite
 from two_nodes import PATIENT, Cluster, until
-
-pytestmark = pytest.mark.timeout(900)
 
 CONFIG = """
 import tiny_tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,8 +17,6 @@ import psutil
 import pytest
 from tiny import content, make_run, make_suite, results, watch, watch_command, write_checkpoint
 from two_nodes import PATIENT, Cluster, signal_all, until
-
-pytestmark = pytest.mark.timeout(900)
 
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
 
@@ -34,6 +33,9 @@ class Gate(Bowl):
             time.sleep(0.05)
         return super().init(key)
 '''
+
+
+NAME = rf"{re.escape(socket.gethostname())} \([0-9.:a-f]+, id [0-9a-f]{{8}}\)"  # of a node
 
 
 class Gated:
@@ -175,7 +177,8 @@ def test_a_node_killed_in_the_middle_loses_nothing_and_records_nothing_twice(
     until(lambda: len(gated.waiting()) == 2, "both cases run")
     second.kill()
     gated.open()
-    ending(process)
+    output = ending(process)
+    assert len(re.findall(rf"node {NAME} .*; what it held runs elsewhere", output)) == 1, output
     assert content(tmp_path / "store") == gated.local
 
 
@@ -196,7 +199,8 @@ def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
     finally:
         signal_all(frozen, signal.SIGCONT)
     write_checkpoint(gated.run / "theta_2.npz", -2.0)  # by the time that it is done, the late result has come
-    ending(process)
+    output = ending(process)
+    assert len(re.findall(rf"node {NAME} .*; what it held runs elsewhere", output)) == 1, output
     second.kill()  # one that Ray took for dead ends itself some time later, maybe in the middle of another test
     assert [record for record in content(tmp_path / "store") if record[0] == 1] == gated.local
     assert len(content(tmp_path / "store")) == 4
@@ -214,6 +218,27 @@ def test_ray_started_again_under_a_living_chief_is_found_again(cluster: Cluster,
     assert "lost Ray" in output
     assert "again" in output
     assert content(tmp_path / "store") == gated.local
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"RAY_AUTH_TOKEN": "0" * 64}, "a token that is not this cluster's"),
+        ({"RAY_AUTH_TOKEN": "", "HOME": "/nowhere"}, "RAY_AUTH_MODE=token and no token"),
+        ({"RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN": ""}, "RAY_AUTH_MODE is not 'token' here"),
+    ],
+    ids=["another", "none", "no mode"],
+)
+def test_who_lacks_the_token_is_told_so_at_once(
+    cluster: Cluster, tmp_path: Path, given: dict[str, str], why: str
+) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    environment = {name: value for name, value in {**cluster.environment, **given}.items() if value}
+    command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(tmp_path / "store"))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
+    assert done.returncode == 2
+    assert cluster.address in done.stderr and why in done.stderr and "RAY_AUTH_TOKEN" in done.stderr
+    assert "ray start --head" not in done.stderr
 
 
 def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
@@ -244,7 +269,8 @@ def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) ->
         process = chief(gated, cluster, tmp_path / "store", "--once")
         assert process.stdout is not None
         said = iter(process.stdout.readline, "")
-        assert "optax 0.0.1 for" in next(line for line in said if "left out" in line)
+        line = next(line for line in said if "left out" in line)
+        assert re.search(rf"node {NAME} would give other numbers: it has optax 0.0.1 for", line), line
         assert "1 cores on 1 nodes" in next(said)
         gated.open()
         ending(process)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from tiny import watch_command
 
-PATIENT = 300.0  # seconds; on a machine that does nothing else a test takes 10
+PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -8,7 +8,10 @@ outer step the first, and what was counted when a checkpoint was first complete.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import socket
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,13 +19,19 @@ from urllib.parse import quote
 
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.summary import Writer
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
+from tensorboard.summary.writer.record_writer import RecordWriter
+from tensorboard.util.tensor_util import make_tensor_proto
 
 from lobench import Checkpoint, PluginError
 from lobench.hookspecs import Delivery, SinkContext
 from lobench_tensorboard.scalars import Scalar, scalars_of
 
-__all__ = ["TensorBoardSink", "written_scalars"]
+__all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
+
+_NUMBERS = itertools.count()  # of this process's files
+_METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
 def written_scalars(folder: Path) -> Iterator[tuple[str, int]]:
@@ -45,41 +54,74 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+class EventFile:
+    """A new event file of a folder: after a record that was cut off nothing could be read.
+
+    TensorBoard's own writer writes in a thread, whose death on a full disk is a traceback that nobody can catch.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        self._path = folder / f"events.out.tfevents.{name}"
+        self._file = self._path.open("xb")
+        self._records, self._is_kept = RecordWriter(self._file), False
+        with contextlib.ExitStack() as unless_all_is_well:
+            unless_all_is_well.callback(self.close)
+            self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+            _sync(folder)
+            unless_all_is_well.pop_all()
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        event = Event(wall_time=time.time(), step=step)
+        event.summary.value.add(tag=tag, tensor=make_tensor_proto(np.float32(value)), metadata=_METADATA)
+        self._add(event)
+
+    def _add(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        """Returns when everything is on the disk, not only with the operating system.
+
+        Raises:
+          OSError: it is not; the folder was removed, say.
+        """
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._path.stat()
+        self._is_kept = True
+
+    def close(self) -> None:
+        """Closes the file; one in which nothing is known to be whole leaves nothing behind."""
+        try:
+            self._file.close()
+        finally:
+            if not self._is_kept:
+                self._path.unlink(missing_ok=True)
+
+
 class _Run:
-    """One run directory: what is in it, and a writer from the first missing scalar on."""
+    """One run directory: what is in it, and a file from the first missing scalar on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._written = set(written_scalars(folder))
-        self._writer: Writer | None = None
-        self._files: set[Path] = set()
+        self._file: EventFile | None = None
 
     def add(self, scalars: Sequence[Scalar], step: int) -> None:
         for tag, value in scalars:
             if (tag, step) not in self._written:
-                self._open().add_scalar(tag, np.float32(value), step)
+                self._file = self._file or EventFile(self._folder)
+                self._file.add_scalar(tag, value, step)
                 self._written.add((tag, step))
 
-    def _open(self) -> Writer:
-        """A file of its own for each process: after a record that was cut off nothing could be read."""
-        if self._writer is None:
-            before = _event_files(self._folder)
-            self._writer = Writer(str(self._folder))
-            self._files = _event_files(self._folder) - before
-            _sync(self._folder)
-        return self._writer
-
     def flush(self) -> None:
-        """Returns when everything is on the disk, not only with the operating system."""
-        if self._writer is not None:
-            self._writer.flush()
-            for file in self._files:
-                _sync(file)
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class TensorBoardSink:

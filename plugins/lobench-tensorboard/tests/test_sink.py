@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -121,16 +123,16 @@ from pathlib import Path
 from test_sink import deliveries, SinkContext, TensorBoardSink
 import lobench_tensorboard.sink as module
 def run(store, place, flushed):
-    class Writer(module.Writer):
+    class EventFile(module.EventFile):
         left = place
         def add_scalar(self, *arguments):
             super().add_scalar(*arguments)
-            Writer.left -= 1
-            if Writer.left == 0:
+            EventFile.left -= 1
+            if EventFile.left == 0:
                 if flushed:
                     self.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
-    module.Writer = Writer
+    module.EventFile = EventFile
     sink = TensorBoardSink(SinkContext(store=store))
     everything = deliveries(2, 2)
     for start in range(0, len(everything), 2):
@@ -192,11 +194,53 @@ def test_what_a_full_disk_swallowed_is_written_at_the_next_attempt(tmp_path: Pat
     command = [sys.executable, "-c", FULL_DISK, str(Path(__file__).parent), str(tmp_path / "full")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "recovered\n", done.stderr
+    assert not done.stderr, "a traceback that nobody can catch"
     reference = TensorBoardSink(SinkContext(store=tmp_path / "reference"))
     reference.deliver(deliveries(2, 2))
     reference.close()
     expected = Counter(written_scalars(tmp_path / "reference" / "tensorboard"))
     assert Counter(written_scalars(tmp_path / "full" / "tensorboard")) == expected
+
+
+REMOVED = """
+import shutil, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_sink import deliveries, SinkContext, TensorBoardSink
+sink, everything = TensorBoardSink(SinkContext(store=Path(sys.argv[2]))), deliveries(2, 2)
+sink.deliver(everything[:1])
+shutil.rmtree(Path(sys.argv[2]) / "tensorboard")
+try:
+    sink.deliver(everything[1:])
+except OSError:
+    sink.deliver(everything[1:])
+    sink.close()
+    print("recovered")
+"""
+
+
+def test_a_folder_that_is_removed_is_an_error_and_is_made_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", REMOVED, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("recovered\n", "")
+    assert ("s/c1/train/loss", 10) in set(written_scalars(tmp_path / "tensorboard"))
+
+
+def test_attempts_on_a_full_disk_leave_no_files_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                sink.deliver(deliveries(1, 1))
+    assert list((tmp_path / "tensorboard").glob("events.*")) == []
+    sink.deliver(deliveries(1, 1))
+    sink.close()
+    assert len(list((tmp_path / "tensorboard").glob("events.*"))) == 1
 
 
 def test_a_truncated_record_does_not_hide_what_comes_later(tmp_path: Path) -> None:

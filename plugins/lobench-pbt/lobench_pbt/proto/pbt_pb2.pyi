@@ -147,38 +147,48 @@ class ListTrialsReply(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class SuggestRequest(_message.Message):
-    __slots__ = ("study", "worker")
+    __slots__ = ("study", "worker", "process", "gone")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     study: str
     worker: str
-    def __init__(self, study: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
+    process: str
+    gone: str
+    def __init__(self, study: _Optional[str] = ..., worker: _Optional[str] = ..., process: _Optional[str] = ..., gone: _Optional[str] = ...) -> None: ...
 
 class SuggestReply(_message.Message):
-    __slots__ = ("answer", "trial")
+    __slots__ = ("answer", "trial", "holder")
     class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DONE: _ClassVar[SuggestReply.Answer]
         WAIT: _ClassVar[SuggestReply.Answer]
         TRIAL: _ClassVar[SuggestReply.Answer]
+        HELD: _ClassVar[SuggestReply.Answer]
     DONE: SuggestReply.Answer
     WAIT: SuggestReply.Answer
     TRIAL: SuggestReply.Answer
+    HELD: SuggestReply.Answer
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     answer: SuggestReply.Answer
     trial: Trial
-    def __init__(self, answer: _Optional[_Union[SuggestReply.Answer, str]] = ..., trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
+    holder: str
+    def __init__(self, answer: _Optional[_Union[SuggestReply.Answer, str]] = ..., trial: _Optional[_Union[Trial, _Mapping]] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("study", "trial", "attempt")
+    __slots__ = ("study", "trial", "attempt", "process")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     study: str
     trial: int
     attempt: int
-    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    process: str
+    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ..., process: _Optional[str] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("stop",)
@@ -187,7 +197,7 @@ class HeartbeatReply(_message.Message):
     def __init__(self, stop: _Optional[bool] = ...) -> None: ...
 
 class AddMeasurementRequest(_message.Message):
-    __slots__ = ("study", "trial", "attempt", "step", "seconds", "metrics")
+    __slots__ = ("study", "trial", "attempt", "step", "seconds", "metrics", "process")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -201,13 +211,15 @@ class AddMeasurementRequest(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     study: str
     trial: int
     attempt: int
     step: int
     seconds: float
     metrics: _containers.ScalarMap[str, float]
-    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., seconds: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    process: str
+    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., seconds: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., process: _Optional[str] = ...) -> None: ...
 
 class AddMeasurementReply(_message.Message):
     __slots__ = ("stop",)
@@ -216,7 +228,7 @@ class AddMeasurementReply(_message.Message):
     def __init__(self, stop: _Optional[bool] = ...) -> None: ...
 
 class CompleteRequest(_message.Message):
-    __slots__ = ("study", "trial", "attempt", "checkpoint", "train_state", "metrics", "n_steps", "infeasible_reason")
+    __slots__ = ("study", "trial", "attempt", "checkpoint", "train_state", "metrics", "n_steps", "infeasible_reason", "process")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +244,7 @@ class CompleteRequest(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_STEPS_FIELD_NUMBER: _ClassVar[int]
     INFEASIBLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     study: str
     trial: int
     attempt: int
@@ -240,7 +253,8 @@ class CompleteRequest(_message.Message):
     metrics: _containers.ScalarMap[str, float]
     n_steps: int
     infeasible_reason: str
-    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[Artifact, _Mapping]] = ..., train_state: _Optional[_Union[Artifact, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., n_steps: _Optional[int] = ..., infeasible_reason: _Optional[str] = ...) -> None: ...
+    process: str
+    def __init__(self, study: _Optional[str] = ..., trial: _Optional[int] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[Artifact, _Mapping]] = ..., train_state: _Optional[_Union[Artifact, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., n_steps: _Optional[int] = ..., infeasible_reason: _Optional[str] = ..., process: _Optional[str] = ...) -> None: ...
 
 class ReportFitnessRequest(_message.Message):
     __slots__ = ("study", "trial", "generation", "sha256", "metrics", "missing_reason")

@@ -1,0 +1,74 @@
+"""Sees who makes jax's backend in this process, and with which NPROC. It imports no jax, so that it can be there first.
+
+jax logs a line when it makes a backend; the module that is nearest on the stack and not jax's own asked for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+
+__all__ = ["BackendMaker", "backend_maker", "watch_for_backend"]
+
+_LOGGER = "jax._src.xla_bridge"
+_LINE = "Initializing backend"
+_LEVEL = logging.DEBUG - 1  # a level of our own: another one there is somebody's wish
+_OWN_PACKAGES = ("jax", "jaxlib", "logging", "importlib", "contextlib", "functools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendMaker:
+    """Who made the backend.
+
+    Attributes:
+      where: Module, file and line.
+      nproc: What NPROC was in the environment then.
+    """
+
+    where: str
+    nproc: str | None
+
+
+class _Witness(logging.Filter):
+    """Lets through what would have been logged without it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker: BackendMaker | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self.maker is None and str(record.msg).startswith(_LINE):
+            self.maker = BackendMaker(where=_asking(), nproc=os.environ.get("NPROC"))
+        logger = logging.getLogger(_LOGGER)
+        if logger.level == _LEVEL and logger.parent is not None:
+            logger = logger.parent
+        return record.levelno >= logger.getEffectiveLevel()
+
+
+_witness = _Witness()
+
+
+def watch_for_backend() -> None:
+    """Begins to watch; what was made before stays unknown."""
+    logger = logging.getLogger(_LOGGER)
+    if _witness not in logger.filters:
+        logger.addFilter(_witness)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(_LEVEL)
+
+
+def backend_maker() -> BackendMaker | None:
+    """Returns who made the backend first; None where nobody did since `watch_for_backend`."""
+    return _witness.maker
+
+
+def _asking() -> str:
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name != __name__ and name.partition(".")[0] not in _OWN_PACKAGES:
+            return f"{name} ({frame.f_code.co_filename}:{frame.f_lineno})"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "unknown"

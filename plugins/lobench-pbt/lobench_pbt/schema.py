@@ -1,0 +1,143 @@
+"""The database of a store: its tables, how it is opened, and its studies."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from lobench import StoreError
+
+__all__ = ["StudyRow", "connect", "reading", "studies", "transaction"]
+
+_VERSION = 1
+
+# Each index is there for a statement of `table.py`; tests look at the plan of every one. Deadlines are indexed where
+# there are any: only trials that train or wait for their fitness have one. `counts` is kept by triggers, for nobody
+# else counts a study's trials without reading them all.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS studies (
+  name TEXT PRIMARY KEY, config TEXT NOT NULL, stopped INTEGER NOT NULL DEFAULT 0, next_id INTEGER NOT NULL DEFAULT 1,
+  next_seq INTEGER NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS trials (
+  study TEXT NOT NULL, id INTEGER NOT NULL, state TEXT NOT NULL, is_terminal INTEGER NOT NULL,
+  generation INTEGER NOT NULL, slot INTEGER NOT NULL, initiator_id INTEGER, opponent_id INTEGER,
+  parent_ids TEXT NOT NULL, params TEXT NOT NULL, start_step INTEGER NOT NULL, n_steps INTEGER NOT NULL,
+  warm_checkpoint TEXT, warm_state TEXT, checkpoint TEXT, train_state TEXT, seed INTEGER NOT NULL,
+  attempt INTEGER NOT NULL, worker_id TEXT NOT NULL, lease_deadline REAL, fitness_deadline REAL, metrics TEXT,
+  fitness TEXT, score REAL, reason TEXT NOT NULL, completed_seq INTEGER, has_child INTEGER NOT NULL,
+  is_kept INTEGER NOT NULL, PRIMARY KEY (study, id), UNIQUE (study, initiator_id));
+CREATE INDEX IF NOT EXISTS by_state ON trials (study, state, worker_id, id);
+CREATE INDEX IF NOT EXISTS by_generation ON trials (study, generation, is_terminal);
+CREATE INDEX IF NOT EXISTS childless ON trials (study, has_child, is_terminal, generation, completed_seq);
+CREATE INDEX IF NOT EXISTS kept ON trials (study, is_kept, generation);
+CREATE INDEX IF NOT EXISTS by_score ON trials (study, score DESC, id);
+CREATE INDEX IF NOT EXISTS leases ON trials (study, lease_deadline) WHERE lease_deadline IS NOT NULL;
+CREATE INDEX IF NOT EXISTS awaited ON trials (study, fitness_deadline) WHERE fitness_deadline IS NOT NULL;
+CREATE TABLE IF NOT EXISTS measurements (
+  study TEXT NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, seconds REAL NOT NULL,
+  metrics TEXT NOT NULL, PRIMARY KEY (study, trial, attempt, step)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS scores (
+  study TEXT NOT NULL, trial INTEGER NOT NULL, sha256 TEXT NOT NULL, metrics TEXT, reason TEXT NOT NULL,
+  PRIMARY KEY (study, trial, sha256)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS holders (
+  study TEXT NOT NULL, trial INTEGER NOT NULL, process TEXT NOT NULL, PRIMARY KEY (study, trial)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counts (
+  study TEXT NOT NULL, state TEXT NOT NULL, num INTEGER NOT NULL, PRIMARY KEY (study, state)) WITHOUT ROWID;
+INSERT INTO counts SELECT study, state, COUNT(*) FROM trials WHERE NOT EXISTS (SELECT 1 FROM counts)
+  GROUP BY study, state;
+CREATE TRIGGER IF NOT EXISTS count_new AFTER INSERT ON trials BEGIN
+  INSERT INTO counts VALUES (new.study, new.state, 1) ON CONFLICT DO UPDATE SET num = num + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS count_changed AFTER UPDATE OF state ON trials WHEN old.state != new.state BEGIN
+  UPDATE counts SET num = num - 1 WHERE study = old.study AND state = old.state;
+  INSERT INTO counts VALUES (new.study, new.state, 1) ON CONFLICT DO UPDATE SET num = num + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS count_gone AFTER DELETE ON trials BEGIN
+  UPDATE counts SET num = num - 1 WHERE study = old.study AND state = old.state;
+END;
+"""
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Opens a store's database, making its tables where there are none.
+
+    What it commits is in order, and on the disk once a `CommitLog` has synced it.
+
+    Raises:
+      StoreError: it is not there, cannot be used, or is of a newer version.
+    """
+    if read_only and not path.is_file():
+        raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    if read_only and not path.with_name(f"{path.name}-wal").exists() and not _may_write(path.parent):
+        uri += "&immutable=1"  # nobody serves it, and SQLite would make files beside it even to read
+    try:
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+        if not read_only:
+            (mode,) = db.execute("PRAGMA journal_mode=WAL").fetchone()
+            # Where the file system knows no log of this kind, each commit is synced by itself.
+            db.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
+            db.executescript(_TABLES)
+            db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(_VERSION),))
+        (version,) = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise StoreError("cannot use the study's database", where=str(path), got=str(error)) from error
+    if int(version) > _VERSION:
+        raise StoreError("the database is of a newer version", where=str(path), got=version)
+    return db
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRow:
+    """A study as the database has it."""
+
+    name: str
+    config: str
+    stopped: bool
+
+
+def studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
+    """Returns the studies, or the one of a name."""
+    condition, values = ("WHERE name = ?", (name,)) if name else ("ORDER BY name", ())
+    rows = db.execute(f"SELECT name, config, stopped FROM studies {condition}", values)
+    return [StudyRow(name=row[0], config=row[1], stopped=bool(row[2])) for row in rows]
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """What is read within needs no transaction.
+
+    Raises:
+      StoreError: the database cannot be read.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError("cannot read the study's database", got=str(error)) from error
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Runs the body in one transaction; undone if it raises, also where the disk is full.
+
+    Raises:
+      StoreError: the database cannot be read or written.
+    """
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError("cannot write the study's database", got=str(error)) from error
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")

@@ -1,0 +1,49 @@
+"""`lobench pbt stop`, of a study that is served and of one that is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lobench_pbt.connection import Address, Connection
+from lobench_pbt.proto import pbt_pb2
+from pbt_served import PATIENCE, serve, suggestion
+
+
+def stop(store: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lobench.cli", "pbt", "stop", "--store", str(store)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_nothing_begins_after_it_and_who_trains_is_told(trainer: Path, is_served: bool) -> None:
+    process = serve(trainer)
+    try:
+        connection = Connection(Address.parse((trainer / "store" / "address").read_text()), patience=PATIENCE)
+        trial = suggestion(connection)
+        if not is_served:
+            process.terminate()
+            process.wait()
+        done = stop(trainer / "store")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == (
+            "study 'study' is stopped: nothing begins any more; 1 trials may end what they have begun\n"
+        )
+        if not is_served:
+            process = serve(trainer)
+        assert connection.call(connection.stub.Heartbeat, pbt_pb2.HeartbeatRequest(trial=trial.id)).stop is True
+        reply = connection.call(connection.stub.Suggest, pbt_pb2.SuggestRequest(worker="two"))
+        assert reply.answer == pbt_pb2.SuggestReply.DONE
+        connection.close()
+        assert stop(trainer / "store").returncode == 0, "again changes nothing"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_a_folder_without_a_study_is_said_and_left_as_it_is(tmp_path: Path) -> None:
+    done = stop(tmp_path)
+    assert done.returncode == 2 and "there is no study here; is --store right?" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,43 @@
+"""The evaluating process beside its caller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tiny import is_alive, make_suite
+
+TASKS = """
+import os, time
+from tiny_tasks import Bowl
+from lobench import configurable
+
+@configurable
+class Sleeper(Bowl):
+    def init(self, key):
+        with open({begun!r} + ".part", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename({begun!r} + ".part", {begun!r})
+        time.sleep(600)
+"""
+PATIENT = 300.0  # seconds; on a machine that does nothing else a test takes 5
+
+
+def test_it_ends_with_its_caller_in_the_middle_of_an_evaluation(tmp_path: Path) -> None:
+    suite, begun = make_suite(tmp_path), tmp_path / "begun"
+    (suite / "sleeping_tasks.py").write_text(TASKS.format(begun=str(begun)))
+    (suite / "sleeping.gin").write_text("import sleeping_tasks\na/Case.task = @Sleeper()\n")
+    script = f"import lobench; lobench.evaluate({str(suite / 'sleeping.gin')!r}, optimizer='sgd()')"
+    caller = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + PATIENT
+    while not begun.exists():
+        assert time.monotonic() < deadline and caller.poll() is None
+        time.sleep(0.02)
+    child = int(begun.read_text())
+    caller.kill()
+    caller.wait()
+    while is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

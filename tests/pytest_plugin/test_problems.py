@@ -1,0 +1,27 @@
+"""What is wrong and stops nothing is said in pytest's last lines, and stands in the store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tiny import make_run, make_suite, results
+
+
+def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    (suite / "late_flags.py").write_text("import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=false'\n")
+    (suite / "tiny.gin").write_text("import late_flags\n" + (suite / "tiny.gin").read_text())
+    (run / "config.gin").write_text("LearnableSGD.log_rate = 1\nCase.learned_optimizer = @LearnableSGD()\n")
+    command = [sys.executable, "-m", "pytest", "-q", str(suite), f"--lobench-checkpoint={run / 'theta_1.npz'}"]
+    store = tmp_path / "store"
+    done = subprocess.run(
+        [*command, f"--lobench-store={store}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    misspelled = f"not bound: {run / 'config.gin'}:1: 'LearnableSGD' has no parameter 'log_rate'; expected initial_lr"
+    late = "a module of the suite sets XLA_FLAGS, but jax's backend is made"
+    lines = done.stdout.splitlines()
+    assert lines.count(misspelled) == lines.count(late) == 1, done.stdout
+    assert {record["message"] for record in results(store)} == {f"{misspelled}; {late}"}

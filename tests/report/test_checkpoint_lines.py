@@ -1,0 +1,59 @@
+"""The line of a finished checkpoint: the number that the other pages of the store show, and what moved."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from commands import lobench
+from report_store import make_baseline, make_store
+from tiny import make_run, make_suite, watch
+
+from lobench.engine.ledger import Ledger
+from lobench.report.checkpoint_lines import CheckpointLines
+
+
+def lines_of(store: Path, *suites: Path) -> list[str]:
+    said: list[str] = []
+    lines = CheckpointLines([str(suite) for suite in suites], said.append)
+    ledger = Ledger.open(store, read_only=True)
+    for position in range(len(ledger.sightings())):
+        lines.lobench_checkpoint_finished(ledger.checkpoint_finished(position))
+    ledger.close()
+    return said
+
+
+def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    said = lines_of(store, suite)
+    assert len(said) == 4
+    score = re.search(r"score (\S+ \[\S+, \S+\])", said[-1]).group(1)
+    mean, bounds = score.split(" ", 1)
+    report = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
+    assert f"{mean} (95% {bounds}" in report
+    assert said[-1].startswith("outer step 3: ")
+    assert "1 of 12 seeds diverged, 1 failed" in said[-1]
+
+
+def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
+    said = lines_of(make_store(tmp_path), make_baseline(tmp_path))
+    assert "to the best before" not in said[0]
+    means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in said]
+    for index, line in enumerate(said[1:], 1):
+        change, step = re.search(r", ([+-][\d.]+) to the best before \(outer step (\d)\)", line).groups()
+        best = max(means[:index])
+        assert int(step) == means.index(best)
+        assert abs(float(change) - (means[index] - best)) < 0.0021
+
+
+def test_without_a_baseline_there_is_no_score_to_compare(tmp_path: Path) -> None:
+    assert all("no tuned baseline, no score" in line for line in lines_of(make_store(tmp_path), tmp_path))
+
+
+def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
+    done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--workers", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
+    assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]
+    assert "train/loss" not in done.stdout

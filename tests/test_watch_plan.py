@@ -1,0 +1,183 @@
+"""A watch does what today's plan lacks: another config, another case, another checkpoint policy, a second try."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import (
+    CONFIG,
+    GIN,
+    KILLED_CHIEF,
+    content,
+    make_run,
+    make_suite,
+    results,
+    watch,
+    watch_command,
+    write_checkpoint,
+)
+
+from lobench.core.program import Program
+
+ONCE = ("--once", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a suite, a run of two checkpoints, and the store of a watch that is through with both."""
+    folder = tmp_path_factory.mktemp("finished")
+    suite, run = make_suite(folder), make_run(folder, -3.0, -2.0)
+    done = watch(run, suite, *ONCE, "--checkpoints", "all", "--store", str(folder / "store"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy: its store names the checkpoints where they are now."""
+    shutil.copytree(finished, tmp_path / "copy")
+    with sqlite3.connect(tmp_path / "copy" / "store" / "ledger.sqlite") as ledger:
+        for table in ("checkpoints", "fingerprints"):
+            ledger.execute(f"UPDATE {table} SET uri = replace(uri, ?, ?)", (str(finished), str(tmp_path / "copy")))
+    ledger.close()
+    return tmp_path / "copy"
+
+
+def again(folder: Path, *options: str, code: int = 0) -> str:
+    done = watch(folder / "run", folder / "tiny", *ONCE, *options, "--store", str(folder / "store"))
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def steps(folder: Path) -> Counter[tuple[int, str]]:
+    return Counter((r["checkpoint"]["outer_step"], r["case"]["name"]) for r in results(folder / "store"))
+
+
+def test_nothing_changed_trains_nothing(folder: Path) -> None:
+    assert "nothing new;" in again(folder, "--checkpoints", "all")
+    assert steps(folder).total() == 4
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("latest", {2: 2}), ("all", {1: 2, 2: 2})])
+def test_a_changed_binding_of_the_optimizer_is_evaluated(folder: Path, policy: str, expected: dict[int, int]) -> None:
+    before = {record["optimizer"] for record in results(folder / "store")}
+    (folder / "run" / "config.gin").write_text(CONFIG + "LearnableSGD.initial_lr = 0.5\n")
+    again(folder, "--checkpoints", policy)
+    found = results(folder / "store")
+    added = Counter(r["checkpoint"]["outer_step"] for r in found if r["optimizer"] not in before)
+    assert added == expected
+    assert len(found) == 4 + sum(expected.values()), "what was there stays"
+    (folder / "run" / "config.gin").write_text(CONFIG)
+    assert "nothing new;" in again(folder), "and the old plan still has its results"
+
+
+def test_a_changed_number_of_steps_is_evaluated_and_then_known(folder: Path) -> None:
+    options = ("--gin-param", "Case.num_inner_steps = 20")
+    assert "2 passed" in again(folder, *options)
+    assert {r["checkpoint"]["outer_step"] for r in results(folder / "store") if r["num_inner_steps"] == 20} == {2}
+    assert "nothing new" in again(folder, *options)
+
+
+def test_a_new_case_alone_is_trained(folder: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
+    output = again(folder)
+    assert "tiny/new  passed" in output and "tiny/a" not in output.split("cases:")[1].split("\n", 1)[1]
+    assert steps(folder) == {(1, "a"): 1, (1, "b"): 1, (2, "a"): 1, (2, "b"): 1, (2, "new"): 1}
+
+
+def test_a_typo_is_an_error_as_at_the_first_run(folder: Path) -> None:
+    assert "Case.num_inner_step" in again(folder, "--gin-param", "Case.num_inner_step = 20", code=2)
+
+
+def test_what_is_gone_expires_for_what_is_missing_alone(folder: Path) -> None:
+    (folder / "run" / "theta_1.npz").unlink()
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
+    again(folder, "--checkpoints", "all", code=3)
+    found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["outcome"] for r in results(folder / "store")}
+    assert found.pop((1, "new")) == "expired"
+    assert set(found.values()) == {"passed"} and len(found) == 5
+
+
+def test_a_failed_verdict_and_an_error_are_the_exit_code_of_every_call(folder: Path) -> None:
+    test = folder / "tiny" / "test_tiny.py"
+    test.write_text(test.read_text() + "    assert case.scope != 'new'\n")
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
+    again(folder, code=1)
+    assert "nothing new; recorded before: 1 failed;" in again(folder, code=1)
+
+
+def test_errors_are_tried_again_with_the_new_case_and_expired_ones_too(folder: Path) -> None:
+    hidden = (folder / "run" / "theta_1.npz").rename(folder / "theta_1.npz")
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
+    again(folder, "--checkpoints", "all", code=3)
+    hidden.rename(folder / "run" / "theta_1.npz")
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\nnewer/Case.task = @Bowl()\n")
+    output = again(folder, "--retry-errors", "--checkpoints", "latest")
+    assert "trying 1 evaluations again" in output
+    assert set(steps(folder).values()) == {1} and steps(folder).total() == 8
+    assert {r["outcome"] for r in results(folder / "store")} == {"passed"}
+
+
+def test_a_checkpoint_that_was_skipped_is_evaluated_where_all_are_asked_for(folder: Path) -> None:
+    for step in (3, 4, 5):
+        write_checkpoint(folder / "run" / f"theta_{step}.npz", -1.0 * step)
+    output = again(folder)
+    assert output.count("skipped:") == 1 and "2 checkpoints" in output, output
+    assert "nothing new" in again(folder)
+    assert {step for step, _ in steps(folder)} == {1, 2, 5}
+    again(folder, "--checkpoints", "all")
+    assert {step for step, _ in steps(folder)} == {1, 2, 3, 4, 5}
+
+
+def test_results_of_another_jax_are_kept_beside_todays_and_never_taken_for_them(folder: Path) -> None:
+    before = Program(jax="0.4.1", jaxlib="0.4.1", device="cpu: x86-64-v3")
+    with contextlib.closing(sqlite3.connect(folder / "store" / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE evaluations SET program_version = ?", (before.key,))
+        ledger.execute("INSERT INTO programs VALUES (?, ?)", (before.key, json.dumps(dataclasses.asdict(before))))
+    assert "2 passed" in again(folder)
+    found = Counter((r["checkpoint"]["outer_step"], "0.4.1" in r["program"]) for r in results(folder / "store"))
+    assert found == {(1, True): 2, (2, True): 2, (2, False): 2}
+    assert "nothing new" in again(folder)
+    assert "results of 2 programs, which may differ in bits: " in lobench("results", "--store", folder / "store").stdout
+
+
+def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "".join(f"{name}/Case.task = @Bowl()\n" for name in "cdefgh"))
+    command = watch_command(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all")
+    command += ["--store", str(folder / "store")]
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert chief.stdout is not None
+    said = []
+    for line in chief.stdout:
+        said.append(line)
+        if "  passed  " in line:  # again and again, while the next one is on its way to the worker
+            shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
+    assert chief.wait(120) == 0, "".join(said)
+    assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(folder: Path, tmp_path: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
+    options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
+    for write in range(1, 30):
+        command = [sys.executable, "-c", KILLED_CHIEF, str(write), "1", "watch", *options, str(folder / "store")]
+        code = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert write > 3
+    whole = watch(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert content(folder / "store") == content(tmp_path / "whole")
