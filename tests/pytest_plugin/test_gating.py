@@ -21,6 +21,9 @@ from lobench.engine.ledger import Ledger
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.pytest_plugin.references import _store_reference
 
+# Its sessions run in one fixture, which beside eight busy processes takes minutes.
+pytestmark = pytest.mark.timeout(900)
+
 GOOD, BAD, HARMFUL = "theta_1.npz", "theta_2.npz", "theta_3.npz"
 
 
@@ -74,6 +77,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
     "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7", "--lobench-gin-param", "Dish.dim = 7")),
     "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
+    "other scale": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.scale = 'linear'")),
     "no reference": (GOOD, "nowhere.npz", ()),
     "no number": (GOOD, f"run/{GOOD}", ("--lobench-margin", "much")),
     "out of range": (GOOD, f"run/{GOOD}", ("--lobench-alpha", "1")),
@@ -233,8 +237,20 @@ def test_wrong_options_are_refused_before_anything_is_trained(runs: dict[str, Do
     assert not done.store.exists()
 
 
+def test_a_scale_that_the_baseline_does_not_know_yet_names_the_command(runs: dict[str, Done]) -> None:
+    done = runs["other scale"]
+    assert done.code == 1 and "scored otherwise than its baseline says" in done.out, done.out
+    assert "lobench baseline" in done.out and "which takes seconds" in done.out
+
+
+def test_the_margin_of_a_log_scale_is_shown_as_a_ratio(runs: dict[str, Done]) -> None:
+    (row,) = [line for line in runs["same"].out.splitlines() if line.startswith("tiny/a ")][:1]
+    assert "0.05  x1.14" in row, runs["same"].out
+
+
 def test_the_verdict_is_kept_in_the_store(runs: dict[str, Done]) -> None:
     ledger = Ledger.open(runs["harmful"].store, read_only=True)
     ((_, event),) = ledger.events("gate")
     ledger.close()
+    assert event["score_version"] == 2 and [case["margin"] for case in event["cases"]] == [0.05, 0.05]
     assert event["verdict"] == "REGRESSED" and event["overall"]["harm"] > event["margin"]
