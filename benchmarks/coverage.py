@@ -11,16 +11,17 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
-from simulated_seeds import KINDS, Population
+from simulated_seeds import KINDS, Losses, Population
 
 from lobench.analysis.aggregates import iqm_interval
 from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.score_scale import ScaleKind
 
-__all__ = ["coverage", "main"]
+__all__ = ["coverage", "coverage_of_losses", "main"]
 
 
 def coverage(
-    population: Population,
+    population: Population | Losses,
     num_seeds: int,
     truth: float,
     interval: Callable[[list[list[float]]], Interval],
@@ -34,6 +35,15 @@ def coverage(
         found = interval(population.draw(generator, num_seeds).tolist())
         held += found.lower <= truth <= found.upper
     return held / num_experiments
+
+
+# sigma, cases, untrained loss: seeds that differ by a factor, and seeds that differ by decades.
+LOSSES = ((1.0, 1, 100.0), (1.0, 6, 100.0), (3.0, 1, 1e6), (3.0, 6, 1e6), (3.0, 6, 100.0))
+
+
+def coverage_of_losses(sigma: float, num_cases: int, untrained: float, kind: ScaleKind, num_experiments: int) -> float:
+    population = Losses(sigma=sigma, num_cases=num_cases, untrained=untrained, kind=kind)
+    return coverage(population, 4, population.many().mean(), stratified_t_mean, num_experiments)
 
 
 def main(num_experiments: int) -> None:
@@ -50,6 +60,12 @@ def main(num_experiments: int) -> None:
                 held = coverage(population, num_seeds, truth, _iqm_interval, num_experiments)
                 middle = f"{100 * held:.1f} %"
             print(f"| {kind} | {num_cases} x {num_seeds} | {100 * mean:.1f} % | {middle} |", flush=True)
+    print("\n| losses are log-normal, sigma | cases x seeds | L0 | log scale | linear scale |")
+    print("| --- | --- | --- | --- | --- |")
+    for sigma, num_cases, untrained in LOSSES:
+        held = [coverage_of_losses(sigma, num_cases, untrained, kind, num_experiments) for kind in ScaleKind]
+        shares = " | ".join(f"{100 * share:.1f} %" for share in held)
+        print(f"| {sigma:g} | {num_cases} x 4 | {untrained:g} | {shares} |", flush=True)
 
 
 def _iqm_interval(cells: list[list[float]]) -> Interval:

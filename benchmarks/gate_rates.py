@@ -1,24 +1,41 @@
 """How often a gate alarms falsely, and what it finds; `python benchmarks/gate_rates.py [EXPERIMENTS]` prints tables.
 
-
 A false alarm is REGRESSED where the true harm is exactly the margin, the worst place for it; over 26 cases it is any
 of them. The power is that of the number of seeds that the gate names from a pilot, averaged over pilots.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
-from simulated_seeds import Population
+from simulated_seeds import Losses, Population
 
+from lobench.analysis.baseline_file import Baseline
+from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
+from lobench.analysis.score_scale import ScaleKind, ScoreScale, scores
 from lobench.analysis.spending import Looks
 
-__all__ = ["false_alarms", "main", "power_of_named_seeds"]
+__all__ = [
+    "false_alarms",
+    "false_alarms_on_losses",
+    "main",
+    "passed_regressions",
+    "power_of_named_seeds",
+    "seeds_to_pass",
+]
 
 LOOKS = Looks(sizes=(4, 8, 12))
+SUITE = Path(__file__).parents[1] / "suites" / "quick" / "quick.gin"
+SUBJECTS = Path(__file__).parents[1] / "tests" / "analysis" / "quick_subjects.json"  # by `quick_subjects.py`
 
 
 def false_alarms(kind: str, num_cases: int, looks: Looks | None, num_experiments: int, seed: int = 0) -> float:
@@ -71,6 +88,71 @@ def _power(num_seeds: np.ndarray | int, sd: float) -> np.ndarray:
     return np.asarray(stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, 0.05 / sd * np.sqrt(n)))
 
 
+def false_alarms_on_losses(sigma: float, num_cases: int, num_experiments: int, untrained: float = 1e6) -> float:
+    """Returns the share of gates that say REGRESSED where each loss of B is higher by just the tolerated ratio."""
+    population, rules = Losses(sigma=sigma, num_cases=num_cases, untrained=untrained), GateRules()
+    ratio, generator, alarms = population.scale.tolerated_ratio(rules.margin), np.random.default_rng(0), 0
+    for _ in range(num_experiments):
+        a, b = population.draw(generator, 4), population.draw(generator, 4, ratio)
+        alarms += _gate(b - a, rules) is Verdict.REGRESSED
+    return alarms / num_experiments
+
+
+def seeds_to_pass(sd: float, margin: float, power: float = 0.9) -> int:
+    """Returns the seeds with which a case of no harm passes with that power; `sd` is of a seed's difference."""
+    n = 2
+    while stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, margin / sd * math.sqrt(n)) < power:
+        n += 1
+    return n
+
+
+def passed_regressions(kind: ScaleKind) -> tuple[int, int]:
+    """Returns how many clear regressions among ordered pairs of ten subjects on suites/quick pass, and how many are.
+
+    Clear: on every seed of at least three cases more B's loss is beyond the tolerated ratio times A's than the other
+    way round.
+    """
+    subjects, scales = json.loads(SUBJECTS.read_text(encoding="utf-8")), _scales(kind)
+    found = [_gate_pair(a, b, scales) for a, b in itertools.permutations(subjects.values(), 2)]
+    verdicts = [verdict for worse, verdict in found if worse >= 3]
+    return verdicts.count(Verdict.PASS), len(verdicts)
+
+
+def _scales(kind: ScaleKind) -> dict[str, tuple[ScoreScale, float]]:
+    """Returns by case the scale of its training loss, and the ratio that a log scale tolerates there."""
+    baseline = Baseline.load(SUITE.parent / "baselines" / "adam-velo.json")
+    found = {}
+    for key, case in baseline.cases.items():
+        log = ScoreScale.of_baseline(
+            "train/loss",
+            untrained=case.untrained["train/loss"],
+            tuned=case.tuned["train/loss"],
+            starts=case.starts["train/loss"],
+        )
+        ratio = log.tolerated_ratio(log.default_margin)
+        found[key.partition(":")[2]] = (log if kind is ScaleKind.LOG else log.linear(), ratio)
+    return found
+
+
+def _gate_pair(
+    a: Mapping[str, Any], b: Mapping[str, Any], scales: Mapping[str, tuple[ScoreScale, float]]
+) -> tuple[int, Verdict]:
+    """Returns on how many cases more B is beyond the tolerated ratio than A, and the gate's verdict."""
+    worse, differences, margins = 0, {}, {}
+    for case, (scale, ratio) in scales.items():
+        before, after = (
+            np.array([math.nan if value is None else value for value in side[case]["train/loss"]["finals"]])
+            for side in (a, b)
+        )
+        starts = a[case]["train/loss"]["starts"]
+        ours, theirs = (np.where(np.isnan(side), np.inf, side) for side in (after, before))
+        worse += int((ours > ratio * theirs).all()) - int((theirs > ratio * ours).all())
+        scored = [scores(side, scale, starts=starts) for side in (after, before)]
+        differences[case] = (scored[0] - scored[1]).tolist()
+        margins[case] = scale.default_margin
+    return worse, decide(differences, GateRules(), margins).verdict
+
+
 def main(num_experiments: int) -> None:
     print(f"| seeds are | cases | at 4 seeds | looks at 4, 8, 12 | ({num_experiments} gates each)")
     print("| --- | --- | --- | --- |")
@@ -84,6 +166,20 @@ def main(num_experiments: int) -> None:
         for sd in (0.05, 0.1, 0.2, 0.4):
             power, median, oracle = power_of_named_seeds(sd, num_pilot, num_experiments)
             print(f"| {sd} | {num_pilot} | {power:.3f} | {median:g} | {oracle} | {median / oracle:.2f} |", flush=True)
+    print("\n| losses are log-normal, sigma | cases | false alarms at the tolerated ratio, 4 seeds |")
+    print("| --- | --- | --- |")
+    for sigma, num_cases in ((1.0, 1), (3.0, 1), (1.0, 6), (3.0, 6)):
+        rate = false_alarms_on_losses(sigma, num_cases, num_experiments)
+        print(f"| {sigma:g} | {num_cases} | {rate:.3f} |", flush=True)
+    print("\n| margin | seeds for PASS at no harm, sd .06 | sd .08 |")
+    print("| --- | --- | --- |")
+    for margin in (0.02, 0.05, 0.1):
+        print(f"| {margin} | {seeds_to_pass(0.06, margin)} | {seeds_to_pass(0.08, margin)} |", flush=True)
+    print("\n| scale | clear regressions that pass | of |")
+    print("| --- | --- | --- |")
+    for kind in ScaleKind:
+        passed, of = passed_regressions(kind)
+        print(f"| {kind} | {passed} | {of} |", flush=True)
 
 
 if __name__ == "__main__":

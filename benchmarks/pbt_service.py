@@ -1,9 +1,11 @@
 """Many clients against one served study: nothing lost or doubled, and whether requests slow down as trials grow.
 
-    python benchmarks/pbt_service.py --clients 50 --trials 5000
+    python benchmarks/pbt_service.py --clients 50 --trials 20000
 
 Each client asks for a trial, reports a measurement, sends a heartbeat and completes with a small checkpoint, again and
-again. It prints requests a second, and the latency and the service's memory over the study's first and last tenth.
+again, never pausing, so that a request waits for the other clients'. It prints requests a second, the service's
+processor time a request, and the latency of the 500 trials up to 500, 5,000 and 20,000. The population stays as large:
+a suggestion reads the two generations that it chooses from, and nothing before them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ import psutil
 
 from lobench import checkpoint_sha256
 
-GENERATIONS = 50
 PROCESSES = 5
+WINDOW = 500  # trials
 STUDY = """
 import benchmark_trainer
 Study.population = {population}
@@ -35,6 +37,7 @@ loss/Objective.metric = "loss"
 loss/Objective.direction = "min"
 Study.parameters = [@rate/Real()]
 Study.p_crossover = 0.3
+Study.budget = False
 rate/Real.path = "outer.learning_rate"
 rate/Real.low = 1e-4
 rate/Real.high = 1e-1
@@ -42,7 +45,7 @@ rate/Real.scale = "log"
 """
 TRAINER = "import gin\n@gin.configurable\ndef outer(learning_rate=0.1):\n    return learning_rate\n"
 
-Record = tuple[str, int, float]  # request, trial, seconds
+Record = tuple[str, int, float, float]  # request, trial, seconds, when it ended
 
 
 def one_client(address: str, worker: str, folder: Path, records: list[Record]) -> None:
@@ -58,7 +61,8 @@ def one_client(address: str, worker: str, folder: Path, records: list[Record]) -
     def timed(name: str, trial: int, request: Any) -> Any:
         begun = time.perf_counter()
         reply = connection.call(getattr(stub, name), request)
-        records.append((name, trial or reply.trial.id, time.perf_counter() - begun))
+        ended = time.perf_counter()
+        records.append((name, trial or reply.trial.id, ended - begun, ended))
         return reply
 
     while True:
@@ -91,9 +95,9 @@ def clients(address: str, name: str, count: int, folder: Path, results: Any) -> 
     results.put([record for part in records for record in part])
 
 
-def serve(folder: Path, trials: int) -> tuple[subprocess.Popen[str], str]:
+def serve(folder: Path, trials: int, population: int) -> tuple[subprocess.Popen[str], str]:
     (folder / "benchmark_trainer.py").write_text(TRAINER)
-    values = {"population": trials // GENERATIONS, "generations": GENERATIONS - 1}
+    values = {"population": population, "generations": trials // population - 1}
     (folder / "study.gin").write_text(STUDY.format(**values))
     command = [sys.executable, "-m", "lobench.cli", "pbt", "serve", "study.gin", "--store", "store"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
@@ -102,7 +106,7 @@ def serve(folder: Path, trials: int) -> tuple[subprocess.Popen[str], str]:
     return process, (folder / "store" / "address").read_text()
 
 
-def check(address: str, trials: int) -> None:
+def check(address: str, trials: int, population: int) -> None:
     """Nothing lost, nothing doubled."""
     import lobench_pbt
 
@@ -111,26 +115,28 @@ def check(address: str, trials: int) -> None:
     assert [row.id for row in rows] == list(range(1, trials + 1))
     assert {row.state for row in rows} == {"succeeded"}, collections.Counter(row.state for row in rows)
     initiators = [row.initiator_id for row in rows if row.initiator_id is not None]
-    assert len(set(initiators)) == len(initiators) == trials - trials // GENERATIONS
+    assert len(set(initiators)) == len(initiators) == trials - population
     assert len({row.completed_seq for row in rows}) == trials
     assert {row.attempt for row in rows} == {0}
 
 
 def percentile(records: list[Record], low: int, high: int, share: float, name: str = "") -> float:
     """Returns milliseconds of requests about trials low < id <= high."""
-    found = [seconds for request, trial, seconds in records if low < trial <= high and name in ("", request)]
+    found = [seconds for request, trial, seconds, _ in records if low < trial <= high and name in ("", request)]
     return 1000 * float(np.percentile(found, share))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--trials", type=int, default=5000, help=f"A multiple of {GENERATIONS}.")
+    parser.add_argument("--trials", type=int, default=5000, help="A multiple of the population.")
+    parser.add_argument("--population", type=int, default=100)
     arguments = parser.parse_args()
-    trials, context = arguments.trials, multiprocessing.get_context("spawn")
+    trials, population = arguments.trials, arguments.population
+    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        process, address = serve(folder, trials)
+        process, address = serve(folder, trials, population)
         results = context.Queue()
         count = arguments.clients // PROCESSES
         workers = [
@@ -138,33 +144,53 @@ def main() -> None:
             for place in range(PROCESSES)
         ]
         begun, memory = time.perf_counter(), []
+        service = psutil.Process(process.pid)
+        processor: list[tuple[float, float]] = []  # when, seconds used so far
         for worker in workers:
             worker.start()
         records: list[Record] = []
         for _ in workers:
             while results.empty():
-                memory.append(psutil.Process(process.pid).memory_info().rss / 2**20)
+                processor.append((time.perf_counter(), sum(service.cpu_times()[:2])))
+                memory.append(service.memory_info().rss / 2**20)
                 time.sleep(0.5)
             records += results.get()
         seconds = time.perf_counter() - begun
-        check(address, trials)
+        check(address, trials, population)
         process.terminate()
         process.wait()
-    tenth = trials // 10
     print(f"{trials} trials by {arguments.clients} clients in {seconds:.0f} s: {len(records) / seconds:.0f} requests/s")
-    print(
-        f"{'':16}{'p50 ms':>22}{'p99 ms':>22}\n{'trials':16}"
-        + 2 * f"{f'1-{tenth}':>11}{f'{trials - tenth}-{trials}':>11}"
-    )
-    for request in ("", "Suggest", "AddMeasurement", "Heartbeat", "Complete"):
-        cells = [
-            percentile(records, low, low + tenth, share, request) for share in (50, 99) for low in (0, trials - tenth)
-        ]
-        print(f"{request or 'all':16}" + "".join(f"{cell:11.1f}" for cell in cells))
-    first, last = (percentile(records, low, low + tenth, 99) for low in (0, trials - tenth))
-    print(f"p99 of the last tenth / of the first: {last / first:.2f}")
+    ends = [end for end in (500, 5000, 20000) if end < trials] + [trials]
+    print_latency(records, ends)
+    print_processor(records, processor, ends)
     early, late = memory[len(memory) // 10], memory[-1]
     print(f"memory of the service: {early:.0f} MiB after a tenth of the time, {late:.0f} MiB at the end")
+
+
+def print_processor(records: list[Record], processor: list[tuple[float, float]], ends: list[int]) -> None:
+    """Prints the service's processor time a request near each end: other work on the machine changes it little."""
+    whens, used = np.asarray(processor).T
+    done = np.sort([when for *_, when in records])
+    cells = []
+    for end in ends:
+        around = [when for _, trial, _, when in records if end - WINDOW < trial <= end]
+        # A few seconds at least: the system counts in hundredths.
+        first, last = min(around), max(max(around), min(around) + 3.0)
+        seconds = np.interp(last, whens, used) - np.interp(first, whens, used)
+        cells.append(1000 * seconds / np.sum((done >= first) & (done <= last)))
+    print("the service's processor time, ms a request: " + ", ".join(f"{cell:.2f}" for cell in cells))
+
+
+def print_latency(records: list[Record], ends: list[int]) -> None:
+    """Prints the median and the 99th percentile of the 500 trials before each end."""
+    print(f"{'':16}{'p50 ms, trials to':<{11 * len(ends)}}p99 ms, trials to")
+    print(f"{'':16}" + 2 * "".join(f"{end:<11}" for end in ends))
+    for request in ("", "Suggest", "AddMeasurement", "Heartbeat", "Complete"):
+        cells = [percentile(records, end - WINDOW, end, share, request) for share in (50, 99) for end in ends]
+        print(f"{request or 'all':16}" + "".join(f"{cell:<11.1f}" for cell in cells))
+    for share in (50, 99):
+        first, last = (percentile(records, end - WINDOW, end, share) for end in (ends[0], ends[-1]))
+        print(f"p{share} of the last {WINDOW} trials / of the first: {last / first:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which strategy finds the better trial on the same number of trials: toys, studies of each, and random search beside.
 
-    python benchmarks/pbt_strategies.py [--studies 20] [--switch]
+    python benchmarks/pbt_strategies.py [--studies 20] [--population 10] [--generations 20] [--switch]
 
 A study is `lobench_pbt.decide` on a table in memory: what the service decides, without its files. Four workers take
 trials whose durations vary by a factor of three, so that results come in an order of their own. What counts is the
@@ -29,7 +29,8 @@ from lobench_pbt.trial import Artifact, State, Trial
 from lobench import Direction, Draws, Objective
 from lobench.plugins import load_plugins
 
-POPULATION, GENERATIONS, WORKERS = 10, 20, 4
+WORKERS = 4
+HORIZON = 20  # generations, in which the rate that must fall has fallen
 STEPS = 10
 RATE = Parameter(path="toy.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG)
 KIND = Parameter(path="toy.kind", kind=Kind.CATEGORICAL, values=("a", "b", "c", "d"))
@@ -61,7 +62,7 @@ def _ascend(point: tuple[float, float], trial: Trial) -> tuple[float, float]:
 def _moving(state: tuple[float, int], trial: Trial) -> tuple[float, int]:
     """The best rate falls by two orders of magnitude over the training."""
     loss, age = state
-    miss = math.log10(float(trial.params["toy.rate"])) + 1 + 2 * age / GENERATIONS
+    miss = math.log10(float(trial.params["toy.rate"])) + 1 + 2 * age / HORIZON
     return loss * math.exp(-0.4 * math.exp(-4 * miss**2)), age + 1
 
 
@@ -96,14 +97,15 @@ def _kinds(state: tuple[float, int], trial: Trial) -> tuple[float, int]:
 
 
 def _regression(state: tuple[np.ndarray, np.ndarray], trial: Trial) -> tuple[np.ndarray, np.ndarray]:
-    """Real training: logistic regression by SGD with momentum on batches of eight."""
+    """Real training: logistic regression by SGD on batches of four, with four parameters that all count."""
     theta, velocity = state
     rate, momentum = float(trial.params["toy.rate"]), float(trial.params["toy.momentum"])
+    decay, smooth = float(trial.params["toy.decay"]), float(trial.params["toy.smooth"])
     generator = np.random.default_rng(trial.seed)
     for _ in range(STEPS):
-        rows = generator.integers(0, len(_X), 8)
-        x, y = _X[rows], _Y[rows]
-        gradient = x.T @ (1 / (1 + np.exp(-np.clip(x @ theta, -30, 30))) - y) / 8 + 1e-3 * theta
+        rows = generator.integers(0, len(_X), 4)
+        x, target = _X[rows], smooth / 2 + (1 - smooth) * _Y[rows]
+        gradient = x.T @ (1 / (1 + np.exp(-np.clip(x @ theta, -30, 30))) - target) / 4 + decay * theta
         velocity = momentum * velocity - rate * gradient
         theta = np.clip(theta + velocity, -1e3, 1e3)
     return theta, velocity
@@ -137,7 +139,12 @@ TOYS = {
     ),
     "one good kind of four": Toy((RATE, KIND), lambda: (1.0, 0), _kinds, _minus_log),
     "logistic regression": Toy(
-        (RATE, Parameter(path="toy.momentum", kind=Kind.DISCRETE, values=(0.0, 0.5, 0.9, 0.99))),
+        (
+            Parameter(path="toy.rate", kind=Kind.REAL, low=1e-4, high=10.0, scale=Scale.LOG),
+            Parameter(path="toy.momentum", kind=Kind.DISCRETE, values=(0.0, 0.5, 0.9, 0.99)),
+            Parameter(path="toy.decay", kind=Kind.REAL, low=1e-5, high=1.0, scale=Scale.LOG),
+            Parameter(path="toy.smooth", kind=Kind.REAL, low=0.01, high=0.9, scale=Scale.LOG),
+        ),
         lambda: (np.zeros(20), np.zeros(20)),
         _regression,
         _minus_log_loss,
@@ -203,12 +210,12 @@ class Table:
         return any(row.state is State.ACTIVE for row in self.rows.values())
 
 
-def run_study(toy: Toy, seed: int, changes: dict[str, Any]) -> tuple[float, float, float]:
+def run_study(toy: Toy, seed: int, size: tuple[int, int], changes: dict[str, Any]) -> tuple[float, float, float]:
     """Returns the true quality of the trial that is best by fitness, the time it took, the share of the good kind."""
     study = Study(
         name="toy",
-        population=POPULATION,
-        generations=GENERATIONS - 1,
+        population=size[0],
+        generations=size[1] - 1,
         n_steps=STEPS,
         objectives=(Objective(metric="q", direction=Direction.MAX),),
         parameters=toy.parameters,
@@ -236,19 +243,19 @@ def run_study(toy: Toy, seed: int, changes: dict[str, Any]) -> tuple[float, floa
         )
         table.write(completed(study, trial, done, now=now, next_seq=seq))
         idle.append(worker)
-    assert len(table.rows) == POPULATION * GENERATIONS
+    assert len(table.rows) == size[0] * size[1]
     best = max(table.rows.values(), key=lambda row: (row.fitness, -row.id))
-    late = [row for row in table.rows.values() if row.generation >= GENERATIONS - 5]
+    late = [row for row in table.rows.values() if row.generation >= size[1] - 5]
     return toy.quality(states[best.id]), now, float(np.mean([row.params.get("toy.kind") == "c" for row in late]))
 
 
-def compare_strategies(studies: int) -> None:
+def compare_strategies(studies: int, size: tuple[int, int]) -> None:
     shares: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     times: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     for toy_name, toy in TOYS.items():
         found = {}
         for name, changes in STRATEGIES.items():
-            runs = [run_study(toy, seed, changes) for seed in range(studies)]
+            runs = [run_study(toy, seed, size, changes) for seed in range(studies)]
             found[name] = np.asarray([quality for quality, _, _ in runs])
             times[name] += [seconds for _, seconds, _ in runs]
         gains = {name: values - found["random_search"] for name, values in found.items()}
@@ -264,13 +271,13 @@ def compare_strategies(studies: int) -> None:
         print(f"  {name:34}{np.mean(values):8.2f}{min(values):8.2f}{np.mean(times[name]):8.1f}   {cells}")
 
 
-def compare_switches(studies: int, strategy: str) -> None:
+def compare_switches(studies: int, size: tuple[int, int], strategy: str) -> None:
     toy = TOYS["one good kind of four"]
     print(
         f"{strategy}: chance to switch; quality +- standard error, worst; share of the good kind, last five generations"
     )
     for chance in (0.0, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0):
-        runs = [run_study(toy, seed, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)]
+        runs = [run_study(toy, seed, size, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)]
         quality = np.asarray([run[0] for run in runs])
         error = quality.std(ddof=1) / math.sqrt(studies)
         share = np.mean([run[2] for run in runs])
@@ -280,13 +287,16 @@ def compare_switches(studies: int, strategy: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--studies", type=int, default=20)
+    parser.add_argument("--population", type=int, default=10)
+    parser.add_argument("--generations", type=int, default=20)
     parser.add_argument("--switch", action="store_true", help="Compare chances to switch a category.")
     arguments = parser.parse_args()
+    size = (arguments.population, arguments.generations)
     if not arguments.switch:
-        compare_strategies(arguments.studies)
+        compare_strategies(arguments.studies, size)
         return
-    for strategy in ("tournament", "tournament, budget, same", "winner_takes_all"):
-        compare_switches(arguments.studies, strategy)
+    for strategy in ("exploit_explore, budget, same", "tournament, budget, same", "winner_takes_all"):
+        compare_switches(arguments.studies, size, strategy)
 
 
 if __name__ == "__main__":

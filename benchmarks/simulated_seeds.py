@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "Population"]
+from lobench.analysis.score_scale import ScaleKind, ScoreScale, scores
+
+__all__ = ["KINDS", "Losses", "Population"]
 
 FloatArray = NDArray[np.float64]
 
@@ -46,4 +48,33 @@ class Population:
 
     def many(self, seed: int = 7) -> FloatArray:
         """Returns float64[num_cases, 200_000]: enough to know expectations to three digits."""
+        return self.draw(np.random.default_rng(seed), 200_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Scores of seeds whose losses are log-normal with median 1, on a scale whose 1 is the mean of that law.
+
+    Attributes:
+      sigma: Standard deviation of ln L; at 3 seeds differ by decades.
+      untrained: L0, where every seed begins.
+      kind: Of the scale.
+    """
+
+    sigma: float
+    num_cases: int
+    untrained: float
+    kind: ScaleKind = ScaleKind.LOG
+
+    @property
+    def scale(self) -> ScoreScale:
+        tuned = [float(np.exp(self.sigma**2 / 2))] * 2
+        return ScoreScale.of_baseline("train/loss", untrained=self.untrained, tuned=tuned, declared=self.kind)
+
+    def draw(self, generator: np.random.Generator, num_seeds: int, ratio: float = 1.0) -> FloatArray:
+        """Returns float64[num_cases, num_seeds]; all losses are `ratio` times as high."""
+        losses = ratio * generator.lognormal(0, self.sigma, (self.num_cases, num_seeds))
+        return scores(losses, self.scale)
+
+    def many(self, seed: int = 7) -> FloatArray:
         return self.draw(np.random.default_rng(seed), 200_000)

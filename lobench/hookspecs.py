@@ -237,7 +237,11 @@ class HookSpecs:
 
     @hookspec
     def lobench_gin_modules(self) -> Iterable[Declaration]:
-        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after)."""
+        """Declares modules whose import registers gin configurables (factory: "module:" and nothing after).
+
+        A module with very many names may register them when a gin file says one: its attribute `lobench_on_use` has
+        `names()`, all of them, and `find(selector)`, which registers one and returns its whole name, or None.
+        """
         return ()
 
     @hookspec

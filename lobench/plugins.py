@@ -17,7 +17,7 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.errors import PluginError, UsageError
+from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
@@ -64,6 +64,23 @@ class Registered:
                 f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}",
                 where=f"plugin {self.plugin!r}",
                 got=headline(error),
+            ) from error
+
+    def make(self, argument: object, *, where: str) -> Any:
+        """Calls the factory.
+
+        Raises:
+          LobenchError: what the factory raised as one.
+          PluginError: whatever else it raised, in one line; `where` is what the user wrote.
+        """
+        factory = self.load()
+        try:
+            return factory(argument)
+        except LobenchError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
             ) from error
 
     @contextlib.contextmanager

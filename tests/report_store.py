@@ -106,6 +106,7 @@ def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10)
             grid=(point, GridPoint(values={"learning_rate": 1.0}, study=0, final=math.nan, num_diverged=5)),
             best=(0,),
             untrained={"train/loss": 2.3, "test/loss": 2.76},
+            starts={"train/loss": (2.3,) * 5, "test/loss": (2.76,) * 5},
             tuned={"train/loss": (losses[4],) * 5, "test/loss": (1.2 * losses[4],) * 5},
             curve_steps=steps,
             curves={name: np.asarray(losses, np.float32) * f for name, f in (("train/loss", 1.0), ("test/loss", 1.2))},

@@ -196,7 +196,9 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         store = run / "lobench_results" / "tiny"
         killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
         # Ended after the last commit, without closing the database: its log stays.
-        program = KILLED_CHIEF.replace("main()", "ledger.Ledger.close = lambda self: os._exit(0)\nmain()")
+        program = KILLED_CHIEF.replace(
+            "main()", "leave = os._exit\nledger.Ledger.close = lambda self: leave(0)\nmain()"
+        )
         killed[2] = program
         assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0
         assert (store / "ledger.sqlite-wal").stat().st_size > 0

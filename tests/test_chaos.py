@@ -77,7 +77,7 @@ PATIENT = 60.0
 class World:
     """A run of one checkpoint, a suite with a case of one chaotic task and a good one, and a watch of it."""
 
-    def __init__(self, folder: Path, task: str, *, stall_seconds: float = 1.0) -> None:
+    def __init__(self, folder: Path, task: str, *options: str, conftest: str = "", stall_seconds: float = 1.0) -> None:
         self.folder, self.store = folder, folder / "store"
         gin = (
             "import tiny_tasks\nCase.num_inner_steps = 4\nCase.num_seeds = 1\nCase.timeout_seconds = 3600.0\n"
@@ -86,7 +86,8 @@ class World:
         suite, run = make_suite(folder, gin=gin), make_run(folder, -3.0)
         with (suite / "tiny_tasks.py").open("a") as file:
             file.write("\nimport struct, sys\n" + CHAOS.replace("\\\\n", "\\n"))
-        arguments = watch_command(run, suite, "--once", "--workers", "1", "--store", str(self.store))[3:]
+        arguments = watch_command(run, suite, "--once", "--workers", "1", "--store", str(self.store), *options)[3:]
+        (suite / "conftest.py").write_text(conftest)
         self.process = subprocess.Popen(
             [sys.executable, "-c", SHORT.format(seconds=stall_seconds), *arguments],
             stdout=subprocess.PIPE,
@@ -147,3 +148,28 @@ def test_ctrl_c_ends_a_watch_whose_worker_is_frozen_in_the_middle_of_a_message(
     world.process.send_signal(signal.SIGINT)
     code, output = world.ending()
     assert code == 130, output
+
+
+LEAVES = """
+import os
+from lobench.hookspecs import Declaration
+class Leaves:
+    def __init__(self, context):
+        pass
+    def deliver(self, deliveries):
+        os._exit(0)
+    def close(self):
+        os._exit(0)
+def lobench_result_sinks():
+    return [Declaration(name="leaves", factory=":Leaves")]
+"""
+
+
+def test_a_sink_that_leaves_the_process_does_not_end_the_watch(tmp_path: Path, worlds: list[World]) -> None:
+    worlds.append(world := World(tmp_path, "Forker", "--sink", "leaves", conftest=LEAVES))
+    (tmp_path / "forked").touch()  # nothing else goes wrong
+    code, output = world.ending()
+    assert code == 0, output
+    assert "sink 'leaves': SystemExit: os._exit(0); trying again" in output
+    assert "sink 'leaves' still lacks" in output
+    assert world.outcomes() == {"bad": "passed", "good": "passed"}

@@ -1,4 +1,4 @@
-"""Aggregates over cases and seeds: IQM, optimality gap, probability of improvement, and their bootstrap intervals.
+"""Aggregates over cases and seeds: IQM and probability of improvement, and their bootstrap intervals.
 
 Cells are the scores of each case's seeds; cases may have different numbers of seeds. All of them are of normalised
 scores: raw losses of different tasks have no common mean.
@@ -19,8 +19,6 @@ __all__ = [
     "bootstrap_interval",
     "iqm",
     "iqm_interval",
-    "optimality_gap",
-    "optimality_gap_interval",
     "probability_of_improvement",
     "probability_of_improvement_interval",
 ]
@@ -36,12 +34,6 @@ def iqm(cells: Cells) -> float:
     """
     values = _pooled(cells)
     return float(stats.trim_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
-
-
-def optimality_gap(cells: Cells, gamma: float = 1.0) -> float:
-    """Returns gamma - mean(min(x, gamma)) over all seeds of all cases: how far runs stay below gamma."""
-    values = _pooled(cells)
-    return float(gamma - np.minimum(values, gamma).mean())
 
 
 def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
@@ -105,20 +97,6 @@ def iqm_interval(cells: Cells, *, confidence: float = 0.95, num_resamples: int =
         seed=seed,
     )
     return Interval(mean=iqm(cells), lower=lower, upper=upper, degrees=math.nan)
-
-
-def optimality_gap_interval(
-    cells: Cells, gamma: float = 1.0, *, confidence: float = 0.95, num_resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """Returns the optimality gap with its stratified, inflated bootstrap interval."""
-    lower, upper = bootstrap_interval(
-        cells,
-        lambda resampled: gamma - np.minimum(np.concatenate(resampled, axis=1), gamma).mean(axis=1),
-        confidence=confidence,
-        num_resamples=num_resamples,
-        seed=seed,
-    )
-    return Interval(mean=optimality_gap(cells, gamma), lower=lower, upper=upper, degrees=math.nan)
 
 
 def probability_of_improvement_interval(

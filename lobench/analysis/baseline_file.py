@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from lobench.analysis.score_scale import ScoreScale
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 
 __all__ = [
@@ -30,7 +33,7 @@ __all__ = [
 ]
 
 FOLDER = "baselines"  # beside the suite's gin files
-_FORMAT = 1
+_FORMAT = 2  # 1 lacks where the seeds began, and the case's scale and minimum
 
 
 class BaselineError(LobenchError):
@@ -71,6 +74,8 @@ class BaselineCase:
       grid: Every setting that was tried.
       best: For each study the index of the setting with the lowest `GridPoint.final`; NaN is worst.
       untrained: By metric, the seed mean at inner step 0.
+      starts: By metric, the value of each seed at inner step 0; empty in files of format 1.
+      scale, minimum: As `Case`: how its primary metric is scored.
       tuned: By metric, a value a seed at the case's own budget: the mean over the studies' best settings.
       curve_steps: int[n]: inner steps of `curves`, from 0 to the horizon; the case's own budget is among them.
       curves: By metric float32[n]: the seed mean of the (first study's) best setting.
@@ -91,6 +96,9 @@ class BaselineCase:
     curve_steps: np.ndarray
     curves: Mapping[str, np.ndarray]
     envelope: np.ndarray
+    starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    scale: str | None = None
+    minimum: float | None = None
 
     @property
     def horizon(self) -> int:
@@ -102,6 +110,24 @@ class BaselineCase:
 
     def tuned_mean(self, metric: str) -> float:
         return float(np.mean(self.tuned[metric]))
+
+    def score_scale(self, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale:
+        """Returns what 0 and 1 are in a metric; `scale` and `minimum` count for the case's primary one."""
+        is_primary = metric == info.primary_metric
+        return ScoreScale.of_baseline(
+            metric,
+            direction,
+            untrained=self.untrained[metric],
+            tuned=self.tuned[metric],
+            starts=self.starts.get(metric, ()),
+            curve=self.curves.get(metric, ()),
+            declared=(self.scale or "") if is_primary else "",
+            minimum=self.minimum if is_primary else None,
+        )
+
+    def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
+        """Returns whether it has its starts, and the scale and minimum that the case declares."""
+        return bool(self.starts) and (self.scale, self.minimum) == (scale, minimum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,17 +157,27 @@ class Baseline:
     def has(self, problem: str) -> bool:
         return self.program_version == PROGRAM_VERSION and any(case.problem == problem for case in self.cases.values())
 
+    def find(self, problem: str, name: str) -> BaselineCase | None:
+        """Returns what was tuned on a problem; of two cases that are scored differently, the one of that name."""
+        found = {key: case for key, case in self.cases.items() if case.problem == problem}
+        own = (case for key, case in found.items() if key.endswith(f":{name.rpartition('.')[2]}"))
+        return next(own, next(iter(found.values()), None))
+
     def case(self, info: CaseInfo) -> BaselineCase:
         """Returns the baseline of a case.
 
         Raises:
           StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
         """
-        found = next((case for case in self.cases.values() if case.problem == info.problem), None)
+        found = self.find(info.problem, info.name)
+        own_folder = Path(info.node_id.split("::")[0]).parent
         named = any(key.endswith(f":{info.name.rpartition('.')[2]}") for key in self.cases)
+        named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
         where = f"{info.suite}/{info.name}"
         if found is None and not named:
-            raise BaselineError(f"{self.label} has no such case", where=where, next_step=f"run `{self.refresh}`")
+            raise BaselineError(
+                f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
+            )
         if found is None or self.program_version != PROGRAM_VERSION:
             what = "the case" if found is None else "the inner program"
             raise StaleBaseline(
@@ -150,6 +186,13 @@ class Baseline:
                 next_step=f"run `{self.refresh}`",
             )
         return found
+
+    @property
+    def _suite(self) -> str:
+        """Name of the suite that the command which made the file names; "" where it names none."""
+        words = shlex.split(self.refresh)[2:3]
+        place = Path(words[0]) if words else Path()
+        return place.parent.name if place.suffix == ".gin" else place.name
 
     def save(self, path: Path) -> None:
         """Writes the file, whole or not at all."""
@@ -211,7 +254,9 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
     record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded(case.untrained)
-    record["tuned"] = {name: [_digits(value) for value in values] for name, values in sorted(case.tuned.items())}
+    for name in ("starts", "tuned"):
+        found: Mapping[str, Sequence[float]] = getattr(case, name)
+        record[name] = {metric: [_digits(value) for value in values] for metric, values in sorted(found.items())}
     record["curves"] = sorted(case.curves)
     record["num_curve_steps"] = len(case.curve_steps)
     arrays = [case.curve_steps, *(case.curves[name] for name in record["curves"]), case.envelope]
@@ -220,7 +265,7 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
     return record
 
 
-_PLAIN = ("problem", "num_inner_steps", "horizon_factor", "eval_every", "seeds", "best")
+_PLAIN = ("problem", "num_inner_steps", "horizon_factor", "eval_every", "seeds", "best", "scale", "minimum")
 
 
 def _case_of(record: Mapping[str, Any]) -> BaselineCase:
@@ -228,7 +273,7 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
     rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
     plain: dict[str, Any] = {
-        name: tuple(value) if isinstance(value := record[name], list) else value for name in _PLAIN
+        name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
     }
     points = ({name: point[name] for name in (f.name for f in fields(GridPoint))} for point in record["grid"])
     return BaselineCase(
@@ -236,6 +281,7 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
         grid=tuple(GridPoint(**{**point, "final": _number(point["final"])}) for point in points),
         untrained={name: _number(value) for name, value in record["untrained"].items()},
         tuned={name: tuple(_number(value) for value in row) for name, row in record["tuned"].items()},
+        starts={name: tuple(_number(value) for value in row) for name, row in record.get("starts", {}).items()},
         curve_steps=np.rint(rows[0]).astype(np.int64),
         curves=dict(zip(names, rows[1:], strict=True)),
         envelope=values[count * (len(names) + 1) :],

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata
 
+from lobench.analysis.aggregates import iqm_interval, probability_of_improvement_interval
 from lobench.analysis.baseline_file import BaselineCase
-from lobench.analysis.comparison import CaseEffect, Comparison, compare_cases
+from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
 from lobench.analysis.intervals import Interval, stratified_t_mean
 from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
@@ -18,7 +20,17 @@ from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.subjects import Cell, Subject, headline_metrics
 from lobench.core.result import mean_of
 
-__all__ = ["CaseFinding", "Findings", "MeanScore", "differences", "findings_of", "mean_score"]
+__all__ = [
+    "AgainstTuned",
+    "CaseFinding",
+    "Findings",
+    "MeanScore",
+    "differences",
+    "findings_of",
+    "improvement",
+    "mean_score",
+    "seeds_say",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +41,14 @@ class MeanScore:
       scores: Of each case in the mean, by identity and seed.
       num_missing: Cases without a curve or a scale: they are not in the mean.
       num_diverged: Seeds that diverged; each counts as -1.
+      num_exploded: Seeds that ended above twice their start, without having diverged.
     """
 
     interval: Interval
     scores: Mapping[str, Mapping[int, float]]
     num_missing: int
     num_diverged: int
+    num_exploded: int
 
     @property
     def num_cases(self) -> int:
@@ -56,7 +70,38 @@ def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iter
         scores=known,
         num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
         num_diverged=subject.num_diverged,
+        num_exploded=sum(scales.num_exploded(cell) for cell in subject.cells.values()),
     )
+
+
+def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> Interval:
+    """Returns P(better), the chance that a seed of B ends better than one of A: the mean over their common cases.
+
+    It is of the final values, unclipped, so that no scale is needed; a diverged seed is worse than any other.
+
+    Args:
+      metric: None: each case's primary one.
+    """
+    ours, theirs = [], []
+    for identity in a.cells.keys() & b.cells.keys():
+        x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
+        if x and y:
+            ranks = rankdata([*x, *y], "dense").tolist()  # finite, where a diverged seed is not
+            ours.append(ranks[: len(x)])
+            theirs.append(ranks[len(x) :])
+    nan = math.nan
+    if not ours:
+        return Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+    return probability_of_improvement_interval(ours, theirs)
+
+
+def seeds_say(comparison: Comparison, found: Interval) -> str:
+    """Returns what P(better) shows where the mean of the scores does not: a few seeds may decide a mean; else ""."""
+    if found.lower > 0.5 and comparison.verdict is not Effect.BETTER:
+        return f"better on more seeds than not, P = {found.mean:.2f}"
+    if found.upper < 0.5 and comparison.verdict is not Effect.WORSE:
+        return f"worse on more seeds than not, P = {found.mean:.2f}"
+    return ""
 
 
 def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, list[float]]:
@@ -94,9 +139,25 @@ class CaseFinding:
     score: dict[str, Interval]
     num_seeds: int
     num_diverged: int
+    num_exploded: int
     best_single: Speedup | None
     envelope: Speedup | None
     effect: CaseEffect | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstTuned:
+    """A subject's scores less those of the tuned baseline's own seeds, paired by seed.
+
+    Attributes:
+      difference: Mean over the cases that have two common seeds or more; above 0: better than tuned.
+      num_cases: Those.
+      num_undecided: Cases with a baseline that have fewer, or no scale.
+    """
+
+    difference: Interval
+    num_cases: int
+    num_undecided: int
 
 
 class Findings:
@@ -144,12 +205,31 @@ class Findings:
             self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
 
-    def against_tuned(self, metric: str) -> Interval:
-        """Returns the shown subject's mean score over the cases that have a tuned baseline, where that is 1."""
-        scores = self.mean_score(self.shown, metric).scores
-        known = [list(found.values()) for identity, found in scores.items() if identity in self.scales.tuned]
+    def interquartile_mean(self, subject: int, metric: str) -> Interval:
+        """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
+        scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
         nan = math.nan
-        return stratified_t_mean(known) if known else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+        return iqm_interval(scores) if scores else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+
+    def against_tuned(self, metric: str) -> AgainstTuned:
+        """Compares the shown subject with the seeds that the baselines were tuned with."""
+        found, undecided = [], 0
+        for identity, cell in self.reading.subjects[self.shown].cells.items():
+            baseline, name = self.scales.tuned.get(identity), _asked(metric) or cell.case.primary_metric
+            if baseline is None or name not in baseline.tuned or name not in cell.final:
+                continue
+            tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
+            ours, theirs = self.scales.scores(cell, name), self.scales.seed_scores(cell.case, name, tuned)
+            pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+            if len(pairs) > 1 and all(map(math.isfinite, pairs)):
+                found.append(pairs)
+            else:
+                undecided += 1
+        nan = math.nan
+        nothing = Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+        return AgainstTuned(
+            difference=stratified_t_mean(found) if found else nothing, num_cases=len(found), num_undecided=undecided
+        )
 
     def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
@@ -158,6 +238,11 @@ class Findings:
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
         return compare_cases(found) if found else None
+
+    def improvement(self) -> Interval:
+        """Returns the chance that a seed of the shown subject ends better than one of the first."""
+        first, shown = (self.reading.subjects[place] for place in (self.first, self.shown))
+        return improvement(first, shown, None, self.scales)
 
     def change(self) -> Comparison | None:
         """Compares the shown subject with the first one; None where they are one, or share no case."""
@@ -188,6 +273,7 @@ class Findings:
             },
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),
+            num_exploded=self.scales.num_exploded(cell),
             best_single=single,
             envelope=envelope,
             effect=effects.get(identity),

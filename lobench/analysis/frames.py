@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import StoreError
+from lobench.core.errors import StoreError, UsageError
 from lobench.core.result import Curves
 from lobench.engine.ledger import EvaluationRow, Ledger
 
@@ -60,9 +61,9 @@ class StoredResults:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
         Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, case_identity, seed_start,
-        num_seeds, outcome, message, diverged (seeds; missing without curves), compile_seconds, wall_seconds,
-        num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session, recorded_at (UTC),
-        host, device, git_revision, git_dirty, bindings.
+        num_seeds, outcome, message, diverged and exploded (seeds; missing without curves), compile_seconds,
+        wall_seconds, num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session,
+        recorded_at (UTC), host, device, git_revision, git_dirty, bindings.
         """
         import pandas as pd
 
@@ -70,6 +71,7 @@ class StoredResults:
         if len(frame):
             frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
             frame["diverged"] = frame["diverged"].astype("Int64")
+            frame["exploded"] = frame["exploded"].astype("Int64")
         return frame
 
     def frame(self) -> pd.DataFrame:
@@ -103,7 +105,10 @@ class StoredResults:
           case: Only the case of this name (`relu32` or `digits/relu32`).
           outer_step: Only checkpoints of this outer step.
           checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
+        Raises:
+          UsageError: nothing here has a metric of that name.
         """
+        self._require(metric)
         groups: dict[tuple[str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
         for row, seen in self._sightings():
             wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
@@ -114,6 +119,17 @@ class StoredResults:
                 groups.setdefault((row.case.key, seen), []).append((row, found))
         joined = (_joined(metric, seen, blocks) for (_, seen), blocks in groups.items())
         return [curves for curves in joined if curves is not None]
+
+    def _require(self, metric: str) -> None:
+        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        if known and metric not in known:
+            close = difflib.get_close_matches(metric, sorted(known), n=1)
+            raise UsageError(
+                f"no evaluation has a metric {metric!r}",
+                where=str(self.store),
+                expected="one of " + ", ".join(sorted(known)),
+                next_step=f"did you mean {close[0]!r}?" if close else "",
+            )
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
         for row in self.rows:
@@ -183,6 +199,7 @@ def _evaluation(row: EvaluationRow, checkpoint: Checkpoint) -> dict[str, Any]:
         "outcome": str(row.outcome),
         "message": row.message,
         "diverged": curves.num_diverged if curves else None,
+        "exploded": curves.num_exploded(row.case) if curves else None,
         "compile_seconds": curves.compile_seconds if curves else math.nan,
         "wall_seconds": curves.wall_seconds if curves else math.nan,
         "num_inner_steps": row.case.num_inner_steps,

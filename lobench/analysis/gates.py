@@ -19,6 +19,7 @@ from scipy import stats
 
 from lobench.analysis.comparison import holm
 from lobench.analysis.intervals import stratified_t_mean
+from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
 
 __all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "alpha_at", "gate", "gate_cases", "seeds_to_decide"]
@@ -39,14 +40,14 @@ class GateRules:
     """How a gate decides.
 
     Attributes:
-      margin: Harm that is tolerated, on the normalised score.
+      margin: Harm that is tolerated, on the normalised score; what a log scale's default is.
       alpha: Level of each of the two one-sided tests.
       looks: Where seeds are added and looked at again: the planned looks, over which alpha is spent. The number of
         seeds of a case must then be one of its sizes.
       resolution, power: `seeds_to_decide` is for finding a true harm of margin + resolution with this power.
     """
 
-    margin: float = 0.02
+    margin: float = DEFAULT_MARGINS[ScaleKind.LOG]
     alpha: float = 0.05
     looks: Looks | None = None
     resolution: float = 0.05
@@ -230,7 +231,7 @@ def _measure(differences: Sequence[float], case: str) -> _Measured:
     harms = -np.asarray(differences, np.float64)
     n, nan = len(harms), math.nan
     if n == 0 or not np.isfinite(harms).all():
-        note = "no common seed" if n == 0 else "no score: the case has no scale"
+        note = "no common seed" if n == 0 else "no score"
         return _Measured(case=case, num_seeds=n, harm=nan, error=nan, degrees=nan, note=note)
     mean = math.fsum(harms) / n
     if n < 2:

@@ -28,7 +28,7 @@ class RunSummary:
       scores: By metric, the mean score of the last checkpoint over its cases, on a scale that all runs of the list
         share.
       scale: What 0 and 1 on it are.
-      num_diverged, num_seeds: Of the last checkpoint.
+      num_diverged, num_exploded, num_seeds: Of the last checkpoint.
       num_unscored: Cases of the last checkpoint that have no scale, and are in no mean.
     """
 
@@ -42,6 +42,7 @@ class RunSummary:
     scores: dict[str, Interval]
     scale: str
     num_diverged: int
+    num_exploded: int
     num_seeds: int
     num_unscored: int
 
@@ -97,8 +98,9 @@ def _summary(revision: str, reading: Reading, scales: Scales) -> RunSummary:
         num_evaluations=len(reading.rows),
         last_checkpoint=last.label,
         scores={label: one.interval for label, one in found.items() if one.num_cases},
-        scale=scales.describe(),
+        scale=scales.describe("`lobench baseline SUITE` makes one"),
         num_diverged=last.num_diverged,
+        num_exploded=sum(scales.num_exploded(cell) for cell in last.cells.values()),
         num_seeds=last.num_seeds,
         num_unscored=_num_unscored(last, scales),
     )

@@ -11,7 +11,7 @@ from scipy import special
 
 from lobench.core.result import mean_of
 
-__all__ = ["Interval", "stratified_t_mean", "unit_t_mean", "wilson_share"]
+__all__ = ["Interval", "stratified_t_mean"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,39 +59,3 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     degrees = 1 / math.fsum(share**2 / (len(cell) - 1) for share, cell in zip(shares, cells, strict=True))
     half = float(special.stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
-
-
-def unit_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
-    """Returns `stratified_t_mean` of values in [0, 1], accuracies say, with bounds that stay there.
-
-    The interval is made on the logit of the mean, where its standard error is se / (mean (1 - mean)), and mapped back.
-    A mean of exactly 0 or 1 has no spread that t could see: its bounds are itself, or NaN below two seeds.
-
-    Args:
-      cells, confidence: As `stratified_t_mean`.
-    Raises:
-      ValueError: a value outside [0, 1]; as `stratified_t_mean`.
-    """
-    if any(value < 0 or value > 1 for cell in cells for value in cell):
-        raise ValueError("unit_t_mean is for values in [0, 1]")
-    plain = stratified_t_mean(cells, confidence)
-    spread = plain.mean * (1 - plain.mean)
-    if not plain.upper > plain.mean or spread <= 0:
-        return plain
-    half = (plain.upper - plain.mean) / spread
-    center = math.log(plain.mean / (1 - plain.mean))
-    lower, upper = (1 / (1 + math.exp(-(center + side * half))) for side in (-1, 1))
-    return Interval(mean=plain.mean, lower=lower, upper=upper, degrees=plain.degrees)
-
-
-def wilson_share(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Returns a share (of seeds that diverged, say) with Wilson's score interval; NaN of nothing.
-
-    Source: Wilson 1927.
-    """
-    if trials == 0:
-        return Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
-    from scipy import stats  # a second's import, which a watch's first point need not wait for
-
-    found = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return Interval(mean=successes / trials, lower=float(found.low), upper=float(found.high), degrees=math.nan)

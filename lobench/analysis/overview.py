@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction, direction_of
+from lobench.core.result import count_exploded
 from lobench.engine.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "Overview", "overview"]
@@ -33,6 +35,7 @@ class Overview:
       best: Seed mean of the best value of the primary metric; NaN where there is none, or its direction is not known.
       curve: float64[NUM_SPARKS], seed mean of the primary metric, evenly over its evaluations; NaN where unknown.
       diverged: Seeds that met a non-finite loss; -1 without curves.
+      exploded: Seeds that ended above twice their start, without having diverged.
       wall_seconds: NaN without curves.
     """
 
@@ -43,6 +46,7 @@ class Overview:
     best: float
     curve: FloatArray
     diverged: int
+    exploded: int
     wall_seconds: float
 
 
@@ -55,10 +59,10 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
             header, start = row.header()
             shape = (str(header["metrics"]), row.case.primary_metric, str(header.get("directions", {})))
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
-    for (_, primary, _), members in groups.items():
-        _measure(members, primary, found)
+    for members in groups.values():
+        _measure(members, [rows[place].case for place, _, _ in members], found)
     lines = []
-    for row, (direction, final, best, curve, diverged, wall_seconds) in zip(rows, found, strict=True):
+    for row, (direction, final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
         unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
         for checkpoint in row.checkpoints or (unseen,):
             line = Overview(
@@ -69,24 +73,27 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
                 best=best,
                 curve=curve,
                 diverged=diverged,
+                exploded=exploded,
                 wall_seconds=wall_seconds,
             )
             lines.append(line)
     return lines
 
 
-_NOTHING: tuple[Any, ...] = (None, {}, math.nan, np.full(NUM_SPARKS, np.nan), -1, math.nan)
+_NOTHING: tuple[Any, ...] = (None, {}, math.nan, np.full(NUM_SPARKS, np.nan), -1, 0, math.nan)
 
 
 def _measure(
-    members: Sequence[tuple[int, dict[str, Any], memoryview]], primary: str, found: list[tuple[Any, ...]]
+    members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[tuple[Any, ...]]
 ) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
+    primary = cases[0].primary_metric
     declared = {name: Direction(value) for name, value in members[0][1].get("directions", {}).items()}
     direction = direction_of(primary, declared)
     best, curves = [math.nan] * len(members), np.full((len(members), NUM_SPARKS), np.nan)
+    exploded = [0] * len(members)
     offset = 0
     for name, shape in members[0][1]["metrics"]:
         size = math.prod(shape)
@@ -100,11 +107,14 @@ def _measure(
                 best = _best(block, higher=direction is Direction.MAX).tolist()
             columns = np.linspace(0, block.shape[2] - 1, NUM_SPARKS).round().astype(int)
             curves = block[:, :, columns].mean(axis=1)
+            ends_of = zip(block[:, :, 0].tolist(), block[:, :, -1].tolist(), strict=True)
+            exploded = [count_exploded(case, *both) for case, both in zip(cases, ends_of, strict=True)]
     names = list(finals)
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
         final = dict(zip(names, ends, strict=True))
-        found[place] = (direction, final, best[index], curves[index], num_diverged, header["wall_seconds"])
+        counts = (num_diverged, exploded[index])
+        found[place] = (direction, final, best[index], curves[index], *counts, header["wall_seconds"])
 
 
 def _best(block: FloatArray, *, higher: bool) -> FloatArray:

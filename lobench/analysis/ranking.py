@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lobench.analysis.findings import mean_score
 from lobench.analysis.intervals import Interval
 from lobench.analysis.scales import Scales
-from lobench.analysis.scores import DIVERGED_SCORE
+from lobench.analysis.score_scale import DIVERGED_SCORE
 from lobench.analysis.subjects import Subject
 from lobench.core.result import mean_of
 
@@ -23,7 +23,8 @@ class Ranked:
     Attributes:
       score: Mean over the cases that have a scale, as every headline has it; a diverged seed counts -1.
       worth: What it is ranked by: the same mean where a seed without a result counts -1 too.
-      num_cases, num_diverged, num_lost: Cases in the mean, seeds that diverged, seeds without a result.
+      num_cases, num_lost: Cases in the mean, seeds without a result.
+      num_diverged, num_exploded: Seeds that diverged, and others that ended above twice their start.
     """
 
     subject: Subject
@@ -31,6 +32,7 @@ class Ranked:
     worth: float
     num_cases: int
     num_diverged: int
+    num_exploded: int
     num_lost: int
 
 
@@ -61,5 +63,6 @@ def _ranked(subject: Subject, metric: str | None, scales: Scales) -> Ranked:
         worth=mean_of(means) if means else math.nan,
         num_cases=found.num_cases,
         num_diverged=found.num_diverged,
+        num_exploded=found.num_exploded,
         num_lost=subject.num_lost,
     )

@@ -15,14 +15,13 @@ from lobench.analysis.baseline_file import (
     beside_cases,
     find_baselines,
 )
-from lobench.analysis.scores import ScoreScale, normalised_scores
+from lobench.analysis.reading import case_names
+from lobench.analysis.score_scale import ScoreScale, exploded, is_signed, merits, scores
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
 
-__all__ = ["Scales", "seed_scores", "tuned_scale"]
-
-_NO_SCALE = ScoreScale(untrained=math.nan, tuned=math.nan)
+__all__ = ["Scales", "seed_scores"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,16 @@ class Scales:
       tuned: By identity the baseline of those cases that have one.
       baseline: The first file that was found, whose optimizer and protocol all others share.
       problems: Of what was found: which cases it does not serve, and why.
-      num_cases: Cases that were looked for.
+      cases: What was looked for, by identity.
     """
 
     among: Mapping[str, Sequence[Cell]]
     tuned: Mapping[str, BaselineCase] = field(default_factory=dict)
     baseline: Baseline | None = None
     problems: tuple[BaselineError, ...] = ()
-    num_cases: int
+    cases: Mapping[str, CaseInfo]
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, subjects: Iterable[Subject], places: Sequence[Path] | None = ()) -> Scales:
@@ -80,8 +80,12 @@ class Scales:
             tuned=tuned,
             baseline=loaded[0] if loaded else None,
             problems=tuple(problems),
-            num_cases=len(current),
+            cases=current,
         )
+
+    @property
+    def num_cases(self) -> int:
+        return len(self.cases)
 
     @property
     def label(self) -> str:
@@ -95,36 +99,116 @@ class Scales:
           metric: None: the case's primary one.
         """
         name = metric or cell.case.primary_metric
-        finals, starts = cell.final.get(name, {}), cell.untrained.get(name, {})
-        return seed_scores(finals, starts, cell.diverged_at, self.scale(cell.case, name))
+        return self.seed_scores(cell.case, name, cell.final.get(name, {}), cell.diverged_at, cell.untrained)
+
+    def seed_scores(
+        self,
+        case: CaseInfo,
+        metric: str,
+        finals: Mapping[int, float],
+        diverged: Collection[int] = (),
+        untrained: Mapping[str, Mapping[int, float]] | None = None,
+    ) -> dict[int, float]:
+        """Returns the score of each seed of anybody who was trained on a case, a tuned baseline's seeds included.
+
+        Args:
+          untrained: Where the seeds began, of seeds that nobody who was read has.
+        """
+        starts = {**(untrained or {}).get(metric, {}), **self.starts(case, metric)}
+        return seed_scores(finals, starts, diverged, self.scale(case, metric))
+
+    def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
+        """Returns where each seed began, for all who are compared on it: of the first run that has it."""
+        key = (self._identity(case), metric)
+        if key not in self._starts:
+            found: dict[int, float] = {}
+            for cell in self.among.get(key[0], ()):
+                for seed, value in cell.untrained.get(metric, {}).items():
+                    if math.isfinite(value):
+                        found.setdefault(seed, value)
+            self._starts[key] = found
+        return self._starts[key]
+
+    def num_exploded(self, cell: Cell) -> int:
+        """Returns how many seeds ended above twice their start, which are not those that diverged."""
+        name = cell.case.primary_metric
+        finals, starts = cell.final.get(name, {}), self.starts(cell.case, name) or cell.untrained.get(name, {})
+        found = exploded(
+            list(finals.values()),
+            self.scale(cell.case, name),
+            starts=[starts.get(seed, math.nan) for seed in finals],
+            diverged=[seed in cell.diverged_at for seed in finals],
+        )
+        return int(found.sum())
+
+    def merits(self, cell: Cell, metric: str | None) -> list[float]:
+        """Returns what the seeds of a cell are ordered by for P(better): unclipped, the worst where one diverged.
+
+        Nothing where nobody knows which way is better.
+        """
+        name = metric or cell.case.primary_metric
+        finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
+        if scale.direction is None:
+            return []
+        diverged = [seed in cell.diverged_at for seed in finals]
+        return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale of a case; not usable where there is none.
 
-        Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name.
+        Where a loss of anybody turns out to be signed, it is linear for all.
         """
-        identity = case.identity
-        if identity not in self.among:
-            names = {(cells[0].case.suite, cells[0].case.name): found for found, cells in self.among.items()}
-            identity = names.get((case.suite, case.name), "")
-        key = (identity, metric)
+        key = (self._identity(case), metric)
         if key not in self._known:
-            tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
-            direction = _direction(cells, metric)
-            if tuned is not None and metric in tuned.tuned:
-                self._known[key] = tuned_scale(tuned, metric, direction)
-            else:
-                self._known[key] = _relative(cells, metric, direction)
+            found = self._frozen(key[0], case, metric)
+            self._known[key] = found.linear() if self._is_signed(key[0], metric, found) else found
         return self._known[key]
+
+    def is_signed(self, case: CaseInfo, metric: str) -> bool:
+        """Returns whether a case's scale is linear only because a loss lies below 0, so that no gate may decide."""
+        identity = self._identity(case)
+        return self._is_signed(identity, metric, self._frozen(identity, case, metric))
 
     def direction(self, case: CaseInfo, metric: str) -> Direction | None:
         """Returns which way a metric is better on a case, as anyone who was read declares it; None: nobody does."""
-        return _direction(self.among.get(case.identity, ()), metric)
+        return _direction(self.among.get(self._identity(case), ()), metric)
 
     def undeclared(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
         asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
         return sorted({name for cells, name in asked if _has(cells, name) and _direction(cells, name) is None})
+
+    def _identity(self, case: CaseInfo) -> str:
+        """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
+        if case.identity in self.among:
+            return case.identity
+        names = {(cells[0].case.suite, cells[0].case.name): found for found, cells in self.among.items()}
+        return names.get((case.suite, case.name), "")
+
+    def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
+        cells = self.among.get(identity, ())
+        return any(is_signed(list(cell.final.get(metric, {}).values()), scale) for cell in cells)
+
+    def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
+        """Returns the scale as the baseline freezes it, or as those who were read make it."""
+        tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
+        direction = _direction(cells, metric)
+        if tuned is not None and metric in tuned.tuned:
+            return tuned.score_scale(metric, case, direction)
+        is_primary = metric == case.primary_metric
+        finals = [
+            {seed: math.nan if seed in cell.diverged_at else value for seed, value in values.items()}
+            for cell in cells
+            if (values := cell.final.get(metric, {}))
+        ]
+        return ScoreScale.among(
+            metric,
+            direction,
+            finals=finals,
+            starts=self.starts(case, metric),
+            declared=(case.scale or "") if is_primary else "",
+            minimum=case.minimum if is_primary else None,
+        )
 
     @property
     def one(self) -> str:
@@ -135,13 +219,30 @@ class Scales:
         rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
         return self.label + (rest if len(self.tuned) < self.num_cases else "")
 
-    def describe(self) -> str:
-        """Returns what 0 and 1 are, and why some cases are without a baseline, a line each."""
-        hint = "" if self.tuned or self.problems else " (no tuned baseline was found: --baseline SUITE names one)"
+    def describe(self, advice: str = "--baseline SUITE names one") -> str:
+        """Returns what 0 and 1 are, why some cases are without a baseline, and what is odd of scales, a line each."""
+        hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
         # Seeds or deadlines can make two cases of what has one baseline.
         lines += dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)
-        return "\n".join([*lines, *(f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared())])
+        lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
+        return "\n".join([*lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Returns a line for each thing that limits scales: thin ones, signed losses, baselines without starts."""
+        names, found = case_names(list(self.cases.values())), dict[str, list[str]]()
+        for identity, case in self.cases.items():
+            scale, name = self.scale(case, case.primary_metric), names[identity]
+            if scale.is_usable and scale.is_thin:
+                found.setdefault("thin scale, the tuned baseline's seeds differ as much as it gains", []).append(name)
+            if not scale.has_starts:
+                text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
+                found.setdefault(text, []).append(name)
+            for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
+                if self.is_signed(case, metric):
+                    text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
+                    found.setdefault(text, []).append(name)
+        return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
 
 
 def seed_scores(
@@ -155,13 +256,13 @@ def seed_scores(
       diverged: Seeds that met a non-finite loss.
       scale: Where it is not usable every score is NaN.
     """
-    scores = normalised_scores(list(finals.values()), scale, diverged=[seed in diverged for seed in finals])
-    return dict(zip(finals, scores.tolist(), strict=True))
-
-
-def tuned_scale(baseline: BaselineCase, metric: str, direction: Direction | None) -> ScoreScale:
-    """Returns the scale of a metric that a baseline has: untrained 0, tuned 1."""
-    return ScoreScale.of(direction, untrained=baseline.untrained[metric], tuned=baseline.tuned_mean(metric))
+    found = scores(
+        list(finals.values()),
+        scale,
+        starts=[starts.get(seed, math.nan) for seed in finals],
+        diverged=[seed in diverged for seed in finals],
+    )
+    return dict(zip(finals, found.tolist(), strict=True))
 
 
 def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
@@ -171,24 +272,6 @@ def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
 
 def _has(cells: Sequence[Cell], metric: str) -> bool:
     return any(metric in cell.final for cell in cells)
-
-
-def _relative(cells: Sequence[Cell], metric: str, direction: Direction | None) -> ScoreScale:
-    """Returns the scale of a case among those who were read: untrained 0, the best of them 1.
-
-    For want of a tuned baseline. A seed that diverged enters no mean here, and a subject of which more than half of the
-    seeds did cannot be the best. Where nobody is better than untrained the case has no scale.
-    """
-    starts = [value for cell in cells for value in cell.untrained.get(metric, {}).values() if math.isfinite(value)]
-    if not starts:
-        return _NO_SCALE
-    ends = []
-    for cell in cells:
-        values = [value for seed, value in cell.final.get(metric, {}).items() if seed not in cell.diverged_at]
-        if values and len(values) >= len(cell.diverged_at) and all(map(math.isfinite, values)):
-            ends.append(math.fsum(values) / len(values))
-    tuned = (max if direction is Direction.MAX else min)(ends, default=math.nan)
-    return ScoreScale.of(direction, untrained=math.fsum(starts) / len(starts), tuned=tuned)
 
 
 def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

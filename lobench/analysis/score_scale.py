@@ -1,4 +1,4 @@
-"""The scale of a case's scores: untrained is 0, the tuned baseline 1, and on a log scale each order of magnitude counts.
+"""The scale of a case's scores: untrained 0, the tuned baseline 1; on a log scale each order of magnitude counts.
 
 Example. Tuned Adam's two seeds go from 2.4 to .024 and .0024, which is ln 100 = 4.605 and ln 1000 = 6.908: the mean is
 D = 5.756. A run that goes from 2.4 to .024 scores 4.605 / D = .8, and one to .0024 scores 1.2.
@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
 
 __all__ = [
     "BEST_SCORE",
     "DEFAULT_MARGINS",
     "DIVERGED_SCORE",
     "SCORE_VERSION",
+    "SIGNED",
     "ScaleKind",
     "ScoreScale",
     "are_plain",
@@ -37,6 +39,9 @@ __all__ = [
 DIVERGED_SCORE, BEST_SCORE = -1.0, 2.0
 # Of the rule on this page; what was stored without a version is of the first one, which had linear scales only.
 SCORE_VERSION = 2
+
+# What to do about losses below 0 on a log scale.
+SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
 _SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
 _EXPLODED = 2.0  # times the seed's own start
@@ -66,6 +71,7 @@ class ScoreScale:
       linear_unit: L0 less the mean of T_k, negative for a metric that rises; NaN where tuned is not better.
       floor: f; what lies below it ties. Minus infinity on a linear scale.
       minimum: c, the lowest loss there can be; None where nobody declared one.
+      direction: Which way the metric is better; None: nobody knows, and there is no scale.
       is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has one seed only.
       has_starts: Whether the baseline's file says where its seeds began; without, all of them begin at L0.
       is_relative: Whether 1 is the best of those who are compared, for want of a baseline.
@@ -77,7 +83,7 @@ class ScoreScale:
     linear_unit: float
     floor: float
     minimum: float | None = None
-    higher: bool = False
+    direction: Direction | None = Direction.MIN
     is_thin: bool = False
     has_starts: bool = True
     is_relative: bool = False
@@ -86,6 +92,7 @@ class ScoreScale:
     def of_baseline(
         cls,
         metric: str,
+        direction: Direction | None = Direction.MIN,
         *,
         untrained: float,
         tuned: Sequence[float],
@@ -93,7 +100,6 @@ class ScoreScale:
         curve: ArrayLike = (),
         declared: str = "",
         minimum: float | None = None,
-        higher: bool = False,
     ) -> ScoreScale:
         """Returns the scale that a tuned baseline freezes.
 
@@ -110,7 +116,7 @@ class ScoreScale:
         begins = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(ends), zero)
         floor = _floor(zero, minimum)
         lowest = np.concatenate([ends, np.asarray(curve, np.float64).ravel() - low])
-        found = _kind(metric, zero, begins, lowest, declared, higher=higher)
+        found = _kind(metric, zero, begins, lowest, declared, direction)
         gains = _logs(begins, floor) - _logs(ends, floor)
         unit = float(gains.mean()) if len(gains) else math.nan
         spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.inf
@@ -119,10 +125,10 @@ class ScoreScale:
             kind=found,
             untrained=zero,
             log_unit=_unit(unit, floor),
-            linear_unit=_linear_unit(zero, float(ends.mean()) if len(ends) else math.nan, higher=higher),
+            linear_unit=_linear_unit(zero, float(ends.mean()) if len(ends) else math.nan, direction),
             floor=floor if found is ScaleKind.LOG else -math.inf,
             minimum=minimum,
-            higher=higher,
+            direction=direction,
             is_thin=is_thin,
             has_starts=bool(len(starts)),
         )
@@ -131,12 +137,12 @@ class ScoreScale:
     def among(
         cls,
         metric: str,
+        direction: Direction | None = Direction.MIN,
         *,
         finals: Sequence[Mapping[int, float]],
         starts: Mapping[int, float],
         declared: str = "",
         minimum: float | None = None,
-        higher: bool = False,
     ) -> ScoreScale:
         """Returns the scale of those who are compared, for want of a baseline: untrained 0, the best of them 1.
 
@@ -159,16 +165,16 @@ class ScoreScale:
                 own = _starts_or(np.asarray([starts.get(seed, math.nan) for seed in seeds]) - low, zero)
                 units.append(float((_logs(own, floor) - _logs(kept, floor)).mean()))
                 ends.append(float(kept.mean()))
-        found = _kind(metric, zero, begins, np.asarray(lowest), declared, higher=higher)
-        end = (max if higher else min)(ends, default=math.nan)
+        found = _kind(metric, zero, begins, np.asarray(lowest), declared, direction)
+        end = (max if direction is Direction.MAX else min)(ends, default=math.nan)
         return cls(
             kind=found,
             untrained=zero,
             log_unit=_unit(max(units, default=math.nan), floor),
-            linear_unit=_linear_unit(zero, end, higher=higher),
+            linear_unit=_linear_unit(zero, end, direction),
             floor=floor if found is ScaleKind.LOG else -math.inf,
             minimum=minimum,
-            higher=higher,
+            direction=direction,
             is_relative=True,
         )
 
@@ -282,23 +288,16 @@ def say_nothing(
     return np.asarray(ends | (low[0] & low[1]))
 
 
-def merits(
-    final: ArrayLike, scale: ScoreScale | None, *, diverged: ArrayLike | None = None, higher: bool = False
-) -> FloatArray:
-    """Returns what seeds are ordered by for P(better): higher is better, unclipped, a diverged seed worst.
+def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
+    """Returns what seeds are ordered by for P(better): more is better, unclipped, a diverged seed worst.
 
-    Args:
-      scale: None: a falling metric is floored at 0. Where the scale is linear nothing is.
+    Where a loss has a log scale that is not usable its floor is 0; on a linear scale there is none.
     """
     values = np.asarray(final, np.float64)
     lost = _lost(values, diverged)
-    if scale is None:
-        floor = -math.inf if higher else 0.0
-    else:
-        higher, floor = scale.higher, scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
-        floor += scale.minimum or 0.0
-    found = np.maximum(np.where(lost, 0.0, values), floor)
-    return np.where(lost, -np.inf, found if higher else -found)
+    floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
+    found = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
+    return np.where(lost, -np.inf, found if scale.direction is Direction.MAX else -found)
 
 
 def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> None:
@@ -320,10 +319,12 @@ def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> 
         )
 
 
-def _kind(metric: str, zero: float, starts: FloatArray, ends: FloatArray, declared: str, *, higher: bool) -> ScaleKind:
+def _kind(
+    metric: str, zero: float, starts: FloatArray, ends: FloatArray, declared: str, direction: Direction | None
+) -> ScaleKind:
     if declared:
         return ScaleKind(declared)
-    is_loss = metric.rsplit("/", 1)[-1] == "loss" and not higher
+    is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
     is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < _SIGNED * zero).any())
     return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR
 
@@ -337,9 +338,9 @@ def _unit(value: float, floor: float) -> float:
     return value if math.isfinite(value) and value > 0 and math.isfinite(floor) else math.nan
 
 
-def _linear_unit(zero: float, end: float, *, higher: bool) -> float:
+def _linear_unit(zero: float, end: float, direction: Direction | None) -> float:
     """A scale on which tuned is no better than untrained would stand on its head: the worse, the higher the score."""
-    is_better = end > zero if higher else end < zero
+    is_better = end > zero if direction is Direction.MAX else end < zero and direction is not None
     return zero - end if is_better and math.isfinite(zero - end) else math.nan
 
 

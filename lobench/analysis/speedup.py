@@ -18,8 +18,6 @@ __all__ = [
     "BaselineCurve",
     "Form",
     "Speedup",
-    "best_single",
-    "dual_speedup",
     "envelope",
     "speedup",
 ]
@@ -45,13 +43,11 @@ class BaselineCurve:
       steps: float64[num_points], increasing; the last is the horizon, the case's budget times the horizon factor.
       losses: float64[num_points], never rising.
       form: Which of the two it is.
-      index: The learning rate, by its place in the grid; -1 for the envelope.
     """
 
     steps: FloatArray
     losses: FloatArray
     form: Form
-    index: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +55,7 @@ class Speedup:
     """A ratio of steps; above 1 the optimizer is faster.
 
     Attributes:
-      value: NaN where the optimizer diverged. Where `censored`, a bound: the true ratio is at least this (`speedup`)
-        or the target was never reached, and the value is 0 (`dual_speedup`).
-      form: Over what; a dual says the same of the final loss that it chases.
+      value: NaN where the optimizer diverged. Where `censored`, a bound: the true ratio is at least this.
     """
 
     value: float
@@ -72,28 +66,8 @@ class Speedup:
         if math.isnan(self.value):
             return "diverged"
         if self.censored:
-            return f">= {self.value:.3g}" if self.value else "never"
+            return f">= {self.value:.3g}"
         return f"{self.value:.3g}"
-
-
-def best_single(curves: ArrayLike, steps: Sequence[float], *, at: float | None = None) -> BaselineCurve:
-    """Returns the curve of the learning rate whose seed-mean loss is lowest at a step; NaN is the worst there is.
-
-    Args:
-      curves: float[num_rates, num_seeds, num_evals], training loss.
-      steps: Inner steps of the evaluations.
-      at: The step at which rates are compared (the case's own budget); None: the last.
-    Raises:
-      ValueError: every learning rate diverged.
-    """
-    means = np.asarray(curves, np.float64).mean(axis=1)
-    places = np.asarray(steps, np.float64)
-    column = len(places) - 1 if at is None else int(np.searchsorted(places, at, side="right")) - 1
-    finals = np.where(np.isfinite(means[:, column]), means[:, column], np.inf)
-    index = int(finals.argmin())
-    if not math.isfinite(finals[index]):
-        raise ValueError("every learning rate of the baseline diverged")
-    return BaselineCurve(steps=places, losses=_running_minimum(means[index]), form=Form.BEST_SINGLE, index=index)
 
 
 def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
@@ -141,24 +115,6 @@ def speedup(final_loss: float, num_inner_steps: float, baseline: BaselineCurve) 
         censored=False,
         form=baseline.form,
     )
-
-
-def dual_speedup(
-    losses: ArrayLike, steps: Sequence[float], target: float, num_inner_steps: float, form: Form = Form.BEST_SINGLE
-) -> Speedup:
-    """Returns t_max over the optimizer's steps to the tuned baseline's final loss; censored where never reached.
-
-    Args:
-      losses: float[num_evals], the optimizer's seed-mean loss.
-      steps: Their inner steps.
-      target: The tuned baseline's loss at the case's own budget.
-      num_inner_steps: t_max, the baseline's steps.
-    """
-    curve = _running_minimum(np.asarray(losses, np.float64))
-    if not curve[-1] <= target:
-        return Speedup(value=0.0, censored=True, form=form)
-    needed = _first_at_or_below(np.asarray(steps, np.float64), curve, target)
-    return Speedup(value=num_inner_steps / needed if needed > 0 else math.inf, censored=False, form=form)
 
 
 def _running_minimum(losses: FloatArray) -> FloatArray:

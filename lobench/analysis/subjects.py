@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction
+from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.engine.ledger import EvaluationRow
 
@@ -82,7 +83,7 @@ class Subject:
     cells: Mapping[str, Cell]
     former: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
-    program_versions: frozenset[str] = frozenset()
+    programs: frozenset[Program] = frozenset()
     name: str = ""
 
     def named(self, name: str) -> Subject:
@@ -215,8 +216,19 @@ def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow], current: set
         cells={identity: cell for identity, cell in cells.items() if identity in current},
         former={identity: cell for identity, cell in cells.items() if identity not in current},
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
-        program_versions=frozenset(row.key.program_version for row in rows),
+        programs=_programs([row for row in rows if row.case.identity in current]),
     )
+
+
+def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
+    """Returns what made the results that count: of a seed that was evaluated twice the later one."""
+    counting: dict[tuple[str, int], Program] = {}
+    for row in rows:
+        if row.payload is not None:
+            counting.update(
+                dict.fromkeys(((row.case.identity, seed) for seed in row.key.seed_block.seeds), row.program)
+            )
+    return frozenset(counting.values())
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:

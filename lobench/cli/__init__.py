@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from lobench.cli.names import did_you_mean
 from lobench.core.errors import LobenchError
 
 __all__ = ["main"]
@@ -25,6 +26,8 @@ _COMMANDS = {
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
 }
+
+_SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
 
@@ -50,6 +53,17 @@ class _Group(click.Group):
             return command
         found = _plugin_commands().get(cmd_name)
         return found.load() if found is not None else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0] in _SHIPPED_PLUGINS:
+                package = _SHIPPED_PLUGINS[args[0]]
+                advice = f"; it comes with the plugin {package}: pip install -e plugins/{package}"
+            else:
+                advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
+            raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -38,7 +38,10 @@ def baseline(
     force: bool,
     check: bool,
 ) -> None:
-    """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays."""
+    """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
+
+    A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
+    """
     from lobench.cli.baseline_setup import BaselineCommand, check_baselines, make_baselines
 
     command = BaselineCommand(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.baseline_file import Baseline, BaselineError, baseline_path
+from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
 from lobench.analysis.grids import Grid, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
@@ -20,7 +20,7 @@ from lobench.engine.provenance import provenance
 from lobench.engine.suite import specs_in
 from lobench.plugins import load_plugins
 
-__all__ = ["BaselineCommand", "check_baselines", "make_baselines"]
+__all__ = ["BaselineCommand", "case_key", "check_baselines", "default_layers", "make_baselines"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +50,26 @@ def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], N
     Raises:
       SuiteError: there is no such case. ConfigError: see `tune`.
     """
-    from lobench.evaluation.tuning import tune
+    from lobench.evaluation.tuning import step_zero, tune
     from lobench.inner.backend import device_description
 
-    grid, layers = named_grid(command.grid), _layers()
+    grid, layers = named_grid(command.grid), default_layers()
     found = list(_bound_cases(suite, command, layers))
     for optimizer in command.optimizers:
         path = baseline_path(suite, optimizer, grid.name)
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
             name = case_key(spec)
-            if not command.force and _is_fresh(baseline, bound, command):
-                say(f"{optimizer} {name}: fresh")
+            before = _kept(baseline, spec, bound, command)
+            if before is not None:
+                if before.is_scored_as(bound.case.scale, bound.case.minimum):
+                    say(f"{optimizer} {name}: fresh")
+                    continue
+                starts = step_zero(spec, layers, optimizer, grid, num_seeds=command.seeds)
+                scored = dataclasses.replace(before, starts=starts, scale=bound.case.scale, minimum=bound.case.minimum)
+                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
+                baseline.save(path)
+                say(f"{optimizer} {name}: tuned as before, scored as the case says now")
                 continue
             started = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
@@ -92,30 +100,35 @@ def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], N
 def check_baselines(suite: Path, command: BaselineCommand) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     grid, problems = named_grid(command.grid), []
-    found = list(_bound_cases(suite, command, _layers()))
+    found = list(_bound_cases(suite, command, default_layers()))
     for optimizer in command.optimizers:
         path, refresh = baseline_path(suite, optimizer, grid.name), command.line(suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: there is no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
-        problems += [
-            f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`"
-            for spec, bound in found
-            if not baseline.has(bound.problem)
-        ]
+        for spec, bound in found:
+            case = baseline.find(bound.problem, spec.scope)
+            if case is None or not baseline.has(bound.problem):
+                problems.append(f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`")
+            elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
+                what = "lacks where its seeds began" if not case.starts else "has another scale or minimum"
+                problems.append(f"{path}: {case_key(spec)} {what}; run `{refresh}`, which takes seconds")
     return problems
 
 
 def case_key(spec: CaseSpec) -> str:
+    """Returns what a baseline file calls a case."""
     return f"{Path(spec.path).name}:{spec.scope}"
 
 
-def _is_fresh(baseline: Baseline, bound: BoundCase, command: BaselineCommand) -> bool:
-    case = next((case for case in baseline.cases.values() if case.problem == bound.problem), None)
-    if case is None or not baseline.has(bound.problem):
-        return False
-    return (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
+def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineCommand) -> BaselineCase | None:
+    """Returns what was tuned before and need not be tuned again."""
+    case = baseline.find(bound.problem, spec.scope)
+    if command.force or case is None or not baseline.has(bound.problem):
+        return None
+    is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
+    return case if is_as_asked else None
 
 
 def _start(path: Path, suite: Path, command: BaselineCommand, optimizer: str, grid: Grid) -> Baseline:
@@ -134,7 +147,8 @@ def _start(path: Path, suite: Path, command: BaselineCommand, optimizer: str, gr
     return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
 
 
-def _layers() -> Layers:
+def default_layers() -> Layers:
+    """Returns what is bound around a case of a baseline: the plugins' modules alone."""
     return Layers(gin_modules=tuple(load_plugins().declarations("lobench_gin_modules")))
 
 

@@ -24,6 +24,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.ranking import Ranked, rank
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
+from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, StoreError, UsageError
@@ -80,6 +81,7 @@ def run_best(command: BestCommand) -> dict[str, Any]:
     record = {
         "best": best["uri"],
         "sha256": best["sha256"],
+        "score_version": SCORE_VERSION,
         "metric": metric or "primary",
         "report": report,
         "candidates": candidates,
@@ -198,6 +200,7 @@ def _numbers(ranked: Ranked) -> dict[str, Any]:
         "score": _interval(ranked.score),
         "num_cases": ranked.num_cases,
         "diverged": ranked.num_diverged,
+        "exploded": ranked.num_exploded,
         "lost": ranked.num_lost,
     }
 
@@ -238,7 +241,7 @@ def _keep(path: Path, record: dict[str, Any]) -> None:
 
 def best_text(record: dict[str, Any]) -> str:
     """Returns the candidates, the best first, and what their numbers mean."""
-    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "lost"]]
+    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in record["candidates"]:
         row = [
             one_line(candidate["uri"]),
@@ -246,6 +249,7 @@ def best_text(record: dict[str, Any]) -> str:
             _text(candidate["fresh"]),
             _text(candidate["chosen_by"]),
             str(candidate["diverged"]),
+            str(candidate["exploded"]),
             str(candidate["lost"]),
         ]
         rows.append(row)
@@ -256,7 +260,7 @@ def best_text(record: dict[str, Any]) -> str:
     number = "none, it could not be evaluated on further seeds: see the lines above"
     if report is not None:
         number = f"{_text(report['score'])} on seeds from {record['first_further_seed']} on, which chose nothing"
-        number += f"; diverged {report['diverged']}, lost {report['lost']}"
+        number += f"; diverged {report['diverged']}, exploded {report['exploded']}, lost {report['lost']}"
     return "\n".join(
         [
             *lines,

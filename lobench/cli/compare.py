@@ -46,10 +46,9 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
 @click.option("--metric", "metrics", multiple=True, help="Default: the primary metric, train/loss and test/loss.")
 @click.option(
     "--margin",
-    default=0.02,
-    show_default=True,
+    default=None,
     type=Number(0, 3),
-    help="Harm to the score that the gate tolerates.",
+    help="Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).",
 )
 @click.option(
     "--alpha",

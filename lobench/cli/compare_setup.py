@@ -19,6 +19,7 @@ from lobench.analysis.history import find_stores
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject
+from lobench.cli.suites import require_suite
 from lobench.core.errors import LobenchError, UsageError
 
 __all__ = ["CompareCommand", "run_compare"]
@@ -33,7 +34,7 @@ class CompareCommand:
     suites: tuple[str, ...]
     baselines: tuple[Path, ...]
     metrics: tuple[str, ...]
-    margin: float
+    margin: float | None
     alpha: float
     workers: str
     gin_files: tuple[str, ...]
@@ -49,8 +50,7 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     if len(command.subjects) < 2:
         raise UsageError("nothing to compare with", got=repr(command.subjects[0]), expected="A and B")
     for suite in command.suites:
-        if not Path(suite).exists():
-            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+        require_suite(suite)
     chosen = [_subject(text, command) for text in command.subjects]
     subjects = [one.subject for one in chosen]
     places = [*command.baselines] or [Path(suite) for suite in command.suites]
@@ -61,7 +61,8 @@ def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
     found = compare_subjects(
         _told_apart(subjects, command.subjects),
         metrics=command.metrics,
-        rules=GateRules(margin=command.margin, alpha=command.alpha),
+        rules=GateRules(alpha=command.alpha),
+        margin=command.margin,
         scales=scales,
     )
     return found, scales.describe()

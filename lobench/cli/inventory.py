@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.names import Name
+from lobench.cli.suites import default_folder
 from lobench.core.errors import LobenchError, UsageError
 
 __all__ = ["list_things", "plugins"]
@@ -25,14 +27,19 @@ _HOOKS = {
 
 
 @click.command(name="list")
-@click.argument("kind", type=click.Choice(["tasks", "optimizers", "suites", *_HOOKS]))
-@click.option("--folder", default="suites", show_default=True, type=click.Path(path_type=Path), help="For suites.")
-def list_things(kind: str, folder: Path) -> None:
-    """List what gin files, suites and options can name."""
+@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "suites", *_HOOKS]))
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
+)
+def list_things(kind: str, folder: Path | None) -> None:
+    """List what gin files, suites and options can name.
+
+    KIND: tasks, optimizers, suites, sources, readers, sinks, executors, policies, strategies, metrics, commands.
+    """
     from lobench.plugins import load_plugins
 
     if kind == "suites":
-        _list_suites(folder)
+        _list_suites(folder or default_folder())
     elif kind in _HOOKS:
         for name, found in load_plugins().declarations(_HOOKS[kind]).items():
             click.echo(f"{name:16} {found.declaration.summary}  [{found.plugin}]")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow, Ledger
 
 __all__ = ["export", "history_text", "table_text", "written"]
@@ -31,6 +32,8 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     from lobench.report.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
+    if several := describe_programs({row.program for row in rows}):
+        lines.append(one_line(several))
     return "\n".join([*lines, *(one_line(f"{record['outcome']}: {record['message']}") for record in unread)])
 
 
@@ -48,6 +51,7 @@ def _unread(store: Path) -> list[dict[str, Any]]:
 def history_text(store: Path, kind: str) -> str:
     """Returns the runs of the stores in or below a folder, as a table or as JSON."""
     from lobench.analysis.history import find_stores, history
+    from lobench.analysis.score_scale import SCORE_VERSION
     from lobench.report.history import history_table
 
     gc.disable()
@@ -56,7 +60,7 @@ def history_text(store: Path, kind: str) -> str:
         return history_table(runs)
     from lobench.report.records import finite_or_none
 
-    records = [dataclasses.asdict(run) | {"store": str(run.store)} for run in runs]
+    records = [dataclasses.asdict(run) | {"store": str(run.store), "score_version": SCORE_VERSION} for run in runs]
     return json.dumps(finite_or_none(records), indent=1, allow_nan=False)
 
 

@@ -41,7 +41,7 @@ evaluations are left (whatever became of the others), 130 interrupted."""
 @click.option(
     "--idle-timeout", type=Number(min=0), metavar="SECONDS", help="End after so long without a new checkpoint."
 )
-@click.option("--retry-errors", is_flag=True, help="Try evaluations again that ended in an error, timeout or oom.")
+@click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
 @click.option(
     "--together",
     type=click.IntRange(1, 64),

@@ -57,8 +57,9 @@ def exit_code(
 
 
 def _counts(ending: Ending) -> str:
-    """Returns what this call evaluated; where that was nothing, what the store has: the exit code speaks of it."""
+    """Returns what this call evaluated; where that was nothing, what the exit code speaks of."""
     if ending.outcomes:
         return ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.outcomes.items()))
-    before = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ending.recorded.items()))
+    bad = {outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)}
+    before = ", ".join(f"{count} {outcome}" for outcome, count in sorted(bad.items()))
     return f"nothing new; recorded before: {before}" if before else "nothing new"

@@ -9,22 +9,22 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
 
 from etils import epath
 
 from lobench.cli.dry_run import dry_run
+from lobench.cli.suites import require_suite
 from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
-from lobench.engine.delivery import Deliverer
+from lobench.engine.delivery import Deliverer, exits_raise
 from lobench.engine.devices import devices_here
 from lobench.engine.layers import Layers
 from lobench.engine.ledger import Ledger
@@ -95,8 +95,9 @@ def run_watch(command: WatchCommand, checkpoints: Sequence[str] = ()) -> int:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected.
     """
     before = _Before()
-    while (code := _run_round(command, checkpoints, before)) is None:
-        before.num_rounds += 1
+    with exits_raise():
+        while (code := _run_round(command, checkpoints, before)) is None:
+            before.num_rounds += 1
     return code
 
 
@@ -127,8 +128,7 @@ class _Found:
 def _run_round(command: WatchCommand, checkpoints: Sequence[str], before: _Before) -> int | None:
     """Runs a watch with the suite as it is now; returns its exit code, or None where the suite was edited."""
     for suite in command.suites:
-        if not Path(suite).exists():
-            raise UsageError("there is no such suite", where=suite, next_step="`lobench list suites` shows some")
+        require_suite(suite)
     progress = make_progress(sys.stdout, quiet=command.quiet)
     if before.num_rounds:
         forget_modules(command.suites)
@@ -170,7 +170,7 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
         manager.register(CheckpointLines(command.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = command.checkpoints.partition(":")
-    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").load()
+    make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make
     make_source = manager.find("lobench_checkpoint_sources", command.source, kind="source").load()
     readers = load_readers(manager, allow_pickle=command.allow_pickle)
     source = make_source(SourceContext(location=command.location, readers=readers))
@@ -178,7 +178,7 @@ def _find(command: WatchCommand, checkpoints: Sequence[str], progress: ShownProg
         manager=manager,
         readers=readers,
         source=GivenSource(checkpoints, readers) if checkpoints else source,
-        policy=make_policy(argument),
+        policy=make_policy(argument, where=f"--checkpoints {command.checkpoints}"),
         make_executor=manager.find("lobench_executors", command.executor, kind="executor").load(),
     )
 
@@ -335,29 +335,12 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
             getattr(sink, "destination", "")  # may have to be made
         except LobenchError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
             ) from error
         sinks[address] = sink
     return sinks
-
-
-@contextlib.contextmanager
-def _exits_raise() -> Iterator[None]:
-    """Makes `os._exit`, which would end the watch without a word, raise SystemExit in this process."""
-    ours, leave = os.getpid(), os._exit
-
-    def stay(status: int) -> NoReturn:
-        if os.getpid() != ours:  # a process that was forked meanwhile
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    os._exit = stay
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progress: ShownProgress) -> None:
@@ -371,7 +354,7 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with _exits_raise():
+            with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
             progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")

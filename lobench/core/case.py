@@ -27,6 +27,10 @@ class Case:
       log_every: Inner steps between records of the training batch's own loss (`batch/loss`); 0: none.
       eval_batches: Batches of each split that an evaluation averages.
       primary_metric: The metric that headlines show, `<split>/<metric>`.
+      scale: `log` or `linear`: what the scores of the primary metric are shares of; None: a loss has a log scale, and
+        everything else a linear one. Like `minimum` it is no part of what is trained: after a change `lobench baseline`
+        takes seconds, and nothing is evaluated again.
+      minimum: The lowest value that the primary metric can have, where that is not 0; scores are of what is above it.
       num_cpus: Cores of the inner program, over which its lanes are spread; part of what fixes the bits.
       num_gpus: Devices, over which lanes are spread, or a share of one.
       timeout_seconds: Deadline of one seed block, compilation included.
@@ -44,6 +48,8 @@ class Case:
     log_every: int = 0
     eval_batches: int = 5
     primary_metric: str = "train/loss"
+    scale: str | None = None
+    minimum: float | None = None
     num_cpus: int = 1
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
@@ -89,7 +95,7 @@ class CaseInfo:
       suite: Name of the suite's folder (or of the file, for a bare one).
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
-      primary_metric: As `Case`.
+      primary_metric, scale, minimum: As `Case`.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
@@ -108,6 +114,8 @@ class CaseInfo:
     timeout_seconds: float = 3600.0
     first_seed: int = 0
     problem: str = ""
+    scale: str | None = None
+    minimum: float | None = None
 
     @property
     def key(self) -> str:

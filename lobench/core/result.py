@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lobench.core.case import SeedBlock
+from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "mean_of", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
 
@@ -102,6 +102,11 @@ class Curves:
     @property
     def num_diverged(self) -> int:
         return sum(step >= 0 for step in self.diverged_at)
+
+    def num_exploded(self, case: CaseInfo) -> int:
+        """Returns how many seeds ended above twice their start in the primary metric; see `count_exploded`."""
+        name = case.primary_metric
+        return count_exploded(case, self.first(name), self.final(name)) if name in self.metrics else 0
 
     def first(self, metric: str) -> list[float]:
         """Returns the value of each seed before the first inner step."""
@@ -196,6 +201,24 @@ class Curves:
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
         )
+
+
+def count_exploded(case: CaseInfo, starts: Sequence[float], finals: Sequence[float]) -> int:
+    """Returns how many seeds are finite at the end and above twice their start, on a log scale.
+
+    Without a baseline at hand: a loss that begins above 0 and does not end below it has a log scale.
+
+    Args:
+      starts, finals: Of the primary metric, by seed; NaN where the seed diverged.
+    """
+    low = case.minimum or 0.0
+    pairs = [(start - low, end - low) for start, end in zip(starts, finals, strict=True) if math.isfinite(end)]
+    is_log = case.scale == "log" or (case.scale is None and case.primary_metric.endswith("/loss"))
+    if not is_log or any(start <= 0 for start, _ in pairs):
+        return 0
+    if (case.scale, case.minimum) == (None, None) and any(end < -1e-6 * start for start, end in pairs):
+        return 0
+    return sum(end > 2 * start for start, end in pairs)
 
 
 def mean_of(values: Sequence[float]) -> float:

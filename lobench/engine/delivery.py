@@ -6,17 +6,20 @@ Threads only read; how far a sink came is written by the chief, when it calls `p
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from lobench.engine.ledger import Ledger
 from lobench.hookspecs import ResultSink
 from lobench.plugins import PluginManager
 
-__all__ = ["Deliverer", "notify"]
+__all__ = ["Deliverer", "exits_raise", "notify"]
 
 _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
@@ -203,6 +206,23 @@ class _Lane:
             self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
             self._reports.put(_Report(address=self._address, error=error, closing=True))
+
+
+@contextlib.contextmanager
+def exits_raise() -> Iterator[None]:
+    """Makes `os._exit` raise SystemExit in this process: a plugin's would end the watch without a word."""
+    ours, leave = os.getpid(), os._exit
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != ours:  # a process that was forked meanwhile
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import gin
 import gin.config as gin_state
@@ -27,6 +27,20 @@ __all__ = [
 ]
 
 
+class _NamesOnUse(Protocol):
+    """What a module may have as `lobench_on_use`: names that it registers with gin when a gin file says one."""
+
+    def names(self) -> list[str]:
+        """Returns all of them, for suggestions."""
+
+    def find(self, selector: str) -> str | None:
+        """Registers what a name, or the end of one, says; returns the whole name, None where it is unknown."""
+
+
+_ON_USE: dict[str, _NamesOnUse] = {}  # by module
+_FOUND: set[str] = set()  # whole names that were registered so
+
+
 def import_named(statement: Import) -> None:
     """Imports a module.
 
@@ -34,7 +48,7 @@ def import_named(statement: Import) -> None:
       ConfigError: it cannot be imported.
     """
     try:
-        importlib.import_module(statement.module)
+        module = importlib.import_module(statement.module)
     except LobenchError:
         raise
     except Exception as error:
@@ -45,20 +59,26 @@ def import_named(statement: Import) -> None:
             got=line,
             next_step="the suite's folder, its parent and the installed packages are searched",
         ) from error
+    if hasattr(module, "lobench_on_use"):
+        _ON_USE[statement.module] = module.lobench_on_use
 
 
 def is_registered(selector: str) -> bool:
-    """Says whether a module that was imported has registered such a name, or several."""
-    return bool(gin_state._REGISTRY.matching_selectors(selector))
+    """Says whether a module that was imported has registered such a name, or several, or would for a name with dots."""
+    matches = gin_state._REGISTRY.matching_selectors(selector)
+    return any(match not in _FOUND for match in matches) or ("." in selector and bool(_found_on_use(selector)))
 
 
 def matching_names(selector: str) -> list[str]:
-    """Returns the whole names of all that a gin file could mean by the end of one."""
-    return sorted(gin_state._REGISTRY.matching_selectors(selector))
+    """Returns the whole names of all that a gin file could mean by the end of one; what was found on use gives way."""
+    found: list[str] = sorted(gin_state._REGISTRY.matching_selectors(selector))
+    return [name for name in found if name not in _FOUND] or found
 
 
 def _known_names() -> list[str]:
-    return sorted({selector.rsplit(".", 1)[-1] for selector, _ in gin_state._REGISTRY.items()})
+    on_use = [name for names in _ON_USE.values() for name in names.names()]
+    registered = [selector for selector, _ in gin_state._REGISTRY.items()]
+    return sorted({selector.rsplit(".", 1)[-1] for selector in (*registered, *on_use)})
 
 
 def complete_selector(selector: str, where: str) -> str:
@@ -67,18 +87,16 @@ def complete_selector(selector: str, where: str) -> str:
     Raises:
       ConfigError: nothing has such a name (with a suggestion), or several have.
     """
-    try:
-        configurable = gin_state._REGISTRY.get_match(selector)
-    except KeyError as error:
-        names = matching_names(selector)
-        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in names]
+    found = matching_names(selector) or _found_on_use(selector)
+    if len(found) > 1:
+        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in found]
         raise ConfigError(
             f"{selector!r} is ambiguous",
             where=where,
-            got=", ".join(names),
+            got=", ".join(found),
             next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
-        ) from error
-    if configurable is None:
+        )
+    if not found:
         name = selector.rsplit(".", 1)[-1]
         close = difflib.get_close_matches(name, _known_names(), n=1)
         raise ConfigError(
@@ -87,7 +105,13 @@ def complete_selector(selector: str, where: str) -> str:
             next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
             + "`lobench list tasks` and `lobench list optimizers` show all",
         )
-    return str(configurable.selector)
+    return found[0]
+
+
+def _found_on_use(selector: str) -> list[str]:
+    found = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
+    _FOUND.update(found)
+    return found
 
 
 def _has_parameter(selector: str, parameter: str) -> bool:
@@ -97,8 +121,12 @@ def _has_parameter(selector: str, parameter: str) -> bool:
 def _to_gin(value: Any, where: str) -> Any:
     """Replaces syntactic references by gin's own."""
     if isinstance(value, Reference):
-        complete_selector(value.selector, where)
-        return gin_state.ConfigurableReference(value.scoped_selector, value.evaluate)
+        *scopes, _ = value.scoped_selector.split("/")
+        whole = "/".join((*scopes, complete_selector(value.selector, where)))
+        reference = gin_state.ConfigurableReference(whole, value.evaluate)
+        # Hashes and reports say it as it is written, whatever else is registered.
+        reference._scoped_selector, reference._selector = value.scoped_selector, value.selector
+        return reference
     if isinstance(value, Macro):
         return gin_state.ParserDelegate().macro(value.name)
     if isinstance(value, dict):

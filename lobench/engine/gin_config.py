@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
-_NO_IDENTITY = ("first_seed",)  # which seeds is part of an evaluation's identity, not of the case's
+# Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
+_NO_IDENTITY = ("first_seed", "scale", "minimum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ class BoundCase:
             timeout_seconds=case.timeout_seconds,
             first_seed=case.first_seed,
             problem=self.problem,
+            scale=case.scale,
+            minimum=case.minimum,
         )
 
 
@@ -254,6 +258,11 @@ def _check(case: Case, where: str) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    if case.scale not in (None, "log", "linear"):
+        raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    low = case.minimum
+    if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
+        raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
     gpus = case.num_gpus
     is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
     if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
-from lobench.core.errors import CheckpointError, CheckpointGone
+from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
 from lobench.engine.checkpoint_files import index_in_name
 from lobench.engine.ledger import Ledger
 from lobench.engine.readers import reader_for
@@ -20,6 +21,8 @@ from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake"]
 
+_SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+_SHORT_SECONDS = 60.0  # after so long without a free descriptor a checkpoint is unreadable
 _POLL_SECONDS = 0.5  # for so long results, deadlines and signals wait while a run's many checkpoints are copied
 _PASSED_OVER = "passed over "  # before the fingerprint of what was found and not read
 
@@ -50,12 +53,14 @@ class Intake:
         self._found: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
         self._fingerprints = ledger.fingerprints()  # of what was read before this start
+        self._postponed: list[SeenCheckpoint] = []  # for want of a file descriptor
+        self._short_since: dict[str, float] = {}
         self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
 
     def pending(self) -> bool:
         """Whether something may still be written; what is half-written for good is not meant."""
         found: dict[str, str] = getattr(self._source, "pending", dict)()
-        return any("may still" in reason for reason in found.values())
+        return bool(self._postponed) or any("may still" in reason for reason in found.values())
 
     def recover(self, unfinished: Collection[Checkpoint]) -> None:
         """Clears the spool of what nothing needs, and copies again what it should hold and does not."""
@@ -100,6 +105,8 @@ class Intake:
           How many checkpoints it took, and those of them that could be read, by position.
         """
         if not self._found:
+            self._found.extend(self._postponed)
+            self._postponed.clear()
             self._found.extend(self._source.poll())
             self._newest.clear()
         deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
@@ -175,11 +182,29 @@ class Intake:
             checkpoint = self._spool.take(seen, self._readers[seen.reader])
         except CheckpointGone as error:
             self._incident("expired", seen, error)
-        except CheckpointError as error:
+        except (CheckpointError, StoreError) as error:
+            if self._is_postponed(seen, error):
+                return None
+            if isinstance(error, StoreError):
+                raise
             self._incident("unreadable", seen, error)
         else:
+            self._short_since.pop(seen.uri, None)
             return self._ledger.record_sighting(checkpoint, mark), checkpoint
         return None
+
+    def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
+        """Says whether a checkpoint is tried again: that this process has no descriptor left is not its fault."""
+        if not _is_short_of_files(error):
+            return False
+        if seen.uri not in self._short_since:
+            self._say(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
+        since = self._short_since.setdefault(seen.uri, time.monotonic())
+        if time.monotonic() - since > _SHORT_SECONDS:
+            return False
+        self._fingerprints.pop(seen.uri, None)
+        self._postponed.append(seen)
+        return True
 
     def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
         incident = (kind, seen.uri, str(error))
@@ -193,6 +218,14 @@ class Intake:
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
     return seen.run, str(epath.Path(seen.uri).parent)
+
+
+def _is_short_of_files(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _SHORT_OF_FILES:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_text(name: str) -> bool:

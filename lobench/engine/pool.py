@@ -187,10 +187,11 @@ class LocalPool:
         if has_ended:
             process.kill()  # what it started holds the pipe, and might write for ever
         was_closed = channel.is_closed
-        messages = [
-            Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload)
-            for values, payload in channel.receive(to_the_end=has_ended)
-        ]
+        messages = []
+        for values, payload in channel.receive(to_the_end=has_ended):
+            if values.pop("see_log", False):
+                values["messages"] = [*values.get("messages", []), process.last_words()]
+            messages.append(Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload))
         channel.look()
         problem = channel.problem or ", ".join(f"said {m.kind!r}" for m in messages if m.kind in _EXECUTORS_OWN)
         if problem:

@@ -237,7 +237,7 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
     if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
         messages = loop._errors or [f"the worker's pytest session ended with {pytest.ExitCode(code).name}"]
         with contextlib.suppress(OSError):
-            connection.send_bytes(encode("failed", messages=messages))
+            connection.send_bytes(encode("failed", messages=messages, see_log=not loop._errors))
 
 
 def _die_with_parent() -> None:

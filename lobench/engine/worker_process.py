@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -23,7 +24,8 @@ _CLOSING_SECONDS = 5.0  # between the end of a worker's pipe and its own
 _TAIL_BYTES = 1 << 16
 _TAIL_LETTERS = 300
 # What the interpreter adds to a crash: where it was, and which modules it had. The cause stands before it.
-_DUMP = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
+_DUMP = re.compile(r"Fatal Python error: .*$", re.MULTILINE)
+_INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$", re.MULTILINE)
 _CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
 
 
@@ -123,13 +125,22 @@ class WorkerProcess:
             what = "closed its pipe"
         else:
             what = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
-        if self.log_problem:
-            return f"{what}; {self._log} cannot be written: {self.log_problem}"
-        cause = self._cause()
-        return f"{what}: {cause}" if cause else what
+        words = self.last_words()
+        return f"{what}: {words}" if words else what
+
+    def last_words(self) -> str:
+        """Returns the line of its log that tells best why it ended, and what may have; "" where there is nothing."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+        found = [
+            self._cause(),
+            f"{self._log} cannot be written: {self.log_problem}" if self.log_problem else "",
+            f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
+        ]
+        return "; ".join(part for part in found if part)
 
     def _cause(self) -> str:
-        """Returns the line of its log that tells best why it ended; "" where there is none."""
+        if self.log_problem:
+            return ""
         try:
             with self._log.open("rb") as file:
                 file.seek(max(self._log_start, self._log.stat().st_size - _TAIL_BYTES))
@@ -139,7 +150,11 @@ class WorkerProcess:
         dump = _DUMP.search(text)
         lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
         telling = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
-        found = telling[-1] if telling else dump[0] if dump else lines[-1] if lines else ""
+        where = _INNERMOST.search(text)
+        if telling or not dump:
+            found = [*lines, *telling][-1] if lines else ""
+        else:
+            found = f"{dump[0]} in {where[1]}" if where else dump[0]
         return "".join(letter if letter.isprintable() else " " for letter in found)[:_TAIL_LETTERS]
 
 

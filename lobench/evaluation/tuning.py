@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gin.config as gin_state
@@ -13,9 +13,10 @@ import numpy as np
 
 from lobench.analysis.baseline_file import BaselineCase, GridPoint
 from lobench.analysis.grids import Grid
-from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
+from lobench.engine.gin_binding import complete_selector
 from lobench.engine.gin_config import BoundCase, bind_case
 from lobench.engine.layers import Layers
 from lobench.evaluation.one_line import one_line
@@ -24,7 +25,7 @@ from lobench.inner.adapters import Stepper, as_stepper, as_task
 from lobench.inner.optimizer import PyTree
 from lobench.inner.train import Program
 
-__all__ = ["tune"]
+__all__ = ["run_points", "step_zero", "tune"]
 
 _EVAL_EVERY = 10  # VeLO's protocol
 _EMA = 0.95
@@ -51,14 +52,57 @@ def tune(
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
       LobenchError: the task or the optimizer fails.
     """
-    is_ours = claim_for(spec, layers)  # before the case's modules are imported: they may make arrays
-    bound = bind_case(spec, layers)
+    bound = _bound(spec, layers)
     budget = bound.case.num_inner_steps
     case = dataclasses.replace(
         bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
     )
+    curves = _run(spec, case, optimizer, grid, grid.points, num_seeds, on_progress)
+    return _summary(bound, case.eval_every, horizon_factor, grid, curves)
+
+
+def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, num_seeds: int) -> list[Curves]:
+    """Returns the curves of every point of a grid on a case as it is, seeds 0 .. num_seeds-1.
+
+    Raises:
+      As `tune`.
+    """
+    return _run(spec, _bound(spec, layers).case, optimizer, grid, grid.points, num_seeds)
+
+
+def step_zero(
+    spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, num_seeds: int
+) -> dict[str, tuple[float, ...]]:
+    """Returns by metric where each seed begins, without the grid: one inner step is trained, and step 0 evaluated.
+
+    Raises:
+      As `tune`.
+    """
+    bound = _bound(spec, layers)
+    case = dataclasses.replace(bound.case, num_inner_steps=1, eval_every=1, log_every=0)
+    [curves] = _run(spec, case, optimizer, grid, grid.points[:1], num_seeds)
+    return _starts(curves)
+
+
+def _bound(spec: CaseSpec, layers: Layers) -> BoundCase:
+    """Binds a case for this process, whose backend is claimed first: the case's modules may make arrays."""
+    is_ours = claim_for(spec, layers)
+    bound = bind_case(spec, layers)
     if not is_ours:
-        raise wrong_threads(case.num_cpus, f"{spec.path}: {spec.scope}")
+        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.scope}")
+    return bound
+
+
+def _run(
+    spec: CaseSpec,
+    case: Case,
+    optimizer: str,
+    grid: Grid,
+    points: Sequence[Mapping[str, float]],
+    num_seeds: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Curves]:
+    """Trains points of the grid, seeds 0 .. num_seeds-1, in one program."""
     make = _factory(optimizer, grid)
     program = Program(
         case,
@@ -67,7 +111,7 @@ def tune(
         num_seeds,
     )
     block = SeedBlock(start=0, size=num_seeds)
-    thetas = [{name: np.float32(value) for name, value in point.items()} for point in grid.points]
+    thetas = [{name: np.float32(value) for name, value in point.items()} for point in points]
     try:
         curves = program.run_many(thetas, block, on_progress=on_progress)
     except LobenchError:
@@ -76,7 +120,11 @@ def tune(
         where = f"{spec.path}: case {spec.scope!r}"
         raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=one_line(error)) from error
     assert curves is not None, "nobody stops it"
-    return _summary(bound, case.eval_every, horizon_factor, grid, curves)
+    return curves
+
+
+def _starts(curves: Curves) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(np.asarray(values)[:, 0].astype(float).tolist()) for name, values in curves.metrics.items()}
 
 
 def _divisor(budget: int) -> int:
@@ -85,9 +133,7 @@ def _divisor(budget: int) -> int:
 
 
 def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
-    found = gin_state._REGISTRY.get_match(optimizer)
-    if found is None:
-        raise ConfigError(f"unknown optimizer {optimizer!r}", next_step="`lobench list optimizers` shows all")
+    found = gin_state._REGISTRY[complete_selector(optimizer, "the optimizer to tune")]
     missing = [name for name in grid.points[0] if not gin_state._might_have_parameter(found.wrapper, name)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
@@ -135,6 +181,9 @@ def _summary(
         grid=points,
         best=best,
         untrained={name: float(np.asarray(values)[:, 0].mean()) for name, values in chosen.metrics.items()},
+        starts=_starts(chosen),
+        scale=bound.case.scale,
+        minimum=bound.case.minimum,
         tuned={
             name: tuple(np.mean([np.asarray(curves[i].metrics[name])[:, at] for i in best], axis=0).tolist())
             for name in chosen.metrics

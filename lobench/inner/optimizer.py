@@ -19,8 +19,9 @@ Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
 class InnerOptimizer(Protocol):
     """`optax.GradientTransformationExtraArgs`, by shape.
 
-    `update(grads, state, params, *, value, key, **extra)` gets the batch's loss as `value` (float32[]) and a PRNG key;
-    it returns (updates, state), and parameters become `params + updates`. An optional attribute
+    `update(grads, state, params, *, value, key, **extra)` gets the batch's loss as `value` (float32[]) and a PRNG key,
+    and further `grad` (the gradient), `value_fn` and `obj_fn` (params -> the batch's loss): what it takes of these. It
+    returns (updates, state), and parameters become `params + updates`. An optional attribute
     `eval_params(state, params) -> params` says where the optimizer wants to be evaluated, and
     `initial_params(params) -> params` where it starts from instead of the task's own initial parameters.
     """

@@ -385,7 +385,9 @@ class Program:
 
             (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
             key = jax.random.fold_in(stream(lane, OPTIMIZER), index + 1)
-            opt_state, params, new_state = stepper.step(opt_state, params, new_state, grads, loss, key)
+            opt_state, params, new_state = stepper.step(
+                opt_state, params, new_state, grads, loss, key, lambda at: loss_fn(at)[0]
+            )
             return opt_state, params, new_state, jnp.asarray(loss, jnp.float32)
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)

@@ -23,9 +23,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
+    from lobench.pytest_plugin.rootdir import prepare_restart
+
+    prepare_restart(early_config, args)
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
+    from lobench.pytest_plugin.rootdir import restart
+
+    return restart(config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.pytest_plugin.options import refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 
+    refuse_repetition(config)
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

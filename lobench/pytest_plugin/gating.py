@@ -11,6 +11,7 @@ import pytest
 
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, Verdict
+from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
 from lobench.engine.job import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
@@ -83,14 +84,16 @@ class GateReporter:
         if checkpoint is not None:
             for record in records:
                 self._recorder.record(Finished.from_record(record), checkpoint)
-        self._recorder.record_event("gate", **_event(self._report, option(self._config, "against")))
+        margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
+        self._recorder.record_event("gate", **_event(self._report, option(self._config, "against"), margins))
 
     def _margin(self, result: GateResult) -> float:
         own = self._margins()
         return own.get(result.case, math.fsum(own.values()) / len(own))
 
     def _emit(self, node_id: str, file: str, result: GateResult) -> None:
-        text = describe(result, self._margin(result))
+        measured = self._measured.get(result.case)
+        text = describe(result, self._margin(result), ratio=_ratio(measured), note=measured.note if measured else "")
         outcome: Literal["passed", "failed", "skipped"] = "passed"
         longrepr: str | tuple[str, int, str] | None = None
         if result.verdict is Verdict.REGRESSED or (self._is_strict and result.verdict is Verdict.INCONCLUSIVE):
@@ -124,16 +127,21 @@ class GateReporter:
             return
         rules, against = self._report.rules, option(self._config, "against")
         terminalreporter.write_line(
-            f"against {against}: harm on the score from untrained (0) to tuned (1), margin {rules.margin:g}, "
-            f"alpha {rules.alpha:g}"
+            f"against {against}: harm on the score from untrained (0) to tuned (1); ratio: how many times higher a "
+            f"loss the margin tolerates; alpha {rules.alpha:g}"
         )
+        if not all(measured.has_starts for measured in self._measured.values()):
+            terminalreporter.write_line(
+                "the baseline's file does not say where its seeds began: they are taken to begin at the untrained mean "
+                "(`lobench baseline SUITE` adds it in seconds)"
+            )
         rows = [_HEADER, *(self._row(result) for result in self._report.cases)]
         if len(self._report.cases) > 1:
             rows.append(("mean", *self._row(self._report.overall)[1:]))
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
         for row in rows:
             cells = [
-                c.ljust(w) if i in (0, 1, 8) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+                c.ljust(w) if i in (0, 1, 9) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
             ]
             terminalreporter.write_line("  ".join(cells).rstrip())
         terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
@@ -146,6 +154,7 @@ class GateReporter:
             _signed(result.harm),
             f"{_signed(result.lower)} .. {_signed(result.upper)}",
             f"{self._margin(result):.3g}",
+            _ratio(measured),
             _signed(measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
@@ -153,20 +162,25 @@ class GateReporter:
         )
 
 
-_HEADER = ("case", "verdict", "harm", "bounds", "margin", "on test", "seeds", "would decide", "note")
+_HEADER = ("case", "verdict", "harm", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
-def describe(result: GateResult, margin: float) -> str:
+def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line that says what the verdict is and why."""
     text = (
         f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
-        f"margin {margin:g}, {result.num_seeds} seeds"
+        f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {result.num_seeds} seeds"
     )
     if result.verdict is Verdict.REGRESSED:
         text += f", p = {result.p_holm:.2g}"
     if result.seeds_to_decide is not None:
         text += f"; {result.seeds_to_decide} seeds would decide"
-    return text + (f"; {result.note}" if result.note else "")
+    return "; ".join(filter(None, (text, result.note, note)))
+
+
+def _ratio(measured: Measured | None) -> str:
+    """Returns how many times higher a loss the margin of a case tolerates; `-` on a linear scale, and for the mean."""
+    return "-" if measured is None or math.isnan(measured.tolerated_ratio) else f"x{measured.tolerated_ratio:.3g}"
 
 
 def _signed(value: float) -> str:
@@ -180,18 +194,20 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
         "lobench_harm_upper": result.upper,
         "lobench_seeds": result.num_seeds,
         "lobench_seeds_to_decide": result.seeds_to_decide,
+        "lobench_score_version": SCORE_VERSION,
     }
     return [(name, value) for name, value in values.items() if value is not None]
 
 
-def _event(report: GateReport, against: str) -> Mapping[str, Any]:
+def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
     def plain(result: GateResult) -> dict[str, Any]:
-        found = dataclasses.asdict(result)
+        found = dataclasses.asdict(result) | {"margin": margins[result.case]}
         return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in found.items()}
 
     return {
+        "score_version": SCORE_VERSION,
         "against": against,
-        "margin": report.rules.margin,
+        "margin": margins[report.overall.case],
         "alpha": report.rules.alpha,
         "verdict": str(report.verdict),
         "cases": [plain(result) for result in report.cases],

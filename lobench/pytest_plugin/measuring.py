@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lobench.analysis.baseline_file import BaselineCase
+from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.scales import seed_scores, tuned_scale
+from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -38,8 +40,10 @@ class Measured:
       differences: score(B) - score(A) on the primary metric of each common seed that counts, in order.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
+      tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
+      has_starts: Whether the baseline's file says where its seeds began.
       looks: The session's planned looks; empty without adaptive seeds.
-      note: Why fewer seeds count than the case has.
+      note: What limits the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
       reference: Records of what was trained for the reference.
     """
 
@@ -48,6 +52,8 @@ class Measured:
     differences: list[float]
     test_harm: float
     margin: float
+    tolerated_ratio: float
+    has_starts: bool
     looks: list[int]
     note: str
     reference: list[dict[str, Any]]
@@ -66,6 +72,7 @@ class Gate:
     def __init__(self, config: pytest.Config, reference: Reference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
         self._against = option(config, "against")
+        self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
         self._num_cases = len(cases)
         sizes = {size for info in cases for size in self._sizes(info)} if self._maximum else set()
@@ -73,8 +80,22 @@ class Gate:
         self.rules = rules_of(config, self._looks)
 
     def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
-        """Returns the scale of a case; to be asked before it is trained, since it may be stale."""
-        return scale_of(spec, info, self._against)
+        """Returns what scales a case; to be asked before it is trained, since it may be stale."""
+        found = scale_of(spec, info, self._against)
+        if (found.scale, found.minimum) != (info.scale, info.minimum):
+            raise StaleBaseline(
+                "the case is scored otherwise than its baseline says",
+                where=f"{info.suite}/{info.name}",
+                got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
+                expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
+                next_step=f"run `lobench baseline {Path(spec.path).parent}`, which takes seconds",
+            )
+        return found
+
+    def _margin(self, own: float | None, scale: ScoreScale | None) -> float:
+        if own is not None:
+            return own
+        return self.rules.margin if self._margin_is_set or scale is None else scale.default_margin
 
     def measure(
         self,
@@ -91,30 +112,32 @@ class Gate:
           margin: The case's own; None: the session's.
         """
         baseline, blocks = self.scale(spec, info), list(own)
-        margin = self.rules.margin if margin is None else margin
+        direction = blocks[0][1].direction(info.primary_metric)
+        if direction is None and info.primary_metric in blocks[0][1].metrics:
+            raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
+        scale = _scale(baseline, info.primary_metric, info, direction)
+        margin = self._margin(margin, scale)
         trained: list[tuple[SeedBlock, Curves]] = []
         for size in self._sizes(info):
             while sum(block.size for block, _ in blocks) < size:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
-            direction = blocks[0][1].direction(info.primary_metric)
-            if direction is None and info.primary_metric in blocks[0][1].metrics:
-                raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
-            found = _differences(Finals.of(blocks), reference, baseline, info.primary_metric, direction)
-            count = usable(len(found), self.rules)
-            if count < size or is_settled(with_margin(found[:count], margin, self.rules), self.rules, self._num_cases):
+            found = _paired(Finals.of(blocks), reference, scale, info.primary_metric)
+            count = usable(len(found.differences), self.rules)
+            shifted = with_margin(found.differences[:count], margin, self.rules)
+            if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
-        test = _differences(Finals.of(blocks), reference, baseline, "test/loss", Direction.MIN)
-        seeds = sum(block.size for block, _ in blocks)
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
-            differences=found[:count],
-            test_harm=-float(np.mean(test)) if test else float("nan"),
+            differences=found.differences[:count],
+            test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
+            tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
+            has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
-            note="" if count == seeds else f"{count} of {seeds} seeds count: the reference has {len(found)} of them",
+            note=_note(found, scale, count, sum(block.size for block, _ in blocks)),
             reference=[_record(info, block, curves) for block, curves in trained],
         )
 
@@ -159,7 +182,7 @@ def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
       UsageError: a margin or alpha that is no number, or out of range.
     """
     return GateRules(
-        margin=_number(config, "margin", 0.02, lowest=0, highest=3),
+        margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
         alpha=_number(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
         looks=Looks(sizes=tuple(looks)) if len(looks) > 1 else None,
     )
@@ -177,17 +200,71 @@ def _number(config: pytest.Config, name: str, default: float, *, lowest: float, 
     return value
 
 
-def _differences(
-    new: Finals, old: Finals, baseline: BaselineCase, metric: str, direction: Direction | None
-) -> list[float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paired:
+    """What two sides reached on their common seeds, in order.
+
+    Attributes:
+      differences: score(B) - score(A); NaN for all where there is no score.
+      silent: Of each seed, whether both sides are clipped alike or at the floor.
+      is_signed: Whether a loss lies below 0 on a log scale: then nothing is decided.
+    """
+
+    differences: list[float]
+    silent: list[bool]
+    is_signed: bool
+
+
+def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, report: bool = False) -> _Paired:
+    """Scores both sides from where the session's own run began: a reference has final values only.
+
+    Args:
+      scale: None: the baseline lacks the metric.
+      report: Whether signed losses have the linear scale instead of no score.
+    """
     after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
-    if not seeds or metric not in baseline.tuned:
-        return []
-    scale, starts = tuned_scale(baseline, metric, direction), new.starts.get(metric, {})
-    # A diverged seed is NaN on either side.
-    theirs, ours = (seed_scores({s: side[s] for s in seeds}, starts, (), scale) for side in (before, after))
-    return [ours[seed] - theirs[seed] for seed in seeds]
+    sides = [[values[seed] for seed in seeds] for values in (before, after)]
+    starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
+    if scale is None:
+        return _Paired(differences=[math.nan] * len(seeds), silent=[False] * len(seeds), is_signed=False)
+    signed = any(is_signed(side, scale) for side in sides)
+    if signed and report:
+        scale = scale.linear()
+    a, b = (scores(side, scale, starts=starts) for side in sides)
+    differences = np.full(len(seeds), np.nan) if signed and not report else b - a
+    return _Paired(
+        differences=differences.tolist(),
+        silent=say_nothing(sides[0], sides[1], scale, starts=starts).tolist(),
+        is_signed=signed,
+    )
+
+
+def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:
+    scale = _scale(baseline, "test/loss", info, Direction.MIN)
+    found = _paired(new, old, scale, "test/loss", report=True).differences
+    return -float(np.mean(found)) if found else math.nan
+
+
+def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
+    return baseline.score_scale(metric, info, direction) if metric in baseline.tuned else None
+
+
+def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
+    notes = []
+    if count < num_seeds:
+        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.differences)} of them")
+    if found.is_signed:
+        notes.append(SIGNED)
+    elif scale is None:
+        notes.append("the baseline lacks the case's primary metric")
+    elif not scale.is_usable:
+        notes.append("the case has no scale: tuned is not better than untrained")
+    if silent := sum(found.silent[:count]):
+        notes.append(f"on {silent} of {count} seeds both are clipped alike or at the floor, which is no evidence")
+    if scale is not None and scale.is_usable and scale.is_thin:
+        notes.append("thin scale")
+    return "; ".join(notes)
 
 
 def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:

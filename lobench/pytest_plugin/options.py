@@ -41,23 +41,26 @@ class Subject:
     theta: ThetaLeaves
 
 
+_SINGLE = {
+    "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
+    "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
+    "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
+    "against": "Gate: be no worse than a checkpoint, a store, a file of baselines, or `baseline[:OPTIMIZER]`.",
+    "margin": "Gate: harm that is tolerated, on the score (default: 0.05 on a log scale, 0.02 on a linear one).",
+    "alpha": "Gate: chance of a false alarm (default: 0.05).",
+    "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
+}
+_SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
+WITH_VALUE = frozenset(f"--lobench-{name}" for name in (*_SINGLE, *_SEVERAL))
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Adds the options, each with an ini equivalent of the same name."""
     group = parser.getgroup("lobench", "learned optimizers")
-    single = {
-        "checkpoint": "Checkpoint to evaluate: a file or a step directory.",
-        "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, or a .gin file.",
-        "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
-        "against": "Gate: be no worse than a checkpoint, a store, a file of baselines, or `baseline[:OPTIMIZER]`.",
-        "margin": "Gate: harm that is tolerated, on the score from untrained (0) to tuned (1) (default: 0.02).",
-        "alpha": "Gate: chance of a false alarm (default: 0.05).",
-        "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
-    }
-    several = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
-    for name, text in single.items():
+    for name, text in _SINGLE.items():
         group.addoption(f"--lobench-{name}", default=None, help=text)
         parser.addini(f"lobench_{name.replace('-', '_')}", text, default="")
-    for name, text in several.items():
+    for name, text in _SEVERAL.items():
         group.addoption(f"--lobench-{name}", action="append", default=[], help=text + " May be given again.")
         parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
     group.addoption(
@@ -69,6 +72,22 @@ def add_options(parser: pytest.Parser) -> None:
     strict = "Gate: INCONCLUSIVE fails."
     group.addoption("--lobench-strict", action="store_true", help=strict)
     parser.addini("lobench_strict", strict, type="bool", default=False)
+
+
+def refuse_repetition(config: pytest.Config) -> None:
+    """A session evaluates one thing; of two the first would be forgotten without a word.
+
+    Raises:
+      UsageError: the command line names two checkpoints, or two optimizers.
+    """
+    for name in ("checkpoint", "optimizer"):
+        flag = f"--lobench-{name}"
+        given = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
+        if len(given) > 1:
+            raise pytest.UsageError(
+                f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
+                "compare them with `lobench compare`"
+            )
 
 
 def option(config: pytest.Config, name: str) -> str:

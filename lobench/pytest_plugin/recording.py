@@ -158,14 +158,25 @@ class Recorder:
             terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 
 
-_HEADER = ("case", "seeds", "outcome", "train final", "test final", "best", "diverged", "steps/s", "compile s")
+_HEADER = (
+    "case",
+    "seeds",
+    "outcome",
+    "train final",
+    "test final",
+    "best",
+    "diverged",
+    "exploded",
+    "steps/s",
+    "compile s",
+)
 
 
 def _row(finished: Finished) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}"
     seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
     if not finished.payload:
-        return (name, seeds, str(finished.outcome), *("",) * 6)
+        return (name, seeds, str(finished.outcome), *("",) * 7)
     curves = Curves.from_payload(finished.payload)
 
     def mean(values: list[float]) -> str:
@@ -182,6 +193,7 @@ def _row(finished: Finished) -> tuple[str, ...]:
         test,
         mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
+        str(curves.num_exploded(finished.case)),
         f"{steps:,.0f}",
         f"{curves.compile_seconds:.2f}",
     )

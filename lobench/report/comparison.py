@@ -10,9 +10,12 @@ from typing import Any
 
 from lobench.analysis.compared import Compared, MetricEffect
 from lobench.analysis.comparison import Effect
+from lobench.analysis.findings import seeds_say
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
+from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Cell, Subject
+from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.report.lines import one_line
 from lobench.report.records import finite_or_none
@@ -27,19 +30,23 @@ def comparison_text(found: Sequence[Compared], *, scale: str) -> str:
 
 def _pair(found: Compared, scale: str) -> str:
     a, b, primary = found.a.label, found.b.label, found.primary
-    margin = primary.gate.rules.margin
     level = 100 * (1 - primary.comparison.alpha)
     head = [
         f"{b}{_origin(found.b)} against {a}{_origin(found.a)}",
         f"{len(primary.comparison.cases)} cases, {primary.num_pairs} pairs of seeds; {_counts(found)}",
         scale,
     ]
-    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, margin {margin:g}"]
+    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {_margins(primary)}"]
     rows = [_headline(effect) for effect in found.effects]
     tables = [_cases(found, effect) for effect in found.effects]
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
     parts = ["\n".join(map(one_line, head)), _aligned([header, *rows]), *tables]
     return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, _sentence(found)]))])
+
+
+def _margins(effect: MetricEffect) -> str:
+    found = sorted(set(effect.margins.values()))
+    return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
 
 
 def _origin(subject: Subject) -> str:
@@ -49,12 +56,13 @@ def _origin(subject: Subject) -> str:
 
 def _counts(found: Compared) -> str:
     parts = [f"diverged: {found.a.num_diverged} of the first, {found.b.num_diverged} of the second"]
+    parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
     if found.a.num_lost or found.b.num_lost:
         parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
     if found.primary.comparison.num_undecidable:
         parts.append(f"{found.primary.comparison.num_undecidable} cases cannot be compared, and are in no mean")
-    if found.a.program_versions != found.b.program_versions:
-        parts.append("made by different versions of the inner program")
+    if several := describe_programs(found.a.programs | found.b.programs):
+        parts.append(several)
     return "; ".join(parts)
 
 
@@ -71,7 +79,7 @@ def _headline(effect: MetricEffect) -> list[str]:
 
 
 def _cases(found: Compared, effect: MetricEffect) -> str:
-    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label), "difference", "p Holm"]
+    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label), "difference", "ratio", "p Holm"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
@@ -81,12 +89,27 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
             found.name(one.case),
             *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
             interval_text(shown) if not math.isnan(shown.lower) else paired.note,
+            _ratio(effect.ratios.get(one.case)),
             _p(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
+            _tolerated(effect, one.case),
+            effect.notes.get(one.case, ""),
         ]
         rows.append(row)
-    return _aligned([[*header, "effect", "gate"], *sorted(rows)])
+    return _aligned([[*header, "effect", "gate", "margin", "note"], *sorted(rows)])
+
+
+def _ratio(found: Interval | None) -> str:
+    """Returns how many times A's loss B's is."""
+    if found is None or math.isnan(found.mean):
+        return "-"
+    return f"x{found.mean:.3g}" + ("" if math.isnan(found.lower) else f" [{found.lower:.3g}, {found.upper:.3g}]")
+
+
+def _tolerated(effect: MetricEffect, case: str) -> str:
+    ratio = effect.tolerated[case]
+    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" (x{ratio:.3g})")
 
 
 def _final(cell: Cell | None, metric: str) -> str:
@@ -104,12 +127,16 @@ def _gate(verdict: Verdict, found: GateResult) -> str:
 
 def _sentence(found: Compared) -> str:
     a, b = found.a.label, found.b.label
-    words = {
-        Effect.BETTER: f"{b} is better than {a}",
-        Effect.WORSE: f"{b} is worse than {a}",
-        Effect.UNDECIDED: "no difference is shown",
-    }
-    parts = [f"{effect.metric}: {words[effect.comparison.verdict]}" for effect in found.effects]
+    parts = []
+    for effect in found.effects:
+        says = seeds_say(effect.comparison, effect.improvement)
+        undecided = "no difference of the score is shown" if says else "no difference is shown"
+        words = {
+            Effect.BETTER: f"{b} is better than {a}",
+            Effect.WORSE: f"{b} is worse than {a}",
+            Effect.UNDECIDED: undecided,
+        }
+        parts.append(f"{effect.metric}: {words[effect.comparison.verdict]}" + (f"; {says}" if says else ""))
     stories = {effect.comparison.verdict for effect in found.effects}
     told = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
@@ -151,8 +178,9 @@ def comparison_json(found: Sequence[Compared], *, scale: str) -> str:
 
 def _record(found: Compared) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "a": _subject(found.a),
-        "b": _subject(found.b),
+        "score_version": SCORE_VERSION,
+        "a": _subject(found.a, found.num_exploded[0]),
+        "b": _subject(found.b, found.num_exploded[1]),
         "verdict": str(found.primary.gate.verdict),
         "changed_cases": list(found.changed),
         "metrics": {},
@@ -166,6 +194,10 @@ def _record(found: Compared) -> dict[str, Any]:
                 **dataclasses.asdict(row.paired),
                 "p_holm": row.p_holm,
                 "effect": str(row.verdict),
+                "ratio": dataclasses.asdict(ratio) if (ratio := effect.ratios.get(row.case)) else None,
+                "margin": effect.margins[row.case],
+                "tolerated_ratio": effect.tolerated[row.case],
+                "note": effect.notes.get(row.case, ""),
                 "gate": dataclasses.asdict(gates[row.case]) | {"case": case.identity},
             }
         record["metrics"][effect.metric] = {
@@ -181,11 +213,12 @@ def _record(found: Compared) -> dict[str, Any]:
     return finite
 
 
-def _subject(subject: Subject) -> dict[str, Any]:
+def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
     return {
         "label": subject.label,
         **dataclasses.asdict(subject.checkpoint),
         "git_revisions": sorted(subject.git_revisions),
         "diverged": subject.num_diverged,
+        "exploded": num_exploded,
         "lost": subject.num_lost,
     }

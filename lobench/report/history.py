@@ -18,7 +18,17 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     if not runs:
         return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
-    header = ["date", "store", "revision", "checkpoints", "evaluations", "last checkpoint", *metrics, "diverged"]
+    header = [
+        "date",
+        "store",
+        "revision",
+        "checkpoints",
+        "evaluations",
+        "last checkpoint",
+        *metrics,
+        "diverged",
+        "exploded",
+    ]
     rows = [header, *(_cells(run, metrics) for run in runs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {0, 1, 2, 5}
@@ -39,6 +49,7 @@ def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
         one_line(run.last_checkpoint),
         *(_interval(run.scores.get(name)) for name in metrics),
         f"{run.num_diverged}/{run.num_seeds}",
+        f"{run.num_exploded}/{run.num_seeds}",
     ]
 
 

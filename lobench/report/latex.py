@@ -10,8 +10,9 @@ from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import stratified_t_mean
 from lobench.analysis.subjects import Cell
+from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
-from lobench.core.metric import how_to_declare
+from lobench.core.metric import Direction, how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
@@ -90,7 +91,7 @@ def _group(
             baseline = findings.baseline(index)
             known = baseline is not None and name in baseline.tuned
             columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
-        bold = bold_columns(columns, findings.scales.direction(case, name))
+        bold = _bold(findings, case, name, columns)
         row = findings.reading.name(index).removeprefix(f"{suite}/")
         cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
         lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")
@@ -98,6 +99,19 @@ def _group(
         return []
     title = escape(f"{suite}, {findings.metric_label(metric)}")
     return ["\\midrule", f"\\multicolumn{{{1 + len(places) + has_baseline}}}{{l}}{{\\emph{{{title}}}}} \\\\", *lines]
+
+
+def _bold(findings: Findings, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
+    """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
+    if not findings.scales.scale(case, metric).is_usable:
+        return bold_columns(columns, findings.scales.direction(case, metric))
+    scored = [
+        dict.fromkeys(column, math.nan)
+        if any(map(math.isnan, column.values()))
+        else findings.scales.seed_scores(case, metric, column)
+        for column in columns
+    ]
+    return bold_columns(scored, Direction.MAX)
 
 
 def _column(cell: Cell | None, metric: str) -> Column:

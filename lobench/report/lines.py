@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["one_line"]
+import re
+
+__all__ = ["one_line", "without_controls"]
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def one_line(text: str) -> str:
@@ -10,3 +14,8 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def without_controls(page: str) -> str:
+    """Returns a page whose lines stay, with every other character that is not shown but steers as an escape."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], page)

@@ -19,8 +19,10 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow
 from lobench.report.charts import sections
+from lobench.report.lines import without_controls
 from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
@@ -83,7 +85,7 @@ def render_page(findings: Findings) -> str:
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
-    return environment.get_template("page.html").render(context)
+    return without_controls(environment.get_template("page.html").render(context))
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
@@ -109,7 +111,7 @@ def _case_table(findings: Findings, cases: Sequence[CaseFinding]) -> dict[str, A
         names += [label, *(["tuned"] if has_baseline else []), f"score on {label}"]
     names += ["speed-up", "speed-up, envelope"] if has_baseline else []
     names += ["change", "verdict"] if has_effect else []
-    names += ["diverged", "seeds"]
+    names += ["diverged", "exploded", "seeds"]
     columns = [{"name": name, "kind": "" if name in ("case", "verdict") else "num"} for name in names]
     rows = [_case_row(findings, case, has_baseline=has_baseline, has_effect=has_effect) for case in cases]
     return {"case_columns": columns, "case_rows": rows}
@@ -131,9 +133,8 @@ def _case_row(findings: Findings, found: CaseFinding, *, has_baseline: bool, has
         row += [_speedup_cell(found.best_single), _speedup_cell(found.envelope)]
     if has_effect:
         row += _effect_cells(found)
-    row.append(
-        _Cell(text=str(found.num_diverged), value=str(found.num_diverged), kind="bad" if found.num_diverged else "")
-    )
+    for count in (found.num_diverged, found.num_exploded):
+        row.append(_Cell(text=str(count), value=str(count), kind="bad" if count else ""))
     row.append(_Cell(text=str(found.num_seeds), value=str(found.num_seeds)))
     return row
 
@@ -175,7 +176,9 @@ def _troubles(reading: Reading) -> list[str]:
         if diverged:
             lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
-    skipped = sum(kind == "skipped" for kind, _ in reading.events)
+    if several := describe_programs({row.program for row in reading.rows}):
+        lines.insert(0, several)
+    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
     if skipped:
         lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
@@ -194,6 +197,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         {"name": "test final", "number": True, "missing": "-"},
         {"name": "best", "number": True, "missing": "-"},
         {"name": "diverged", "number": True},
+        {"name": "exploded", "number": True},
         {"name": "wall s", "number": True},
     ]
     found = []
@@ -212,6 +216,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 _final(metrics, "test/loss"),
                 _rounded(metrics.get(record["primary_metric"], {}).get("best")),
                 record["diverged"],
+                record["exploded"],
                 _rounded(record["wall_seconds"]),
             ]
         )
@@ -251,7 +256,7 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("versions", ", ".join(sorted(versions))),
         ("devices", ", ".join(sorted({one.device for _, one in found}))),
         ("hosts", ", ".join(sorted({one.host for _, one in found}))),
-        ("inner program", ", ".join(sorted({row.key.program_version for row in reading.rows}))),
+        ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
     if baseline is not None:
         made = baseline.provenance

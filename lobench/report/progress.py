@@ -128,5 +128,7 @@ def describe(event: EvaluationFinished) -> str:
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
     shown = "  ".join(f"{name} {mean_of(event.curves.final(name)):.4g}" for name in metrics)
     diverged = f"  {event.curves.num_diverged} diverged" if event.curves.num_diverged else ""
+    exploded = event.curves.num_exploded(event.case)
+    diverged += f"  {exploded} exploded" if exploded else ""
     message = f"  {event.message}" if event.message else ""
     return f"{head}  {shown}{diverged}{message}"

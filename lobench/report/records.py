@@ -15,12 +15,14 @@ __all__ = ["finite_or_none", "records", "unread_records"]
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
-    *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "compile_seconds", "wall_seconds"),
+    *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded"),
+    *("compile_seconds", "wall_seconds"),
     *(
         "ahead_seconds",
         "num_params",
         "num_compilations",
         "program_version",
+        "program",
         "experiment",
         "trial",
         "session",
@@ -78,6 +80,7 @@ def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool
         "message": row.message,
         "diverged": found.num_diverged if found else None,
         "diverged_at": list(found.diverged_at) if found else None,
+        "exploded": found.num_exploded(row.case) if found else None,
         "metrics": {name: _metric(found, name) for name in sorted(found.metrics)} if found else {},
         "eval_steps": list(found.eval_steps) if found else [],
         "compile_seconds": found.compile_seconds if found else None,
@@ -86,6 +89,7 @@ def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool
         "num_params": found.num_params if found else None,
         "num_compilations": found.num_compilations if found else None,
         "program_version": row.key.program_version,
+        "program": str(row.program),
         "experiment": row.experiment,
         "trial": row.trial,
         "session": row.session,

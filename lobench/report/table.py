@@ -52,7 +52,7 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
     with_accuracy = any("test/accuracy" in line.final for line in lines)
     header = ["case", "outer step", "seeds", "outcome", "train final", "test final"]
-    header += ["test acc"] * with_accuracy + ["best", "diverged", "wall s", "loss"]
+    header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
     rows = [header, *(_cells(line, with_accuracy) for line in ordered)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {0, 3, len(header) - 1}
@@ -81,11 +81,12 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     if with_accuracy:
         cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
-        return [*cells, "-", "", "", one_line(row.message[:60])]
+        return [*cells, "-", "", "", "", one_line(row.message[:60])]
     return [
         *cells,
         "-" if math.isnan(line.best) else f"{line.best:.4g}",
         str(line.diverged),
+        str(line.exploded),
         f"{line.wall_seconds:.2f}",
         sparkline(line.curve),
     ]
@@ -125,9 +126,10 @@ def _summary(lines: Sequence[Overview]) -> str:
     checkpoints = {line.checkpoint for line in lines}
     measured = [line for line in lines if line.diverged >= 0]
     seeds = sum(line.row.key.seed_block.size for line in measured)
-    diverged = sum(line.diverged for line in measured)
+    diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
         f"{len(lines)} evaluations of {len(checkpoints)} checkpoints: {counts}; "
-        f"{diverged} of {seeds} seeds diverged; 'loss' draws the primary metric from the first step to the last"
+        f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
+        "'loss' draws the primary metric from the first step to the last"
     )

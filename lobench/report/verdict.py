@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lobench.analysis.comparison import Comparison
-from lobench.analysis.findings import CaseFinding, Findings
+from lobench.analysis.findings import CaseFinding, Findings, seeds_say
 from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
+from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
 from lobench.core.metric import how_to_declare
@@ -132,7 +133,8 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
     return Card(
         label=f"Gate against {event['against']}",
         value=event["verdict"],
-        note=f"{counts}; margin {event['margin']:g}, alpha {event['alpha']:g}",
+        note=f"{counts}; margin {event['margin']:g}, alpha {event['alpha']:g}"
+        + ("" if event.get("score_version", 1) == SCORE_VERSION else "; of an older score: not comparable"),
         kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
     )
 
@@ -140,14 +142,17 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 def _troubles_card(findings: Findings) -> Card:
     reading = findings.reading
     diverged = sum(subject.num_diverged for subject in reading.subjects)
+    exploded = sum(
+        findings.scales.num_exploded(cell) for subject in reading.subjects for cell in subject.cells.values()
+    )
     seeds = sum(subject.num_seeds for subject in reading.subjects)
     outcomes = Counter(row.outcome for row in reading.rows if row.outcome is not Outcome.PASSED)
     bad = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "every evaluation passed"
     return Card(
         label="Diverged seeds",
         value=f"{diverged:,} of {seeds:,}",
-        note=bad,
-        kind="bad" if diverged or outcomes else "good",
+        note=f"exploded {exploded}; {bad}",
+        kind="bad" if diverged or exploded or outcomes else "good",
     )
 
 
@@ -158,9 +163,19 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
     lines = [f"On the scale {findings.scale_label}; clipped to [-1, 2], a diverged seed counts as -1."]
     for metric in findings.metrics:
         found, name, label = findings.against_tuned(metric), findings.metric_label(metric), findings.baseline_label
-        if label and not math.isnan(found.lower):
-            side = "above" if found.lower > 1 else "below" if found.upper < 1 else "not told apart from"
-            lines.append(f"{shown} is {side} {label} on {name}: {interval_text(found)}, where {label} is 1.")
+        if not label or not (found.num_cases or found.num_undecided):
+            continue
+        gap = found.difference
+        side = "above" if gap.lower > 0 else "below" if gap.upper < 0 else "not told apart from"
+        text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
+        few = f"; undecided on {found.num_undecided} cases: fewer than two common seeds, or no scale"
+        lines.append(text + (few if found.num_undecided else "") + ".")
+    for metric in findings.metrics:
+        middle = findings.interquartile_mean(findings.shown, metric)
+        if not math.isnan(middle.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {findings.metric_label(metric)}: {interval_text(middle)}."
+            )
     if comparison is not None:
         before = reading.labels[findings.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
@@ -168,6 +183,10 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
             f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided."
         )
+        if says := seeds_say(comparison, findings.improvement()):
+            words = {"better": "better on the score", "worse": "worse on the score"}
+            head = words.get(str(comparison.verdict), "no difference of the score is shown")
+            lines.append(f"Against {before}: {head}; {says}.")
     if findings.baseline_label:
         spans = [f"over {form} {_span(found)}" for form, found in _speedups(cases) if found]
         lines.append(f"{shown}'s speed-up over {findings.baseline_label}: {'; '.join(spans) or 'on no case'}.")
@@ -209,6 +228,7 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     ]
     lines += dict.fromkeys(map(str, findings.scales.problems))
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
+    lines += findings.scales.notes()
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):

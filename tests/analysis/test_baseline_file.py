@@ -78,6 +78,14 @@ def test_a_changed_case_is_an_error_that_names_the_command() -> None:
     assert not BASELINE.has("p2")
 
 
+@pytest.mark.parametrize("name", ["a", "other"])
+def test_a_case_of_another_suite_is_told_of_its_own_suites_baseline(name: str) -> None:
+    elsewhere = dataclasses.replace(info(name, "p2"), suite="y", node_id="suites/y/y.gin::" + name)
+    with pytest.raises(BaselineError, match=r"y/.*has no such case; run `lobench baseline suites/y`") as caught:
+        BASELINE.case(elsewhere)
+    assert not isinstance(caught.value, StaleBaseline)
+
+
 def test_a_changed_program_is_stale_too() -> None:
     old = dataclasses.replace(BASELINE, program_version="0")
     assert not old.has("p1")

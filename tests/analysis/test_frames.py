@@ -11,7 +11,9 @@ from reference import ROOT
 from stores import add
 
 import lobench
+from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
+from lobench.engine.ledger import Ledger
 
 
 @pytest.fixture
@@ -54,7 +56,6 @@ def test_curves_are_arrays_with_seed_blocks_joined(store: Path) -> None:
     np.testing.assert_array_equal(curves.values[3], np.float32([2, 1.125, 0.25]))
     assert len(found.curves("train/loss")) == 3
     assert [c.checkpoint.outer_step for c in found.curves("test/loss", checkpoint="theta_2.npz")] == [2]
-    assert found.curves("test/nothing") == []
     assert "5 evaluations, 2 checkpoints, 3 cases" in repr(found)
 
 
@@ -84,3 +85,13 @@ def test_no_store_is_one_clear_line(store: Path) -> None:
         lobench.open_results(store / "none")
     with pytest.raises(lobench.StoreError, match="a store is a folder"):
         lobench.open_results(store / "ledger.sqlite")
+
+
+def test_a_metric_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}})
+    stored = lobench.open_results(tmp_path)
+    with pytest.raises(UsageError, match=r"no evaluation has a metric 'train/los'.*did you mean 'train/loss'\?"):
+        stored.curves("train/los")
+    assert stored.curves("train/loss", case="none") == []
+    Ledger.open(tmp_path / "empty").close()
+    assert lobench.open_results(tmp_path / "empty").curves("train/los") == []

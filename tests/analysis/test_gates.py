@@ -12,17 +12,18 @@ from lobench.analysis.gates import GateRules, Verdict, alpha_at, gate, gate_case
 from lobench.analysis.spending import Looks, nominal_levels
 
 LOOKS = Looks(sizes=(4, 8, 12))
+RULES = GateRules(margin=0.02)
 
 
 def test_verdicts_are_one_sided_t_tests_against_the_margin() -> None:
     harms = np.array([0.10, 0.14, 0.08, 0.12])
-    found = gate((-harms).tolist(), case="relu32")
+    found = gate((-harms).tolist(), RULES, case="relu32")
     assert found.verdict is Verdict.REGRESSED and found.case == "relu32" and found.seeds_to_decide is None
     assert found.p_regressed == pytest.approx(stats.ttest_1samp(harms, 0.02, alternative="greater").pvalue)
     low = stats.ttest_1samp(harms, 0, alternative="greater").confidence_interval(0.95).low
     assert found.lower == pytest.approx(low)
-    assert gate([0.01, -0.01, 0.0, 0.005]).verdict is Verdict.PASS
-    undecided = gate([0.1, -0.1, 0.0, 0.02])
+    assert gate([0.01, -0.01, 0.0, 0.005], RULES).verdict is Verdict.PASS
+    undecided = gate([0.1, -0.1, 0.0, 0.02], RULES)
     assert undecided.verdict is Verdict.INCONCLUSIVE and undecided.seeds_to_decide > 4
 
 
@@ -42,10 +43,10 @@ def test_what_cannot_be_measured_is_inconclusive_and_says_why() -> None:
 
 def test_holm_asks_more_of_a_case_among_many() -> None:
     harms = [0.06, 0.14, 0.05, 0.12]
-    assert gate([-h for h in harms]).verdict is Verdict.REGRESSED
+    assert gate([-h for h in harms], RULES).verdict is Verdict.REGRESSED
     draw = np.random.default_rng(0)
     others = {f"case{i}": (0.02 * draw.standard_normal(4)).tolist() for i in range(25)}
-    report = gate_cases({"bad": [-h for h in harms], **others})
+    report = gate_cases({"bad": [-h for h in harms], **others}, RULES)
     assert report.cases[0].verdict is Verdict.INCONCLUSIVE
     assert report.cases[0].p_holm > report.cases[0].p_regressed
 
@@ -59,7 +60,7 @@ def test_a_harm_spread_over_all_cases_shows_in_the_mean() -> None:
 def test_near_the_margin_no_seeds_are_named_that_are_there_already() -> None:
     """Many seeds of a harm at the margin: those that find margin + .05 are fewer, and would not decide."""
     near = [-0.02 + 0.01 * (-1) ** i for i in range(40)]
-    alone, several = gate(near, case="a"), gate_cases({"a": near, "b": near, "c": []})
+    alone, several = gate(near, RULES, case="a"), gate_cases({"a": near, "b": near, "c": []}, RULES)
     for result in (alone, *several.cases[:2], several.overall):
         assert result.verdict is Verdict.INCONCLUSIVE and result.seeds_to_decide is None
         assert "the harm is too near the margin to tell" in result.note

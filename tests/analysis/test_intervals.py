@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lobench import stratified_t_mean
-from lobench.analysis.intervals import unit_t_mean, wilson_share
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
 
@@ -98,21 +97,3 @@ def test_order_does_not_matter_and_a_shift_shifts(cells: list[list[float]], rand
     assert (again.lower, again.upper) == pytest.approx((found.lower, found.upper), abs=1e-6)
     moved = stratified_t_mean([[value + 7 for value in cell] for cell in cells])
     assert (moved.lower, moved.upper) == pytest.approx((found.lower + 7, found.upper + 7), abs=1e-6)
-
-
-def test_accuracies_keep_their_bounds_between_0_and_1() -> None:
-    near_one = [[0.99, 1.0, 0.97], [1.0, 0.995, 0.98]]
-    plain, found = stratified_t_mean(near_one), unit_t_mean(near_one)
-    assert plain.upper > 1 > found.upper > found.mean == plain.mean > found.lower > 0
-    middle = [[0.49, 0.51, 0.5], [0.48, 0.52, 0.5]]
-    assert unit_t_mean(middle).upper == pytest.approx(stratified_t_mean(middle).upper, abs=1e-4)
-    assert unit_t_mean([[1.0, 1.0]]).upper == 1.0
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        unit_t_mean([[1.2, 0.3]])
-
-
-def test_a_share_has_wilsons_interval() -> None:
-    found = wilson_share(0, 10)
-    assert (found.mean, found.lower) == (0.0, 0.0)
-    assert found.upper == pytest.approx(3.841459 / (10 + 3.841459), abs=1e-6)  # z^2 / (n + z^2)
-    assert math.isnan(wilson_share(0, 0).mean)

@@ -16,17 +16,18 @@ from lobench.engine.ledger import Ledger
 
 
 def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> None:
-    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0]}, "b": {"train/loss": [1.0, 1.0]}})
-    add(tmp_path, 2, {"a": {"train/loss": [0.0, 0.0]}, "b": {"train/loss": [0.5, math.nan]}})
-    add(tmp_path, 3, {"a": {"train/loss": [0.5, 0.5]}, "b": Outcome.OOM})
-    add(tmp_path, 4, {"a": {"train/loss": [0.0, 0.0]}})
+    low, middle = 0.02, 2 / 10**1.5
+    add(tmp_path, 1, {"a": {"train/loss": [0.2, 0.2]}, "b": {"train/loss": [middle, middle]}})
+    add(tmp_path, 2, {"a": {"train/loss": [low, low]}, "b": {"train/loss": [low, math.nan]}})
+    add(tmp_path, 3, {"a": {"train/loss": [middle, middle]}, "b": Outcome.OOM})
+    add(tmp_path, 4, {"a": {"train/loss": [low, low]}})
     ledger = Ledger.open(tmp_path, read_only=True)
     subjects = subjects_of(ledger.evaluations())
     ledger.close()
     ranked = rank(subjects, None, Scales.of(subjects))
-    # Case a runs from 2 to 0, case b from 2 to .5; the fourth was not evaluated on both.
+    # Both cases run from 2 to .02, two orders of magnitude; the fourth was not evaluated on both.
     assert [one.subject.checkpoint.outer_step for one in ranked] == [1, 2, 3]
-    assert [one.worth for one in ranked] == pytest.approx([(0.5 + 2 / 3) / 2, (1 + 0) / 2, (0.75 - 1) / 2])
+    assert [one.worth for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, (0.75 - 1) / 2])
     # The score itself is that of every other headline: of the seeds that there are.
-    assert [one.score.mean for one in ranked] == pytest.approx([(0.5 + 2 / 3) / 2, (1 + 0) / 2, 0.75])
+    assert [one.score.mean for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, 0.75])
     assert [(one.num_diverged, one.num_lost) for one in ranked] == [(0, 0), (1, 0), (0, 4)]

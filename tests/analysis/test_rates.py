@@ -8,11 +8,12 @@ import pytest
 from reference import ROOT
 
 from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.score_scale import ScaleKind
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from coverage import coverage
-from gate_rates import power_of_named_seeds
+from coverage import coverage, coverage_of_losses
+from gate_rates import false_alarms_on_losses, passed_regressions, power_of_named_seeds, seeds_to_pass
 from simulated_seeds import Population
 
 
@@ -35,3 +36,35 @@ def test_an_interval_that_is_too_narrow_is_seen() -> None:
 def test_the_named_seeds_have_the_power_that_was_asked() -> None:
     power, median, oracle = power_of_named_seeds(0.1, 4, 200)
     assert power >= 0.9 and median <= 2.5 * oracle
+
+
+@pytest.mark.parametrize(
+    ("sigma", "num_cases", "untrained", "kind", "expected"),
+    [
+        (1.0, 1, 100.0, ScaleKind.LOG, 0.945),
+        (1.0, 1, 100.0, ScaleKind.LINEAR, 0.825),
+        (3.0, 6, 1e6, ScaleKind.LOG, 0.955),
+        (3.0, 6, 1e6, ScaleKind.LINEAR, 0.43),
+    ],
+)
+def test_where_seeds_differ_by_decades_the_log_scale_covers(
+    sigma: float, num_cases: int, untrained: float, kind: ScaleKind, expected: float
+) -> None:
+    found = coverage_of_losses(sigma, num_cases, untrained, kind, 1000)
+    assert found == pytest.approx(expected, abs=0.05 if kind is ScaleKind.LINEAR else 0.02)
+
+
+@pytest.mark.parametrize(("sigma", "num_cases"), [(1.0, 1), (3.0, 6)])
+def test_no_more_false_alarms_than_alpha_at_the_tolerated_ratio(sigma: float, num_cases: int) -> None:
+    assert false_alarms_on_losses(sigma, num_cases, 1000) <= 0.06
+
+
+def test_the_seeds_that_pass_what_did_no_harm() -> None:
+    found = {margin: (seeds_to_pass(0.06, margin), seeds_to_pass(0.08, margin)) for margin in (0.02, 0.05, 0.1)}
+    assert found == {0.02: (78, 138), 0.05: (13, 23), 0.1: (4, 6)}
+
+
+def test_no_clear_regression_passes() -> None:
+    passed, num_clear = passed_regressions(ScaleKind.LOG)
+    assert passed == 0 and num_clear >= 20
+    assert passed_regressions(ScaleKind.LINEAR)[0] > 0, "which the linear scale lets pass"

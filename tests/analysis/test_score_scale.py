@@ -22,6 +22,7 @@ from lobench.analysis.score_scale import (
     scores,
 )
 from lobench.core.errors import LobenchError
+from lobench.core.metric import Direction
 
 TUNED = (0.024, 0.0024)
 
@@ -117,7 +118,7 @@ def test_rounding_below_zero_is_at_the_floor_and_more_is_signed() -> None:
         ({}, ScaleKind.LOG),
         ({"metric": "test/loss"}, ScaleKind.LOG),
         ({"metric": "train/normalized_loss"}, ScaleKind.LINEAR),
-        ({"metric": "test/accuracy", "higher": True, "untrained": 0.1, "tuned": (0.9,)}, ScaleKind.LINEAR),
+        ({"metric": "test/accuracy", "direction": Direction.MAX, "untrained": 0.1, "tuned": (0.9,)}, ScaleKind.LINEAR),
         ({"tuned": (0.024, -1e-3 * 2.4)}, ScaleKind.LINEAR),
         ({"tuned": (0.024, -1e-7 * 2.4)}, ScaleKind.LOG),
         ({"curve": (2.4, -0.1, 0.01)}, ScaleKind.LINEAR),
@@ -138,7 +139,7 @@ def test_a_linear_scale_is_the_share_of_the_way() -> None:
     assert score(1.2, 9.9, scale) == pytest.approx(1.2 / (2.4 - mean))
     assert score(mean, None, scale) == pytest.approx(1)
     assert (score(100, None, scale), score(math.nan, None, scale)) == (-1, -1)
-    rising = scale_of(metric="test/accuracy", untrained=0.1, tuned=(0.8, 1.0), starts=(), higher=True)
+    rising = scale_of(metric="test/accuracy", untrained=0.1, tuned=(0.8, 1.0), starts=(), direction=Direction.MAX)
     assert score(0.5, None, rising) == pytest.approx(0.5)
     assert merits([0.5, 0.6], rising).tolist() == [0.5, 0.6]
 
@@ -152,6 +153,7 @@ def test_a_linear_scale_is_the_share_of_the_way() -> None:
         {"tuned": (2.5,), "declared": "linear"},
         {"tuned": (0.5,), "untrained": -1.0, "declared": "log"},
         {"untrained": math.nan},
+        {"direction": None},
     ],
 )
 def test_no_scale_gives_no_score(changes: dict[str, object]) -> None:
@@ -189,7 +191,8 @@ def test_merits_are_unclipped_and_a_diverged_seed_is_worst() -> None:
     found = merits([1e-9, 1e-8, 1e30, math.nan, 1.0], scale_of(), diverged=[False] * 4 + [True])
     assert found[0] > found[1] > found[2] > found[3] == found[4] == -math.inf
     assert merits([0.0, 1e-13], scale_of())[0] == merits([0.0, 1e-13], scale_of())[1]
-    assert merits([-1.0, 0.0, 1.0], None).tolist() == [0, 0, -1]
+    no_scale = scale_of(tuned=(2.5, 2.5))
+    assert merits([-1.0, 0.0, 1.0], no_scale).tolist() == [0, 0, -1]
     assert merits([-1.0, 1.0], scale_of().linear()).tolist() == [1, -1]
 
 

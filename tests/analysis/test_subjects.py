@@ -30,15 +30,15 @@ def subjects(store: Path) -> list[Subject]:
 
 
 def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -> None:
-    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.5, NAN, 3.5]}})
-    add(tmp_path, 2, {"a": {"train/loss": [0.5, 0.5, 0.5, 0.5]}})
+    add(tmp_path, 1, {"a": {"train/loss": [0.2, 2.0, NAN, 5.0]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.02, 0.02, 0.02, 0.02]}})
     one, two = subjects(tmp_path)
     scales = Scales.of([one, two])
     cell = one.cells["s/a"]
-    assert (scales.scale(cell.case, "train/loss").untrained, scales.scale(cell.case, "train/loss").tuned) == (2.0, 0.5)
-    assert scales.scores(cell, "train/loss") == pytest.approx({0: 2 / 3, 1: 1 / 3, 2: -1, 3: -1})
-    assert differences(one, two, None, scales)["s/a"] == pytest.approx([1 / 3, 2 / 3, 2, 2])
-    assert one.num_diverged == 1 and one.label == "theta_1.npz"
+    assert scales.scale(cell.case, "train/loss").unit == pytest.approx(math.log(100))
+    assert scales.scores(cell, "train/loss") == pytest.approx({0: 0.5, 1: 0, 2: -1, 3: -1})
+    assert differences(one, two, None, scales)["s/a"] == pytest.approx([0.5, 1, 2, 2])
+    assert (one.num_diverged, scales.num_exploded(cell)) == (1, 1) and one.label == "theta_1.npz"
 
 
 def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:
     add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.0, 1.0]}})
     one, two = subjects(tmp_path)
     case = one.cells["s/a"].case
-    assert Scales.of([one, two]).scale(case, "train/loss").tuned == 1.0
-    assert math.isnan(Scales.of([one]).scale(case, "train/loss").tuned)
+    assert Scales.of([one, two]).scale(case, "train/loss").unit == pytest.approx(math.log(2))
+    assert not Scales.of([one]).scale(case, "train/loss").is_usable
 
 
 def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.0]}, "b": {"train/loss": [1.0, 1.1]}})
-    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.6]}})
+    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.55]}})
     (found,) = compare_subjects(subjects(tmp_path))
     verdicts = {row.case: (row.verdict, row.paired.note) for row in found.primary.comparison.cases}
     assert verdicts["s/a"] == (Effect.UNDECIDED, "no score: the case has no scale")

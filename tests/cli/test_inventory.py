@@ -1,10 +1,19 @@
-"""`lobench list suites`, whatever lies in the folder."""
+"""`lobench list suites`, whatever lies in the folder; and names that are nearly right."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
 from commands import lobench
+from reference import ROOT
+from tiny import make_run, make_suite
+
+import lobench as lobench_package
+from lobench import cli
+from lobench.cli.suites import default_folder
+from lobench.core.errors import UsageError
 
 
 def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
@@ -21,3 +30,59 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     done = lobench("list", "suites", "--folder", tmp_path / "typo")
     assert done.returncode == 2 and not done.stdout
     assert done.stderr == f"lobench: {tmp_path / 'typo'}: there is no such folder; name one with --folder\n"
+
+
+def test_away_from_a_checkout_the_suites_of_the_installed_one_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = lobench("list", "suites")
+    assert done.returncode == 0 and f"{ROOT / 'suites' / 'bare' / 'digits_bare.gin'}: " in done.stdout, done.stderr
+    monkeypatch.setattr(lobench_package, "__file__", str(tmp_path / "site-packages" / "lobench" / "__init__.py"))
+    with pytest.raises(UsageError, match=r"not installed from a checkout.*lobench list suites --folder FOLDER"):
+        default_folder()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["wtch"], "No such command 'wtch'; did you mean 'watch'?"),
+        (["list", "taks"], "did you mean 'tasks'?"),
+        (["watch", ".", "--suite", "mysuit"], "mysuit: there is no such suite; did you mean 'mysuite'?"),
+        (["watch", ".", "--suite", "mysuite", "--checkpoints", "latst"], "did you mean 'latest'?"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mysuite").mkdir()
+    done = lobench(*arguments)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_a_command_of_a_plugin_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_plugin_commands", dict)
+    done = CliRunner().invoke(cli.cli, ["evolve"])
+    assert "No such command 'evolve'; it comes with the plugin lobench-evolve: pip install -e plugins/" in done.output
+
+
+POLICY = """
+from lobench.hookspecs import Declaration
+
+class Policy:
+    def __init__(self, argument):
+        self.n = int(argument)
+
+def lobench_admission_policies():
+    return [Declaration(name="mine", factory=":Policy")]
+"""
+
+
+def test_a_policy_of_a_plugin_that_refuses_its_argument_is_one_line(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    (suite / "conftest.py").write_text(POLICY)
+    done = lobench("watch", run, "--suite", suite, "--checkpoints", "mine:x", "--once")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "--checkpoints mine:x: 'mine' of plugin " in line
+    assert "ValueError: invalid literal for int() with base 10: 'x'" in line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
 import json
 import math
@@ -13,6 +15,7 @@ import pytest
 from commands import Done, lobench
 from stores import add
 
+from lobench.core.program import Program
 from lobench.core.result import Outcome
 from lobench.engine.ledger import Ledger
 from lobench.report.table import sparkline
@@ -96,6 +99,11 @@ def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path)
     assert second["scores"]["test/loss"]["mean"] == pytest.approx(0.25 / 0.625)
 
 
+def test_a_history_advises_no_option_that_it_has_not(store: Path) -> None:
+    text = run("--store", store.parent, "--history").stdout
+    assert "`lobench baseline SUITE` makes one" in text and "--baseline" not in text
+
+
 def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
     assert "no evaluation yet" in run("--store", tmp_path / "empty", "--history").stdout
@@ -131,3 +139,24 @@ def test_a_sparkline_shows_a_fall_a_hundredfold_fall_and_what_diverged() -> None
     assert sparkline([1000, 100, 10, 1]) == "█▆▃▁"
     assert sparkline([1, math.nan]) == "▁x" and sparkline([math.nan] * 2) == "xx"
     assert sparkline([1, 1]) == "▁▁"
+
+
+def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for step, jax in ((1, "0.7.0"), (2, "0.7.1")):
+        made = Program(jax=jax, jaxlib=jax, device="cpu: x86-64-v3")
+        add(store, step, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}, program_version=made.key)
+        with contextlib.closing(sqlite3.connect(store / "ledger.sqlite")) as database, database:
+            parts = json.dumps(dataclasses.asdict(made))
+            database.execute("INSERT INTO programs VALUES (?, ?)", (made.key, parts))
+    both = "results of 2 programs, which may differ in bits: version 3, jax 0.7.0, cpu: x86-64-v3; version 3, jax 0.7.1"
+    assert both in lobench("results", "--store", store).stdout
+    assert both in lobench("compare", "1", "2", "--store", store).stdout
+    assert "of 2 programs" not in lobench("compare", "1", "1", "--store", store).stdout
+    assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
+    assert both in (tmp_path / "report.html").read_text()
+    records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    assert [record["program"] for record in records] == [
+        "version 3, jax 0.7.0, cpu: x86-64-v3",
+        "version 3, jax 0.7.1, cpu: x86-64-v3",
+    ]

@@ -96,6 +96,20 @@ def test_other_seeds_are_the_same_case(suite: Path) -> None:
     assert info.blocks()[0].start == 7 and info.first_seed == 7
 
 
+@pytest.mark.parametrize("binding", ['Case.scale = "linear"', "Case.minimum = 0.1"])
+def test_how_a_case_is_scored_retrains_nothing(suite: Path, binding: str) -> None:
+    plain, scored = bind(suite, "large", build=False), bind(suite, "large", build=False, gin_params=(binding,))
+    assert (scored.identity, scored.problem, scored.bindings) == (plain.identity, plain.problem, plain.bindings)
+    name = binding[5:].split(" ", 1)[0]
+    assert getattr(scored.info(node_id=""), name) == getattr(scored.case, name) is not None
+
+
+@pytest.mark.parametrize("binding", ['Case.scale = "cubic"', 'Case.minimum = "low"', "Case.minimum = 1e999"])
+def test_a_scale_that_is_none_is_refused(suite: Path, binding: str) -> None:
+    with pytest.raises(ConfigError, match=r"Case\.(scale|minimum)"):
+        bind(suite, "large", build=False, gin_params=(binding,))
+
+
 def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
     adam, slow = (bind(suite, "small", build=False, optimizer=f"adam(); adam.learning_rate = {r}") for r in (0.1, 0.01))
     assert adam.identity == slow.identity and adam.optimizer_hash != slow.optimizer_hash

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -258,4 +260,50 @@ def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
         "the counter 'outer_step' is no number of steps; got 9223372036854775808",
         "the counter 'outer_step' is no number of steps; got nan",
     ]
+    start.ledger.close()
+
+
+class WithoutDescriptors(CountingReader):
+    """Has no descriptor left for the first few readings, as a leak, or many workers, leave it to a chief."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        before, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+        self.times -= 1
+        try:
+            if self.times >= 0:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+                with contextlib.suppress(OSError):
+                    while True:
+                        held.append(os.dup(0))
+            return super().read(path)
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(2)}
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [1] and not start.intake.pending()
+    assert start.take_all() == []
+    assert len([line for line in start.said if "waiting for a free file descriptor" in line]) == 1
+    assert list(start.ledger.events()) == []
+    start.ledger.close()
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_SHORT_SECONDS", -1.0)
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(9)}
+    assert start.take_all() == [] and not start.intake.pending()
+    assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
     start.ledger.close()

@@ -60,6 +60,16 @@ def needs_memory(connection, arguments, layers, *, exit_at_eof):
     resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
     bytearray(1 << 33)
 
+def crashes(connection, arguments, layers, *, exit_at_eof):
+    import faulthandler
+    faulthandler.enable()
+    print("good/test_good.py ", end="", flush=True)
+    os.abort()
+
+def gives_up(connection, arguments, layers, *, exit_at_eof):
+    print("E   ImportError: libjax.so: failed to map segment", flush=True)
+    connection.send_bytes(encode("failed", messages=["the session ended"], see_log=True))
+
 def aborts(connection, arguments, layers, *, exit_at_eof):
     import faulthandler
     faulthandler.enable()
@@ -180,12 +190,23 @@ def test_a_worker_that_never_reads_does_not_block_the_chief(pools: Callable[[str
 
 @pytest.mark.parametrize(
     ("serve", "why"),
-    [("needs_memory", "exited with status 1: MemoryError"), ("aborts", "killed by signal 6: terminate called after")],
+    [
+        ("needs_memory", "exited with status 1: MemoryError"),
+        ("aborts", "killed by signal 6: terminate called after"),
+        ("crashes", "killed by signal 6: Fatal Python error: Aborted in crashes"),
+    ],
 )
 def test_a_death_says_why(pools: Callable[[str], LocalPool], serve: str, why: str) -> None:
     pool = pools(serve)
     pool.start(0, 1)
     assert until(pool, "died")[-1].values["message"].startswith(why)
+
+
+def test_a_session_that_fails_says_what_its_log_says(pools: Callable[[str], LocalPool]) -> None:
+    pool = pools("gives_up")
+    pool.start(0, 1)
+    (message,) = [message for message in until(pool, "failed") if message.kind == "failed"]
+    assert message.values["messages"] == ["the session ended", "E   ImportError: libjax.so: failed to map segment"]
 
 
 def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPool], tmp_path: Path) -> None:

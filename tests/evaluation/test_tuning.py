@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +81,7 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--optimizer", "adamm"), "unknown optimizer 'adamm'"),
+        (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
         (("--case", "c"), "no case c"),
         (("--grid", "nowhere.json"), "cannot read the grid"),
@@ -129,3 +131,34 @@ def test_a_task_of_bfloat16_is_tuned_and_one_that_fails_is_one_clear_line(tmp_pa
 def test_a_study_that_diverged_is_not_won_by_another_ones_point() -> None:
     finals = np.asarray([3.0, 2.0, np.nan, np.nan, np.nan, 1.0])
     assert [_best(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]
+
+
+def test_starts_are_added_from_step_zero_and_a_scale_is_copied_without_the_grid(suite: Path, tmp_path: Path) -> None:
+    folder = tmp_path / suite.name
+    shutil.copytree(suite, folder)
+    path = folder / "baselines" / "adam-velo.json"
+    full = Baseline.load(path)
+    starts = full.cases["tiny.gin:a"].starts["train/loss"]
+    assert np.mean(starts) == pytest.approx(full.cases["tiny.gin:a"].untrained["train/loss"], rel=1e-6)
+    record = json.loads(path.read_text())
+    record["format"] = 1
+    for case in record["cases"].values():
+        for name in ("starts", "scale", "minimum"):
+            del case[name]
+    path.write_text(json.dumps(record))
+    assert Baseline.load(path).cases["tiny.gin:a"].starts == {}
+    checked = lobench("baseline", str(folder), "--check")
+    assert (checked.returncode, checked.stdout.count("lacks where its seeds began")) == (1, 2)
+    gin = folder / "tiny.gin"
+    gin.write_text(gin.read_text() + 'b/Case.scale = "linear"\nb/Case.minimum = 0.25\n')
+    added = lobench("baseline", str(folder))
+    assert added.stdout.count("tuned as before") == 2, added.stdout + added.stderr
+    found = Baseline.load(path).cases
+    assert found["tiny.gin:a"].starts["train/loss"] == pytest.approx(starts, rel=1e-6)
+    assert found["tiny.gin:b"].grid == full.cases["tiny.gin:b"].grid
+    assert (found["tiny.gin:b"].scale, found["tiny.gin:b"].minimum) == ("linear", 0.25)
+    assert (found["tiny.gin:a"].scale, found["tiny.gin:a"].minimum) == (None, None)
+    assert json.loads(path.read_text())["format"] == 2
+    assert lobench("baseline", str(folder)).stdout.count("fresh") == 2
+    gin.write_text(gin.read_text().replace('"linear"', '"log"'))
+    assert "tiny.gin:b has another scale or minimum" in lobench("baseline", str(folder), "--check").stdout

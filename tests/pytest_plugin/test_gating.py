@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 from stores import add, case_info
-from tiny import content, make_run, make_suite, results
+from tiny import GIN, TASKS, content, make_run, make_suite, results
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.ledger import Ledger
@@ -46,8 +46,15 @@ def height(curves):
     return {"train/height": curves.final("train/loss")}
 """
 
-MARGIN = ("--lobench-margin", "0.05")
-ONE = ("-k", "test_tiny[a]")
+# On a quadratic bowl all seeds shrink by one factor, so that two seeds decide; on this one they do not.
+DISH = """
+@configurable
+class Dish(Bowl):
+    def loss(self, params, key, data):
+        return jnp.sum(params**2 + 0.2 * params**4)
+"""
+MARGIN = ("--lobench-margin", "0.65")
+ONE = ("-k", "test_tiny[b]")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options
 SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -65,7 +72,7 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline": (HARMFUL, "baseline", ()),
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
-    "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7")),
+    "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7", "--lobench-gin-param", "Dish.dim = 7")),
     "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
     "no reference": (GOOD, "nowhere.npz", ()),
     "no number": (GOOD, f"run/{GOOD}", ("--lobench-margin", "much")),
@@ -94,7 +101,8 @@ class Done:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     """Runs every scenario, one after another in one process: most of a session is the import of jax."""
     folder = tmp_path_factory.mktemp("place")
-    suite = make_suite(folder)
+    suite = make_suite(folder, GIN.replace("b/Case.task = @Bowl()\nb/Bowl", "b/Case.task = @Dish()\nb/Dish"))
+    (suite / "tiny_tasks.py").write_text(TASKS + DISH)
     (suite / "conftest.py").write_text(HEIGHT)
     make_run(folder, -2.0, -2.9, -9.0)
     tuned = [sys.executable, "-m", "lobench.cli", "baseline", suite.name, "--horizon-factor", "1"]
@@ -146,17 +154,17 @@ def test_inconclusive_is_a_category_and_fails_only_when_strict(runs: dict[str, D
     assert done.code == 0, done.out + done.err
     assert "1 passed, 1 deselected, 1 inconclusive" in done.out
     assert "seeds would decide" in (done.folder / "junit.xml").read_text()
-    assert done.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "skipped")}
+    assert done.verdicts() == {"gate[tiny/b]": ("INCONCLUSIVE", "skipped")}
     assert strict.code == 1 and "1 failed, 1 passed" in strict.out
-    assert strict.verdicts() == {"gate[tiny/a]": ("INCONCLUSIVE", "failure")}
+    assert strict.verdicts() == {"gate[tiny/b]": ("INCONCLUSIVE", "failure")}
 
 
 def test_adaptive_seeds_decide_and_xdist_says_the_same(runs: dict[str, Done]) -> None:
     alone, spread = runs["adaptive"], runs["xdist"]
     assert alone.code == spread.code == 1, alone.out + spread.out
     assert alone.verdicts() == spread.verdicts()
-    assert alone.verdicts()["gate[tiny/a]"] == ("REGRESSED", "failure")
-    blocks = {tuple(r["seeds"]) for r in results(alone.store) if r["case"]["name"] == "a"}
+    assert alone.verdicts()["gate[tiny/b]"] == ("REGRESSED", "failure")
+    blocks = {tuple(r["seeds"]) for r in results(alone.store) if r["case"]["name"] == "b"}
     assert len(blocks) > 1, "no seed block was added"
     assert content(alone.store) == content(spread.store)
 
@@ -164,7 +172,7 @@ def test_adaptive_seeds_decide_and_xdist_says_the_same(runs: dict[str, Done]) ->
 def test_a_case_may_have_a_margin_of_its_own(runs: dict[str, Done]) -> None:
     assert runs["own margin"].verdicts()["gate[tiny/a]"] == ("PASS", "passed"), runs["own margin"].out
     assert runs["harmful"].verdicts()["gate[tiny/a]"] != ("PASS", "passed")
-    assert re.search(r"^mean .* 1\.51 ", runs["own margin"].out, re.MULTILINE), "the mean's is the mean of both"
+    assert re.search(r"^mean .* 1\.52 ", runs["own margin"].out, re.MULTILINE), "the mean's is the mean of both"
 
 
 def test_a_store_is_a_reference(runs: dict[str, Done]) -> None:

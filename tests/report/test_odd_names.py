@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ def test_a_table_in_a_terminal_has_printable_lines(store: Path, arguments: tuple
     assert done.returncode == 0 and SHOWN in done.stdout
     assert done.stdout.replace("\n", "").isprintable()
     assert len(done.stdout.splitlines()) == done.stdout.count("\n"), "no name ends a line"
+
+
+def test_a_page_holds_no_character_that_steers(store: Path, tmp_path: Path) -> None:
+    done = lobench("report", "--store", store, "--output", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_bytes().decode()
+    hidden = {letter for letter in page if unicodedata.category(letter) in ("Cc", "Zl", "Zp")} - {"\n", "\t"}
+    assert not hidden and r"c\x1b[2J" in page
 
 
 def test_dollars_of_a_name_are_no_formula_in_a_figure(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
         next(line for line in text.splitlines() if line.startswith(f"Score on {name}, outer step 3: "))
         for name in ("train/loss", "test/loss")
     )
+    assert re.search(r"interquartile mean over its runs on train/loss: -?\d\.\d+ \[", text)
     for line in (train, test):
         label, _, value = line.partition(": ")
         assert f"{label} {value.split()[0]}" in words

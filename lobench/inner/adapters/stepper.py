@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import optax
@@ -15,6 +15,8 @@ from lobench.inner.optimizer import PyTree
 
 __all__ = ["Stepper", "as_stepper"]
 
+ValueFn: TypeAlias = Callable[[PyTree], jax.Array]  # params -> float32[]
+
 
 @dataclass(frozen=True)
 class Stepper:
@@ -22,8 +24,8 @@ class Stepper:
 
     Attributes:
       init: (params, model_state, key) -> opt_state.
-      step: (opt_state, params, model_state, grads, loss, key) -> (opt_state, params, model_state); `model_state` is the
-        one after the loss.
+      step: (opt_state, params, model_state, grads, loss, key, value_fn=None) -> (opt_state, params, model_state);
+        `model_state` is the one after the loss, `value_fn` the loss of the same batch as a function of parameters.
       eval_params: (opt_state, params) -> the parameters to evaluate.
       initial_params: The task's initial parameters -> those that training starts from.
     """
@@ -66,9 +68,16 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         return optimizer.init(params)
 
     def step(
-        opt_state: PyTree, params: PyTree, model_state: PyTree, grads: PyTree, loss: jax.Array, key: jax.Array
+        opt_state: PyTree,
+        params: PyTree,
+        model_state: PyTree,
+        grads: PyTree,
+        loss: jax.Array,
+        key: jax.Array,
+        value_fn: ValueFn | None = None,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        updates, opt_state = optimizer.update(grads, opt_state, params, value=loss, key=key)
+        more = _of_the_loss(value_fn, grads) if value_fn is not None else {}
+        updates, opt_state = call_offering(optimizer.update, grads, opt_state, params, value=loss, key=key, **more)
         return opt_state, optax.apply_updates(params, updates), model_state
 
     return Stepper(
@@ -79,12 +88,28 @@ def _optax_stepper(optimizer: Any) -> Stepper:
     )
 
 
+def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
+    """Returns what optax's line searches and second-order methods ask for, under their names for it."""
+
+    # A line search refuses arguments that it does not know, unless this one takes them.
+    def value_at(params: PyTree, key: Any = None, obj_fn: Any = None) -> jax.Array:
+        return value_fn(params)
+
+    return {"grad": grads, "value_fn": value_at, "obj_fn": value_fn}
+
+
 def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
     def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
         return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key)
 
     def step(
-        opt_state: PyTree, params: PyTree, model_state: PyTree, grads: PyTree, loss: jax.Array, key: jax.Array
+        opt_state: PyTree,
+        params: PyTree,
+        model_state: PyTree,
+        grads: PyTree,
+        loss: jax.Array,
+        key: jax.Array,
+        value_fn: ValueFn | None = None,
     ) -> tuple[PyTree, PyTree, PyTree]:
         # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
         # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.

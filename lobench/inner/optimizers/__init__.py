@@ -19,6 +19,7 @@ from lobench.inner.optimizers.celo import Celo
 from lobench.inner.optimizers.l2o_dm import L2ODM
 from lobench.inner.optimizers.learnable import LearnableAdam, LearnableSGD, LearnableSGDM
 from lobench.inner.optimizers.mlp_lopt import MLPLOpt
+from lobench.inner.optimizers.optax_names import OptaxNames
 from lobench.inner.optimizers.rnnprop import RNNProp
 
 __all__ = [
@@ -41,3 +42,5 @@ __all__ = [
     "schedule_free_adamw",
     "sgd",
 ]
+
+lobench_on_use = OptaxNames()

@@ -54,8 +54,8 @@ class EvolutionStrategies:
         for pair in range(settings.num_pairs):
             noise = fold(self._seed, "noise", generation, pair)
             self._members += [
-                Genome(first + 1 + 2 * pair, first, noise, settings.sigma),
-                Genome(first + 2 + 2 * pair, first, noise, -settings.sigma),
+                Genome(first + 1 + 2 * pair, (first,), noise, settings.sigma),
+                Genome(first + 2 + 2 * pair, (first,), noise, -settings.sigma),
             ]
         self.genomes = {genome.id: genome for genome in self._members}
 

@@ -6,7 +6,7 @@ nothing hangs on the order in which workers answer, and a killed run draws the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Genome", "Trial", "lineage"]
@@ -17,19 +17,24 @@ class Genome:
     """One theta.
 
     Attributes:
-      id: Unique within a run.
-      parent: The genome that it is a mutation of; None where it begins a lineage.
+      id: Unique within a run; larger than its parents'.
+      parents: The genomes whose mean it is a mutation of; none where it begins a lineage.
       seed: 63 bits: of the mutation's noise, or of the initial theta.
       sigma: What the noise is multiplied by; its sign tells the halves of an antithetic pair apart.
     """
 
     id: int
-    parent: int | None
+    parents: tuple[int, ...]
     seed: int
     sigma: float
 
-    def to_record(self) -> list[int | float | None]:
-        return [self.id, self.parent, self.seed, self.sigma]
+    def to_record(self) -> list[int | float]:
+        return [self.id, self.seed, self.sigma, *self.parents]
+
+    @classmethod
+    def from_record(cls, record: Sequence[int | float]) -> Genome:
+        id, seed, sigma, *parents = record
+        return cls(int(id), tuple(map(int, parents)), int(seed), float(sigma))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,11 @@ class Trial:
 
 def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterable[int] = ()) -> list[Genome]:
     """Returns the wanted genomes and their ancestors, ancestors first, as far as they are not known."""
-    done = set(known)
-    found: list[Genome] = []
-    for genome_id in wanted:
-        chain: list[Genome] = []
-        at: int | None = genome_id
-        while at is not None and at not in done:
-            chain.append(genomes[at])
+    done, found, waiting = set(known), [], list(wanted)
+    while waiting:
+        at = waiting.pop()
+        if at not in done:
             done.add(at)
-            at = genomes[at].parent
-        found += reversed(chain)
-    return found
+            found.append(genomes[at])
+            waiting += genomes[at].parents
+    return sorted(found, key=lambda genome: genome.id)

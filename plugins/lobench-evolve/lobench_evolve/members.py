@@ -97,7 +97,9 @@ class MemberProgram:
                 return loss, state
 
             (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-            return stepper.step(opt_state, params, new_state, grads, loss, update_key), jnp.asarray(loss, jnp.float32)
+            value_fn = lambda at: loss_fn(at)[0]  # noqa: E731
+            carry = stepper.step(opt_state, params, new_state, grads, loss, update_key, value_fn)
+            return carry, jnp.asarray(loss, jnp.float32)
 
         carry, losses = jax.lax.scan(step, (opt_state, params, model_state), jnp.arange(num_steps))
         if self._settings.fitness == "final":

@@ -59,7 +59,9 @@ class TruncationGA:
     Attributes:
       population_size, num_parents, num_candidates: N, T, and how many are evaluated anew for the elite's place.
       selection: The strategy that picks a child's parent among the T (`lobench list strategies`); "": by chance.
+      parents_per_child: Parents that a child is a mutation of the mean of; num_parents: all of them.
       sigma: Standard deviation of a mutation.
+      decay: What a mutation takes off its parent's weights first, as a share of them, so that norms do not drift.
       elite_evals: Fresh evaluations of each candidate; 0: fitness is exact, and its best member is the elite.
     """
 
@@ -67,7 +69,9 @@ class TruncationGA:
     num_parents: int = 20
     num_candidates: int = 10
     selection: str = ""
+    parents_per_child: int = 1
     sigma: float = 0.1
+    decay: float = 0.0
     elite_evals: int = 30
 
 
@@ -110,7 +114,9 @@ _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (TruncationGA, "num_parents"): (1, math.inf),
     (TruncationGA, "num_candidates"): (1, math.inf),
     (TruncationGA, "elite_evals"): (0, math.inf),
+    (TruncationGA, "parents_per_child"): (1, math.inf),
     (TruncationGA, "sigma"): (0, math.inf),
+    (TruncationGA, "decay"): (0, 1),
     (AntitheticES, "num_pairs"): (1, _LARGEST // 2),
     (AntitheticES, "sigma"): (1e-30, math.inf),
     (AntitheticES, "learning_rate"): (0, math.inf),
@@ -151,6 +157,12 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
             "TruncationGA.num_parents",
             got=str(ga.num_parents),
             expected=f"at most population_size, {ga.population_size}",
+        )
+    if ga.parents_per_child > ga.num_parents:
+        raise ConfigError(
+            "TruncationGA.parents_per_child",
+            got=str(ga.parents_per_child),
+            expected=f"at most num_parents, {ga.num_parents}",
         )
     size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
     if run.strategy == "ga" and ga.elite_evals and ga.num_candidates < 2:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -168,6 +169,8 @@ class PointGoals(TaskFamily):
       hidden_sizes: Of the policy, with tanh; it gives the mean of a normal action, whose deviation is learned too.
     Source: the 2D navigation of Finn et al. 2017 (arXiv 1703.03400), section 5.3, with shorter episodes.
     """
+
+    metric_directions: Mapping[str, str] = types.MappingProxyType({"distance": "min"})
 
     def __init__(
         self, *, num_episodes: int = 20, num_moves: int = 10, hidden_sizes: tuple[int, ...] = (16, 16)

@@ -5,7 +5,9 @@
                   with the best mean of fresh evaluations; parents are the elite and the best T - 1 others; the next
                   generation is the elite, unmutated, and N - 1 mutations of parents drawn uniformly.
 
-Among the parents one of lobench's selection strategies picks; truncation to all of them is the uniform draw.
+Among the parents one of lobench's selection strategies picks; truncation to all of them is the uniform draw. With
+`parents_per_child` above one a child is a mutation of the mean of several (intermediate recombination): what is common
+to good members is kept, and what chance added to each of them is divided by their number.
 
 Source: Such et al. 2017 (arXiv 1712.06567).
 """
@@ -103,9 +105,7 @@ class Population:
     def __init__(self, settings: TruncationGA, seed: int, strategy: SelectionStrategy) -> None:
         self._settings, self._seed, self._strategy = settings, seed, strategy
         self.generation = 0
-        self._members = [
-            Genome(index, None, fold(seed, "init", index), 0.0) for index in range(settings.population_size)
-        ]
+        self._members = [Genome(index, (), fold(seed, "init", index), 0.0) for index in range(settings.population_size)]
         self.genomes = {genome.id: genome for genome in self._members}
         self._has_elite = False
 
@@ -167,13 +167,21 @@ class Population:
         self.genomes = {genome.id: genome for genome in kept}
 
     def _child(self, parents: Sequence[Member], index: int) -> Genome:
-        generation = self.generation
-        initiator = parents[index % len(parents)].id
-        selection = self._strategy.select(parents, initiator, fold(self._seed, "parent", generation, index))
-        assert selection.parent is not None, "every parent has a fitness"
-        parent = self._members[selection.parent]
-        if not selection.explore:
-            return parent
-        noise = fold(self._seed, "mutation", generation, index)
+        """Returns a mutation of one of the parents, or of the mean of several."""
+        generation, several = self.generation, self._settings.parents_per_child
         number = generation * self._settings.population_size + index
-        return Genome(number, parent.id, noise, self._settings.sigma)
+        noise = fold(self._seed, "mutation", generation, index)
+        if several >= len(parents) > 1:
+            chosen = [parent.id for parent in parents]
+        else:
+            initiator = parents[index % len(parents)].id
+            chosen = []
+            for place in range(several):
+                purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
+                selection = self._strategy.select(parents, initiator, fold(self._seed, *purpose))
+                assert selection.parent is not None, "every parent has a fitness"
+                if several == 1 and not selection.explore:
+                    return self._members[selection.parent]
+                chosen.append(selection.parent)
+        ids = sorted({self._members[place].id for place in chosen})
+        return Genome(number, tuple(ids), noise, self._settings.sigma)

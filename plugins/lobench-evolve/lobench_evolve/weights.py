@@ -1,12 +1,13 @@
 """From genomes to theta: initial values and mutations by counter-based keys, decoded from cached parents.
 
-A mutation is always one run of one compiled program on one theta. So a theta decoded from its cached parent has the
-same bits as one decoded from the beginning of its lineage, whatever else is decoded beside it.
+A mutation is always one run of one compiled program on one theta, and so is the mean of several parents. So a theta
+decoded from its cached parents has the same bits as one decoded from the beginning of its lineage, whatever else is
+decoded beside it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lobench import ConfigError, LearnedOptimizer, leaf_paths
-from lobench_evolve.genome import Genome
+from lobench_evolve.genome import Genome, lineage
 
 __all__ = ["RANDOM_IMPLEMENTATION", "Decoder", "Weights", "key_of"]
 
@@ -36,11 +37,12 @@ class Weights:
     Args:
       optimizer: Declares theta.
       initial_scale: Factors on leaves of the initial theta, by path.
+      decay: What a mutation takes off its parent's weights first, as a share of them.
     Raises:
       ConfigError: a leaf that is no float32, or a path in `initial_scale` that theta does not have.
     """
 
-    def __init__(self, optimizer: LearnedOptimizer, initial_scale: Mapping[str, float]) -> None:
+    def __init__(self, optimizer: LearnedOptimizer, initial_scale: Mapping[str, float], *, decay: float = 0.0) -> None:
         template = jax.eval_shape(optimizer.init, jax.random.key(0, impl=RANDOM_IMPLEMENTATION))
         leaves = leaf_paths(template)
         name = type(optimizer).__name__
@@ -63,7 +65,9 @@ class Weights:
             scaled = [leaf * factor for leaf, factor in zip(found, factors, strict=True)]
             return ravel_pytree(jax.tree.unflatten(structure, scaled))[0]
 
+        self._kept_share = 1.0 - decay
         self.init = jax.jit(init)
+        self.mean = jax.jit(lambda thetas: jnp.mean(jnp.stack(thetas), axis=0))
         self.mutate = jax.jit(self._mutate)
         self.add_noise = jax.jit(self._add_noise)
 
@@ -71,7 +75,8 @@ class Weights:
         return jax.random.normal(key, (self.num_weights,), jnp.float32)
 
     def _mutate(self, parent: jax.Array, key: jax.Array, sigma: jax.Array) -> jax.Array:
-        return parent + sigma * self._noise(key)
+        kept = parent if self._kept_share == 1.0 else self._kept_share * parent
+        return kept + sigma * self._noise(key)
 
     def _add_noise(self, total: jax.Array, key: jax.Array, weight: jax.Array) -> jax.Array:
         return total + weight * self._noise(key)
@@ -98,6 +103,9 @@ class Decoder:
         self._capacity = max(max_bytes // (4 * weights.num_weights), 2)
         self._genomes: dict[int, Genome] = {}
         self._cache: OrderedDict[int, jax.Array] = OrderedDict()
+        # Children of a generation may share their parents, and then those' mean.
+        self._mean_of: tuple[int, ...] = ()
+        self._mean: jax.Array = jnp.zeros(0)
 
     def learn(self, genomes: Iterable[Genome]) -> None:
         """Takes genomes to be decoded later; a parent may come before or after its children."""
@@ -118,19 +126,39 @@ class Decoder:
 
     def theta(self, genome_id: int, *, keep: bool = True) -> jax.Array:
         """Returns float32[num_weights]; `keep` says whether it is likely to be a parent."""
-        missing: list[Genome] = []
-        at: int | None = genome_id
-        while at is not None and at not in self._cache:
-            genome = self._genomes[at]
-            missing.append(genome)
-            at = genome.parent
-        theta = self._cache[at] if at is not None else None
-        if at is not None:
-            self._cache.move_to_end(at)
-        for genome in reversed(missing):
-            key = key_of(genome.seed)
-            theta = self._weights.init(key) if theta is None else self._weights.mutate(theta, key, genome.sigma)
+        missing = self._missing(genome_id)
+        uses = Counter(parent for genome in missing for parent in genome.parents)
+        made: dict[int, jax.Array] = {}  # what is still a parent of something that is to be made
+        for parent in uses.keys() & self._cache.keys():
+            made[parent] = self._cache[parent]
+            self._cache.move_to_end(parent)
+        for genome in missing:
+            theta = self._make(genome, made)
             if keep or genome.id != genome_id:
                 self.put(genome.id, theta)
-        assert theta is not None
-        return theta
+            for parent in genome.parents:
+                uses[parent] -= 1
+                if not uses[parent]:
+                    del made[parent]
+            if genome.id == genome_id:
+                return theta
+            made[genome.id] = theta
+        self._cache.move_to_end(genome_id)
+        return self._cache[genome_id]
+
+    def _missing(self, genome_id: int) -> list[Genome]:
+        """Returns the genome and its ancestors as far as they are not cached, ancestors first."""
+        return lineage(self._genomes, [genome_id], self._cache)
+
+    def _make(self, genome: Genome, made: Mapping[int, jax.Array]) -> jax.Array:
+        key, thetas = key_of(genome.seed), [made[parent] for parent in genome.parents]
+        if not thetas:
+            initial: jax.Array = self._weights.init(key)
+            return initial
+        theta = thetas[0]
+        if len(thetas) > 1:
+            if genome.parents != self._mean_of:
+                self._mean_of, self._mean = genome.parents, self._weights.mean(thetas)
+            theta = self._mean
+        mutated: jax.Array = self._weights.mutate(theta, key, genome.sigma) if genome.sigma else theta
+        return mutated

@@ -58,13 +58,14 @@ class Evaluator:
         cases, run, es = config.cases, config.run, config.es
         # Before anything of the suite's is imported, which may make arrays.
         is_ours = all(claim_for(spec, layers) for spec in cases)
+        decay = config.ga.decay if run.strategy == "ga" else 0.0
         bound = [bind_case(spec, layers) for spec in cases]
         threads = {case.case.num_cpus for case in bound}
         if len(threads) > 1:
             raise ConfigError("Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(threads)))
         if not is_ours:
             raise LobenchError("this process's jax backend was made for another number of threads")
-        self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale)
+        self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale, decay=decay)
         self.decoder = Decoder(self.weights)
         self._programs = [
             MemberProgram(case.case, f"{spec.path}: case {spec.scope!r}", run, self.weights)
@@ -191,7 +192,7 @@ def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit
 
 def _answer(evaluator: Evaluator, request: Mapping[str, Any]) -> bytes:
     evaluator.decoder.forget(request["forget"])
-    evaluator.decoder.learn(Genome(*record) for record in request["genomes"])
+    evaluator.decoder.learn(Genome.from_record(record) for record in request["genomes"])
     if (course := request["course"]) is not None:
         state = base64.b64decode(course["state"]) if course["state"] is not None else None
         evaluator.follow(course["theta"], state, course["updates"])

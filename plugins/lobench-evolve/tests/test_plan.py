@@ -41,6 +41,8 @@ def config(folder: Path, extra: str = "", gin: str = GIN) -> Path:
         ("Evolve.initial_scale = 3", r"Evolve.initial_scale; got 3.*a dictionary"),
         ("bowl/Evolve.num_generations = 5", r"bowl/Evolve.num_generations.*without a scope"),
         ("TruncationGA.num_parents = 300", r"TruncationGA.num_parents.*got 300.*population_size, 200"),
+        ("TruncationGA.parents_per_child = 21", r"parents_per_child; got 21; expected at most num_parents, 20"),
+        ("TruncationGA.decay = 1.5", r"TruncationGA.decay; got 1.5.*>= 0 and <= 1"),
         ("TruncationGA.sigma = True", r"TruncationGA.sigma; got True.*a number"),
         (
             "TruncationGA.selection = 'trunkation'",

@@ -123,7 +123,7 @@ def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Tria
     for initiator in table.childless(study.generations):
         if initiator.generation in unready:
             continue
-        if not _is_ready(study, table, initiator.generation):
+        if not _is_ready(study, strategy, table, initiator.generation):
             unready.add(initiator.generation)
             continue
         child = reproduce(study, strategy, table, initiator)
@@ -132,15 +132,16 @@ def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> Tria
     return None
 
 
-def _is_ready(study: Study, table: Table, generation: int) -> bool:
-    """Says whether a generation may reproduce: in budget mode, once all its N trials have ended."""
-    return not study.budget or table.num_trials(generation, terminal=True) >= study.population
+def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generation: int) -> bool:
+    """Says whether a generation may reproduce: in budget mode, where members meet, once all its N trials have ended."""
+    meets_others = strategy.pool not in (Pool.NONE, Pool.OWN)
+    return not (study.budget and meets_others) or table.num_trials(generation, terminal=True) >= study.population
 
 
 def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> Trial | None:
     """Returns the one child that a terminal trial initiates; None while it has to wait for others."""
     generation = initiator.generation
-    if not _is_ready(study, table, generation):
+    if not _is_ready(study, strategy, table, generation):
         return None
     pool = _pool(study, strategy.pool, table, initiator)
     opponents = [trial for trial in pool if trial.state is State.SUCCEEDED]

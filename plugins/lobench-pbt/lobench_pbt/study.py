@@ -71,10 +71,12 @@ class Study:
       n_steps: Outer steps of a trial.
       objectives: The fitness; several are summed by weight (`weighted`) or compared by a strategy that can.
       strategy: `NAME[:ARGUMENT]` of `lobench list strategies`.
+      opponents: Generations that an initiator meets.
       p_resample: Chance that a mutation draws a number from the prior.
       p_switch: Chance that a mutation draws a category anew; else it is inherited.
       p_crossover: Chance that a value is the loser's; weights are always the winner's.
-      budget: Whether a generation reproduces only once it has N terminal trials, so that few workers serve many.
+      budget: Whether a generation reproduces only once it has N terminal trials: few workers serve many, whom a trial
+        meets does not hang on who was quicker, and the seed gives the study. Else each reproduces as it ends.
       max_attempts: Leases a trial may lose before it is infeasible.
       lease_seconds: How long a worker may be silent.
       fitness_seconds: How long a trial waits for its fitness.
@@ -87,14 +89,14 @@ class Study:
     n_steps: int
     objectives: tuple[Objective, ...]
     parameters: tuple[Parameter, ...] = ()
-    strategy: str = "tournament"
+    strategy: str = "exploit_explore"
     weighted: bool = False
     seed: int = 0
     p_resample: float = 0.25
-    p_switch: float = 0.1
+    p_switch: float = 0.25
     p_crossover: float = 0.0
-    budget: bool = False
-    opponents: Opponents = Opponents.LAST_TWO
+    budget: bool = True
+    opponents: Opponents = Opponents.SAME
     max_attempts: int = 3
     lease_seconds: float = 60.0
     fitness_from: FitnessFrom = FitnessFrom.TRAINER

@@ -57,7 +57,10 @@ BAD = {
     "no direction": ("loss/Objective.direction = ''", "the objective 'train/loss' has no direction"),
     "another direction": ("loss/Objective.direction = 'down'", "expected one of min, max"),
     "no objective": ("Study.objectives = []", "at least one metric with a direction"),
-    "two objectives in a tournament": ("Study.objectives = [@loss/Objective(), @loss/Objective()]", "one value"),
+    "two objectives in a tournament": (
+        "Study.strategy = 'tournament'\nStudy.objectives = [@loss/Objective(), @loss/Objective()]",
+        "one value",
+    ),
     "two objectives in tournaments of one's own line": (
         "Study.strategy = 'single_worker'\nStudy.objectives = [@loss/Objective(), @loss/Objective()]",
         "Study.strategy 'single_worker': a tournament compares one value",

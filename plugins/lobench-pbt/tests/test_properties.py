@@ -32,7 +32,7 @@ from pbt_simulation import (
     write_theta,
 )
 
-from lobench import Direction, Objective, fold
+from lobench import Direction, Draws, Objective, fold
 
 STRATEGIES = ("tournament", "truncation", "exploit_explore", "winner_takes_all", "single_worker", "random_search")
 # Every transition waits for the disk: thousands of them are quicker where there is none.
@@ -213,7 +213,8 @@ def test_a_schedule_that_is_cut_ends_with_the_weights_that_the_trial_had_then(
 def test_pareto_improvement(opponent: tuple[float, float], winner: int) -> None:
     """P11: the opponent wins when it is no worse in every metric and better in one."""
     objectives = tuple(Objective(metric=name, direction=Direction.MAX) for name in "ab")
-    study, table = make_study(strategy="pareto", objectives=objectives), Rows([ended(1, 1.0, 0.0), ended(2, *opponent)])
+    study = make_study(strategy="pareto", objectives=objectives, budget=False)
+    table = Rows([ended(1, 1.0, 0.0), ended(2, *opponent)])
     child = reproduce(study, strategy_of("pareto"), table, table.trials[0])
     assert child is not None and child.parent_ids[0] == winner
 
@@ -247,4 +248,34 @@ def test_a_stopped_study_comes_to_rest(tmp_path: Path) -> None:
     completion = Completion(attempt=0, checkpoint=checkpoint, metrics={"loss": 1.0}, n_steps=2)
     assert service.complete("", trial.id, completion).end_step == 2
     assert service.suggest("", "worker").answer == "done"
+    service.close()
+
+
+def test_a_study_of_several_objectives_keeps_whom_nobody_beats_and_frees_the_others(tmp_path: Path) -> None:
+    """The rows and the files: what a finished study holds is the front and the last generation."""
+    objectives = tuple(Objective(metric=name, direction=Direction.MAX) for name in ("loss", "size"))
+    study = make_study(population=4, generations=6, strategy="pareto", objectives=objectives, parameters=())
+    service = Service(tmp_path / "store", clock=lambda: 0.0)
+    service.create_study(study)
+    fitness: dict[int, tuple[float, float]] = {}
+    while (trial := service.suggest("", "worker").trial) is not None:
+        draws = Draws(trial.id, "fitness")
+        fitness[trial.id] = (round(draws.uniform(), 1), round(draws.uniform(), 1))
+        checkpoint = write_theta(tmp_path / f"{trial.id}.npz", float(trial.id))
+        metrics = dict(zip(("loss", "size"), fitness[trial.id], strict=True))
+        service.complete(
+            "", trial.id, Completion(attempt=0, checkpoint=checkpoint, metrics=metrics, n_steps=trial.n_steps)
+        )
+    trials = service.list_trials("")
+    kept = {trial.id for trial in trials if trial.is_kept}
+    front = {
+        id
+        for id, (a, b) in fitness.items()
+        if not any((c, d) != (a, b) and c >= a and d >= b for c, d in fitness.values())
+    }
+    first = {id for id in front if not any(fitness[other] == fitness[id] and other < id for other in front)}
+    late = {trial.id for trial in trials if trial.generation == 6}
+    assert kept == first | late
+    assert len(kept) < len(trials) / 2
+    assert len(list((tmp_path / "store" / "checkpoints").iterdir())) == len(kept)
     service.close()

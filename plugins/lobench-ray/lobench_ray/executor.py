@@ -69,11 +69,12 @@ class RayExecutor:
             timeout = min(timeout, _LOOK_SECONDS)
         watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
         messages: list[Message] = []
-        for ready in multiprocessing.connection.wait(watched, timeout):
-            if self._wakeup is not None and ready is self._wakeup:
+        ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
+        for end in ready:
+            if isinstance(end, Channel):
+                messages += self._read(end)
+            elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
-            elif self._channel is not None:
-                messages += self._read(self._channel)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
         if self._channel is not None and self._clock.now() - self._heard > limit:
             messages += self._lose_bridge("Ray's driver does not answer")

@@ -4,12 +4,14 @@ For a case, as soon as all its seeds are there:
 
     <suite>/<case>/<split>/<metric>    mean over seeds; NaN if one diverged, which must not vanish in a mean
     <suite>/<case>/diverged            number of seeds that diverged
+    <suite>/<case>/exploded            number of others whose primary loss ended above twice its start
 
 For a suite, when every evaluation of the checkpoint has an outcome:
 
     <suite>/mean/<split>/<metric>      mean over cases of the mean over seeds, with ..._lower and ..._upper: 95%,
                                        stratified t; no bounds where a case has one seed or one of them diverged
     <suite>/diverged                   number of seeds that diverged, over all cases
+    <suite>/exploded                   number of others that exploded, over all cases
     <suite>/not_evaluated              number of evaluations without curves; the mean is over the others
     <suite>/outcomes/<outcome>         number of evaluations; `passed` and `failed` always, others where there are any
 
@@ -48,7 +50,7 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Scalar]:
         return []
     prefix = f"{case.suite}/{case.name}"
     means = [(f"{prefix}/{metric}", stratified_t_mean([_finals(blocks, metric)]).mean) for metric in _metrics(blocks)]
-    return [*means, (f"{prefix}/diverged", _num_diverged(blocks))]
+    return [*means, (f"{prefix}/diverged", _num_diverged(blocks)), (f"{prefix}/exploded", _num_exploded(evaluations))]
 
 
 def _of_suite(suite: str, evaluations: Sequence[EvaluationFinished]) -> list[Scalar]:
@@ -59,6 +61,7 @@ def _of_suite(suite: str, evaluations: Sequence[EvaluationFinished]) -> list[Sca
     cases = [blocks for of_case in by_case.values() if (blocks := _curves(of_case))]
     scalars += _means(suite, cases)
     scalars.append((f"{suite}/diverged", _num_diverged(block for blocks in cases for block in blocks)))
+    scalars.append((f"{suite}/exploded", _num_exploded(evaluations)))
     missing = sum(evaluation.curves is None for evaluation in evaluations)
     scalars.append((f"{suite}/not_evaluated", float(missing)))
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
@@ -89,6 +92,10 @@ def _metrics(blocks: Sequence[Curves]) -> list[str]:
 
 def _finals(blocks: Iterable[Curves], metric: str) -> list[float]:
     return [value for block in blocks for value in block.final(metric)]
+
+
+def _num_exploded(evaluations: Iterable[EvaluationFinished]) -> float:
+    return float(sum(one.curves.num_exploded(one.case) for one in evaluations if one.curves is not None))
 
 
 def _num_diverged(blocks: Iterable[Curves]) -> float:

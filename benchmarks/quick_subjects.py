@@ -1,0 +1,55 @@
+"""Ten subjects on suites/quick: what gates are tried on; `python benchmarks/quick_subjects.py` writes the file.
+
+Adam at multiples of each case's tuned learning rate: by case the metrics' values of four seeds at step 0 and at the
+end, null where a seed diverged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+from gate_rates import SUBJECTS, SUITE
+
+from lobench.analysis.baseline_file import Baseline, baseline_path
+from lobench.analysis.grids import Grid
+from lobench.cli.baseline_setup import case_key, default_layers
+from lobench.engine.suite import specs_in
+from lobench.evaluation.tuning import run_points
+
+FACTORS = (0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
+METRICS = ("train/loss", "test/loss")
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def main() -> None:
+    found: dict[str, dict[str, dict[str, dict[str, list[float | None]]]]] = {}
+    baseline = Baseline.load(baseline_path(SUITE, "adam", "velo"))
+    for spec in specs_in(SUITE):
+        case = baseline.cases[case_key(spec)]
+        tuned = case.grid[case.best[0]].values["learning_rate"]
+        points = tuple({"learning_rate": tuned * factor} for factor in FACTORS)
+        grid = Grid(name="factors", points=points, studies=(0,) * len(points))
+        many = run_points(spec, default_layers(), "adam", grid, num_seeds=4)
+        for factor, curves in zip(FACTORS, many, strict=True):
+            cell = found.setdefault(f"{factor:g}", {}).setdefault(spec.scope, {})
+            for metric in METRICS:
+                if metric in curves.metrics:
+                    values = np.asarray(curves.metrics[metric])
+                    cell[metric] = {"starts": _numbers(values[:, 0]), "finals": _numbers(values[:, -1])}
+        print(spec.scope, flush=True)
+    lines = [
+        f"{json.dumps(name)}: {{\n"
+        + ",\n".join(f"  {json.dumps(case)}: {json.dumps(cell)}" for case, cell in cells.items())
+        + "\n }"
+        for name, cells in found.items()
+    ]
+    SUBJECTS.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

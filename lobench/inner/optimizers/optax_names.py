@@ -1,0 +1,128 @@
+"""optax's own optimizers and schedules by their names, registered with gin when a gin file first says one.
+
+`@optax.adamw()` is optax's, `@adamw()` is ours; where only optax has a name, `@muon()` is `@optax.contrib.muon()`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import gin
+import optax
+import optax.contrib
+
+from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
+
+__all__ = ["OptaxNames"]
+
+_HOMES: tuple[ModuleType, ...] = (optax, optax.contrib)
+_SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
+
+
+class OptaxNames:
+    """What a module of gin names may have as `lobench_on_use`: names that are registered when they are used."""
+
+    def names(self) -> list[str]:
+        """Returns all names, for suggestions."""
+        return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
+
+    def find(self, selector: str) -> str | None:
+        """Registers what a selector names, and returns its whole name.
+
+        Args:
+          selector: `optax.contrib.muon`, or the end of it.
+        Returns:
+          The same name for the same function, however it was called; None where optax has none.
+        """
+        path, _, name = selector.removeprefix("optax.").rpartition(".")
+        function = next(
+            (found for home in _modules(path, selector.startswith("optax.")) if (found := _function(home, name))), None
+        )
+        if function is None:
+            return None
+        home = next((home.__name__ for home in _HOMES if getattr(home, name, None) is function), f"optax.{path}")
+        _register(function, name, home)
+        return f"{home}.{name}"
+
+
+@functools.cache
+def _register(function: Callable[..., Any], name: str, home: str) -> None:
+    gin.external_configurable(_adapted(function, name), name=name, module=home)
+
+
+def _modules(path: str, says_optax: bool) -> list[ModuleType]:
+    """Returns where a name may be: in the modules of optax that a path leads to."""
+    if not path:
+        return [optax] if says_optax else list(_HOMES)
+    module: Any = optax
+    for part in path.split("."):
+        module = getattr(module, part, None)
+        if not isinstance(module, ModuleType) or not module.__name__.startswith("optax."):
+            return []
+    return [module]
+
+
+def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
+    found = None if name.startswith("_") else getattr(home, name, None)
+    return found if callable(found) and not inspect.isclass(found) else None
+
+
+def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Returns a function that gin can call and whose result the inner program evaluates where it is meant to be."""
+    if name in _SCHEDULE_FREE:
+        return _evaluated_elsewhere(function, _schedule_free)
+    if name == "lookahead":
+        return _evaluated_elsewhere(function, _lookahead)
+    rest = [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_POSITIONAL]
+    return _with_sequence(function, rest[0]) if rest else function
+
+
+def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any]:
+    """gin binds by name: `optax.chain.args = (@optax.clip(), @optax.sgd())`."""
+
+    def call(**values: Any) -> Any:
+        return function(*values.pop(rest, ()), **values)
+
+    return call
+
+
+def _evaluated_elsewhere(
+    function: Callable[..., Any], adapt: Callable[[Any], TransformationWithEvalParams]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def make(*args: Any, **values: Any) -> TransformationWithEvalParams:
+        return adapt(function(*args, **values))
+
+    return make
+
+
+def _schedule_free(transformation: Any) -> TransformationWithEvalParams:
+    transformation = optax.with_extra_args_support(transformation)
+    return TransformationWithEvalParams(
+        init=transformation.init,
+        update=transformation.update,
+        eval_params=optax.contrib.schedule_free_eval_params,
+    )
+
+
+class _Lookahead(NamedTuple):
+    """State of a lookahead: its own, and its slow parameters; the fast ones are what is trained."""
+
+    inner: PyTree
+    slow: PyTree
+
+
+def _lookahead(transformation: Any) -> TransformationWithEvalParams:
+    def init(params: PyTree) -> _Lookahead:
+        return _Lookahead(transformation.init(optax.LookaheadParams.init_synced(params)), params)
+
+    def update(grads: PyTree, state: _Lookahead, params: PyTree = None) -> tuple[PyTree, _Lookahead]:
+        both = optax.LookaheadParams(fast=params, slow=state.slow)
+        updates, inner = transformation.update(grads, state.inner, both)
+        return updates.fast, _Lookahead(inner, optax.apply_updates(state.slow, updates.slow))
+
+    return TransformationWithEvalParams(init=init, update=update, eval_params=lambda state, params: state.slow)

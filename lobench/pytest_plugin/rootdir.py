@@ -1,0 +1,55 @@
+"""pytest's root, where values of lobench's options stand apart from them: `--lobench-checkpoint PATH`.
+
+pytest chooses root and ini file before it loads plugins. It does not know then that PATH belongs to an option, takes it
+for a test folder, and chooses the common ancestor of both: `/`, say, with node ids of its own and without the suite's
+ini file. So the session begins anew, with `--lobench-checkpoint=PATH`, before a conftest is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lobench.pytest_plugin.options import WITH_VALUE
+
+__all__ = ["joined", "prepare_restart", "restart"]
+
+_JOINED = pytest.StashKey[list[str]]()
+
+
+def joined(args: Sequence[str]) -> list[str]:
+    """Returns the arguments with each value that is a path that exists joined to its option."""
+    found: list[str] = []
+    for arg in args:
+        if found and found[-1] in WITH_VALUE and not arg.startswith("-") and _exists(arg):
+            found[-1] += f"={arg}"
+        else:
+            found.append(arg)
+    return found
+
+
+def prepare_restart(config: pytest.Config, args: list[str]) -> None:
+    """Empties this session, which imports no conftest and parses nothing more, if another one is to take its place."""
+    given = [str(arg) for arg in config.invocation_params.args]
+    anew = joined(given)
+    if anew != given and not hasattr(config, "workerinput"):
+        config.stash[_JOINED] = anew
+        config.known_args_namespace.noconftest = True
+        args.clear()
+
+
+def restart(config: pytest.Config) -> int | pytest.ExitCode | None:
+    """Runs the session that takes this one's place, if there is one, and returns its exit code."""
+    anew = config.stash.get(_JOINED, None)
+    if anew is None:
+        return None
+    return pytest.main(anew, plugins=list(config.invocation_params.plugins or ()))
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text.split("::")[0]).exists()
+    except (OSError, ValueError):  # too long for a name, or no name
+        return False

@@ -1,0 +1,170 @@
+"""The score where losses span decades, explode or are signed: what everything that tells of a store says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from report_store import make_baseline
+from stores import add, case_info, curves
+
+from lobench.analysis.baseline_file import Baseline
+from lobench.analysis.compared import Compared, compare_subjects
+from lobench.analysis.comparison import Effect
+from lobench.analysis.findings import findings_of, seeds_say
+from lobench.analysis.gates import Verdict
+from lobench.analysis.scales import Scales
+from lobench.analysis.score_scale import ScaleKind
+from lobench.analysis.subjects import subjects_of
+from lobench.core.case import CaseInfo
+from lobench.engine.ledger import Ledger
+from lobench.report.comparison import comparison_json, comparison_text
+
+
+def compared(store: Path, **options: float) -> tuple[Compared, Scales]:
+    ledger = Ledger.open(store, read_only=True)
+    subjects = subjects_of(ledger.evaluations())
+    ledger.close()
+    scales = Scales.of(subjects)
+    (found,) = compare_subjects(subjects, scales=scales, **options)
+    return found, scales
+
+
+def test_eight_orders_of_magnitude_are_a_difference_and_no_pass(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [2.4e-8, 2.6e-8, 2.0e-8, 3.0e-8]}})
+    add(tmp_path, 2, {"a": {"train/loss": [0.79, 0.8, 0.7, 0.76]}})
+    found, _ = compared(tmp_path)
+    assert found.primary.comparison.verdict is Effect.WORSE
+    assert found.primary.gate.verdict is Verdict.REGRESSED
+    ratio = found.primary.ratios["s/a"]
+    assert ratio.lower < ratio.mean < ratio.upper and ratio.mean == pytest.approx(3e7, rel=0.2)
+    text = comparison_text([found], scale="")
+    assert "2 is worse than" in text.replace("theta_2.npz", "2") and "x3" in text
+
+
+def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    add(store := tmp_path / "store", 1, {"a": {"train/loss": [0.5, 0.5]}})
+    add(store, 2, {"a": {"train/loss": [4e13, 0.5]}})
+    found, _ = compared(store)
+    assert found.num_exploded == (0, 1)
+    (record,) = json.loads(comparison_json([found], scale=""))
+    assert (record["b"]["diverged"], record["b"]["exploded"], record["score_version"]) == (0, 1, 2)
+    assert "exploded: 0 of the first, 1 of the second" in comparison_text([found], scale="")
+    assert (
+        "0 of 4 (exploded 1; every evaluation passed)" in lobench("report", "--store", store, "--format", "text").stdout
+    )
+    (line, *_) = [row for row in lobench("results", "--store", store).stdout.splitlines() if " 2 " in row]
+    assert line.split()[-4:-1][0:2] == ["0", "1"], line
+    (run,) = json.loads(lobench("results", "--store", store, "--history", "--format", "json").stdout)
+    assert (run["num_diverged"], run["num_exploded"], run["score_version"]) == (0, 1, 2)
+    (one, two) = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    assert (one["exploded"], two["exploded"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "finals", "expected"),
+    [
+        ({}, [4.0, 4.1, math.nan], 1),
+        ({"scale": "linear"}, [4.1], 0),
+        ({}, [4.1, -1.0], 0),
+        ({"minimum": 1.0}, [3.1, 2.9], 1),
+        ({"primary_metric": "train/return"}, [9.0], 0),
+    ],
+)
+def test_a_seed_explodes_above_twice_its_start(changes: dict[str, object], finals: list[float], expected: int) -> None:
+    case: CaseInfo = dataclasses.replace(case_info("a"), **changes)
+    assert curves({case.primary_metric: finals}).num_exploded(case) == expected
+
+
+def test_signed_losses_are_linear_in_reports_and_decide_no_gate(tmp_path: Path) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.5, 0.4]}, "b": {"train/loss": [0.5, 0.5]}})
+    add(tmp_path, 2, {"a": {"train/loss": [-1.0, -1.2]}, "b": {"train/loss": [0.05, 0.05]}})
+    found, scales = compared(tmp_path)
+    assert scales.scale(found.cases["s/a"], "train/loss").kind is ScaleKind.LINEAR
+    assert scales.scale(found.cases["s/b"], "train/loss").kind is ScaleKind.LOG
+    # Without a baseline the case is linear from the start: nothing was frozen that is contradicted.
+    assert not scales.is_signed(found.cases["s/a"], "train/loss")
+
+
+def with_baseline(tmp_path: Path, finals: list[float], **tuned: object) -> Path:
+    """Writes a store, a first subject at .5 and one with these finals, and a baseline beside its suite."""
+    store = tmp_path / "store"
+    suite = make_baseline(tmp_path)
+    path = suite / "baselines" / "adam-velo.json"
+    baseline = Baseline.load(path)
+    case = dataclasses.replace(
+        baseline.cases["digits.gin:case0"],
+        untrained={"train/loss": 2.0},
+        starts={"train/loss": (2.0,) * 5},
+        **{"tuned": {"train/loss": (0.02, 0.03, 0.02, 0.01, 0.02)}, **tuned},
+    )
+    dataclasses.replace(baseline, cases={"digits.gin:case0": case}).save(path)
+    add(store, 1, {"case0": {"train/loss": [0.5] * len(finals)}})
+    add(store, 2, {"case0": {"train/loss": finals}})
+    return suite
+
+
+def test_a_signed_loss_on_a_frozen_log_scale_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = with_baseline(tmp_path, [-0.5, 0.02, 0.02, 0.02])
+    done = lobench("compare", "1", "2", "--store", "store", "--baseline", suite)
+    assert done.returncode == 0 and "INCONCLUSIVE" in done.stdout and 'Case.scale = "linear"' in done.stdout
+    report = lobench("report", "--store", "store", "--baseline", suite, "--format", "text").stdout
+    assert "train/loss lies below 0, so that its scale is linear" in report
+    assert "s/case0" in report.partition("lies below 0")[2]
+
+
+def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
+    """Seeds differ by a factor of three and the subject is a tenth better on each: unpaired nothing would show."""
+    tuned = (0.02, 0.03, 0.02, 0.01, 0.02)
+    suite = with_baseline(tmp_path, [0.9 * value for value in tuned[:4]])
+    found = findings_of(tmp_path / "store", [suite]).against_tuned("primary")
+    assert found.num_cases == 1 and 0 < found.difference.lower <= found.difference.mean
+    unit = math.fsum(math.log(2.0 / value) for value in tuned) / 5
+    assert found.difference.mean == pytest.approx(-math.log(0.9) / unit, rel=1e-6)
+    text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
+    assert "2 is above tuned adam on train/loss: difference on common seeds" in text, text
+
+
+def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
+    found = findings_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).against_tuned("primary")
+    assert (found.num_cases, found.num_undecided) == (0, 1)
+
+
+def test_thin_scales_and_missing_starts_are_named(tmp_path: Path) -> None:
+    suite = with_baseline(tmp_path, [0.5, 0.5], tuned={"train/loss": (1.9, 0.001, 1.9, 1.9, 1.9)}, starts={})
+    text = lobench("compare", "1", "2", "--store", tmp_path / "store", "--baseline", suite).stdout
+    assert "thin scale, the tuned baseline's seeds differ as much as it gains: s/case0" in text
+    assert "taken to begin at the untrained mean" in text
+
+
+def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: Path) -> None:
+    """One seed in eight is terrible, the others are a little better, on each of four cases."""
+    for step, finals in ((1, [0.2] * 8), (2, [*[0.19] * 7, 5.0])):
+        add(tmp_path, step, {name: {"train/loss": finals} for name in "abcd"})
+    found, _ = compared(tmp_path)
+    effect = found.primary
+    assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement.lower > 0.5
+    assert seeds_say(effect.comparison, effect.improvement) == "better on more seeds than not, P = 0.88"
+    text = comparison_text([found], scale="")
+    assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in text
+    report = lobench("report", "--store", tmp_path, "--format", "text").stdout
+    assert "no difference of the score is shown; better on more seeds than not, P = 0.88" in report
+
+
+def test_a_margin_is_the_scales_default_unless_it_was_set(tmp_path: Path) -> None:
+    finals = {"train/loss": [0.5, 0.5], "test/accuracy": [3.0, 3.0]}
+    add(tmp_path, 1, {"a": finals})
+    add(tmp_path, 2, {"a": {"train/loss": [0.4, 0.4], "test/accuracy": [4.0, 4.0]}})
+    found, scales = compared(tmp_path)
+    assert found.primary.margins == {"s/a": 0.05}
+    unit = scales.scale(found.cases["s/a"], "train/loss").unit
+    assert found.primary.tolerated == {"s/a": pytest.approx(math.exp(0.05 * unit))}
+    assert compared(tmp_path, margin=0.3)[0].primary.margins == {"s/a": 0.3}

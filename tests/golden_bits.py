@@ -1,0 +1,79 @@
+"""The bits of every shipped optimizer on a tiny task: `python tests/golden_bits.py` prints them, `--write` keeps them.
+
+They are kept by what fixes them (lobench's program version, jax, jaxlib, the CPU's instruction set). A change that
+makes other numbers raises `PROGRAM_VERSION`, and then writes anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+FILE = Path(__file__).with_name("golden_bits.json")
+
+
+def names() -> list[str]:
+    import lobench.inner.optimizers as shipped
+
+    return sorted(shipped.__all__)
+
+
+def bits() -> dict[str, str]:
+    """Returns a hash of the loss curves of each, in this process, which must have one thread."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import lobench.inner.optimizers as shipped
+    from lobench import Task
+    from lobench.core.case import Case, SeedBlock
+    from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
+    from lobench.inner.backend import claim_backend
+    from lobench.inner.train import Program
+
+    class Tiny(Task):
+        """A layer with leaves of one and of two axes."""
+
+        def init(self, key: jax.Array) -> dict[str, jax.Array]:
+            return {"w": jax.random.normal(key, (5, 4)), "b": jnp.zeros(4)}
+
+        def loss(self, params: dict[str, jax.Array], key: jax.Array, data: object) -> jax.Array:
+            inputs = jax.random.normal(key, (8, 5))
+            return jnp.mean((jnp.tanh(inputs @ params["w"] + params["b"]) - jnp.sin(inputs[:, :4])) ** 2)
+
+    assert claim_backend(1)
+    task, block = Tiny(), SeedBlock(start=0, size=2)
+    case = Case(task=task, num_inner_steps=20, num_seeds=2, eval_every=5)
+    found = {}
+    for name in names():
+        made = getattr(shipped, name)()
+        theta = {}
+        if callable(getattr(made, "opt_fn", None)):
+            learned = as_learned_optimizer(made)
+            theta = learned.init(jax.random.key(0))
+            make = lambda theta, learned=learned: as_stepper(learned.opt_fn(theta, 20), 20)  # noqa: E731
+        else:
+            make = lambda theta, made=made: as_stepper(made, 20)  # noqa: E731
+        curves = Program(case, as_task(task), make, 2).run(theta, block)
+        assert curves is not None
+        losses = np.asarray(curves.metrics["train/loss"])
+        assert np.isfinite(losses).all(), name
+        found[name] = hashlib.sha256(losses.tobytes()).hexdigest()[:16]
+    return found
+
+
+def program() -> str:
+    from lobench.engine.programs import program_here
+
+    return str(program_here())
+
+
+if __name__ == "__main__":
+    os.environ.update(NPROC="1", JAX_PLATFORMS="cpu")
+    print(json.dumps({"program": program(), "bits": (now := bits())}))
+    if "--write" in sys.argv:
+        kept = json.loads(FILE.read_text()) if FILE.is_file() else {}
+        FILE.write_text(json.dumps({**kept, program(): now}, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,141 @@
+"""optax's own optimizers and schedules, by their names in gin, in the compiled inner program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+
+from lobench.core.case import SeedBlock
+from lobench.core.errors import ConfigError
+from lobench.engine.gin_binding import complete_selector
+from lobench.engine.gin_config import BoundCase, bind_case
+from lobench.engine.layers import Layers
+from lobench.engine.suite import specs_in
+from lobench.inner.adapters import as_stepper, as_task
+from lobench.inner.train import Program
+
+MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")
+NUM_STEPS = 8
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "s" / "x.gin"
+    path.parent.mkdir()
+    path.write_text(
+        f"a/Case.task = @Quadratic()\nCase.num_inner_steps = {NUM_STEPS}\nCase.num_seeds = 2\nCase.eval_every = 4\n"
+    )
+    return path
+
+
+def bind(suite: Path, optimizer: str, **layers: str) -> BoundCase:
+    (spec,) = specs_in(suite)
+    return bind_case(spec, Layers(gin_modules=MODULES, optimizer=optimizer, **layers))  # type: ignore[arg-type]
+
+
+def train(suite: Path, optimizer: str) -> np.ndarray:
+    case = bind(suite, optimizer).case
+    program = Program(case, as_task(case.task), lambda theta: as_stepper(case.optimizer, NUM_STEPS), 2)
+    curves = program.run({}, SeedBlock(start=0, size=2))
+    assert curves is not None
+    return np.asarray(curves.metrics["train/loss"])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "muon(); muon.learning_rate = 0.01",
+        "optax.contrib.ademamix(); ademamix.learning_rate = 0.01",
+        "sophia(); sophia.learning_rate = 0.01",
+        "dog()",
+        "lbfgs()",
+        "polyak_sgd(); polyak_sgd.max_learning_rate = 0.01",
+        "mechanize(); mechanize.base_optimizer = @adam(); mechanize.s_init = 0.01",
+        "chain(); chain.args = (@clip(), @optax.sgd()); optax.clip.max_delta = 1.0; optax.sgd.learning_rate = 0.01",
+    ],
+)
+def test_it_trains(suite: Path, optimizer: str) -> None:
+    losses = train(suite, optimizer)
+    assert np.isfinite(losses).all() and (losses[:, -1] < losses[:, 0]).all(), losses
+
+
+def test_ours_keeps_its_name_and_its_hash_beside_optaxs(suite: Path) -> None:
+    ours = "adamw(); adamw.learning_rate = 0.01"
+    before = bind(suite, ours)
+    theirs = bind(suite, "optax.adamw(); optax.adamw.learning_rate = 0.01")
+    after = bind(suite, ours)
+    assert before.optimizer_hash == after.optimizer_hash != theirs.optimizer_hash
+    assert "lobench.Case.optimizer = @adamw()" in after.bindings and "lobench.adamw.learning_rate" in after.bindings
+    assert "lobench.Case.optimizer = @optax.adamw()" in theirs.bindings
+    assert "optax.adamw.learning_rate = 0.01" in theirs.bindings.splitlines()
+
+
+def test_optaxs_adam_is_ours(suite: Path) -> None:
+    ours, theirs = (train(suite, f"{name}(); {name}.learning_rate = 0.01") for name in ("adam", "optax.adam"))
+    assert ours.tobytes() == theirs.tobytes()
+
+
+def test_a_schedule_by_name(suite: Path) -> None:
+    schedule = "linear_schedule.init_value = 0.1; linear_schedule.end_value = 0.0; linear_schedule.transition_steps = 4"
+    losses = train(suite, f"adam(); adam.learning_rate = @optax.schedules.linear_schedule(); {schedule}")
+    assert losses[0, 0] > losses[0, 1] == losses[0, 2], "the rate is 0 from step 4 on"
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "schedule_free_sgd(); schedule_free_sgd.learning_rate = 0.01; schedule_free_sgd.b1 = 0.5",
+        "lookahead(); lookahead.fast_optimizer = @sgd(); lookahead.sync_period = 3; lookahead.slow_step_size = 0.5; "
+        "sgd.learning_rate = 0.01",
+    ],
+)
+def test_it_is_evaluated_where_it_averages(suite: Path, optimizer: str) -> None:
+    made = bind(suite, optimizer).case.optimizer
+    params, gradient = np.float32([1.0, -2.0]), np.float32([0.5, 1.0])
+    state, at = made.init(params), params
+    for _ in range(2):
+        updates, state = made.update(gradient, state, at)
+        at = at + updates
+    assert not np.allclose(made.eval_params(state, at), at)
+
+
+def test_somebodys_own_name_comes_before_optaxs(suite: Path) -> None:
+    (suite.parent / "own_signum.py").write_text(
+        "import optax\nfrom lobench import configurable\n\n@configurable\ndef signum(rate=0.5):\n"
+        "    return optax.sgd(rate)\n"
+    )
+    bind(suite, "optax.signum(); optax.signum.learning_rate = 0.1")
+    suite.write_text("import own_signum\n" + suite.read_text())
+    assert bind(suite, "signum(); signum.rate = 0.25").bindings.endswith("lobench.signum.rate = 0.25")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("prodgy()", "unknown name 'prodgy'; did you mean 'prodigy'?"),
+        ("optax.muon()", "unknown name 'optax.muon'; did you mean 'muon'?"),
+        ("optax.contrib.MuonState()", "unknown name 'optax.contrib.MuonState'"),
+        ("optax.os.getcwd()", "unknown name 'optax.os.getcwd'"),
+        ("optax.adamw(); optax.adamw.lr = 1", "'optax.adamw' has no parameter 'lr'"),
+    ],
+)
+def test_a_wrong_name_is_one_line(suite: Path, optimizer: str, message: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        bind(suite, optimizer)
+    assert message in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_trainers_binding_of_optax_that_is_wrong_is_told(suite: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.gin"
+    config.write_text("optax.lamb.rate = 1.0\nlars.rate = 1.0\n")
+    (problem,) = bind(suite, "adam()", trainer_config=str(config)).problems
+    assert "'optax.lamb' has no parameter 'rate'" in problem, "a name without optax may be the trainer's own"
+
+
+def test_nothing_is_registered_before_it_is_named(suite: Path) -> None:
+    bind(suite, "adam()")
+    assert not gin.config._REGISTRY.matching_selectors("optax.novograd")
+    assert complete_selector("novograd", "here") == "optax.novograd"

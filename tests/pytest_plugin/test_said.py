@@ -1,0 +1,61 @@
+"""What pytest says of a session that cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from reference import ROOT
+from tiny import PATIENCE, make_suite
+
+SUITE = """
+from lobench import cases
+
+@cases("tiny.gin")
+def test_tiny(case, evaluate):
+    evaluate(case)  # the line to be shown
+"""
+# As where `pip install -e .` was all: without what only tests of lobench itself need.
+README_INSTALL = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("hypothesis", "pytest_timeout"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import pytest
+sys.exit(pytest.main(["suites/quick", "--collect-only", "-q", "-p", "no:timeout", "-p", "no:hypothesispytest"]))
+"""
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    return done.stdout + done.stderr
+
+
+def test_after_the_installation_of_the_readme_there_is_no_warning() -> None:
+    said = run(ROOT, "-c", README_INSTALL)
+    assert "tests collected" in said and "arning" not in said, said
+
+
+def test_a_second_optimizer_does_not_replace_the_first(tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    twice = ("--lobench-optimizer", "sgd()", "--lobench-optimizer=adam()")
+    said = run(tmp_path, "-m", "pytest", "tiny", *twice)
+    assert "--lobench-optimizer is given 2 times; a session evaluates one optimizer" in said, said
+    assert "Traceback" not in said and "passed" not in said
+
+
+def test_without_an_optimizer_a_suite_of_functions_shows_its_own_line_and_nothing_of_lobench(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+    (suite / "test_tiny.py").write_text(SUITE)
+    np.savez(tmp_path / "theta.npz", x=np.ones(1))
+    said = run(tmp_path, "-m", "pytest", "tiny", "-p", "no:cacheprovider", "--lobench-checkpoint", "theta.npz")
+    assert "the line to be shown" in said and "no optimizer; put `Case.learned_optimizer" in said, said
+    assert "lobench/engine" not in said and "lobench/pytest_plugin" not in said and "require_optimizer" not in said

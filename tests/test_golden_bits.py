@@ -1,0 +1,34 @@
+"""Numbers do not change under an unchanged `PROGRAM_VERSION`: what a store holds would be mixed with others, unseen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import golden_bits
+import pytest
+
+
+@pytest.fixture(scope="module")
+def now() -> dict[str, str]:
+    command = [sys.executable, golden_bits.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)["bits"]
+    return found
+
+
+@pytest.mark.parametrize("name", golden_bits.names())
+def test_the_bits_are_those_of_this_program_version(name: str, request: pytest.FixtureRequest) -> None:
+    kept = json.loads(golden_bits.FILE.read_text())
+    if (program := golden_bits.program()) not in kept:
+        known = "; ".join(sorted(kept))
+        pytest.skip(
+            f"no bits are known of: {program}; known are: {known}; `python tests/golden_bits.py --write` adds it"
+        )
+    found = request.getfixturevalue("now")
+    assert found[name] == kept[program].get(name), (
+        f"the numbers of {name} are others than those of program version {program}: if that is meant, raise "
+        "PROGRAM_VERSION in lobench/core/program.py and run `python tests/golden_bits.py --write`"
+    )
