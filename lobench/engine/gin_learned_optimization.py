@@ -6,7 +6,6 @@ nothing: `run_train.lopt = @AdafacMLPLOpt()`.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -102,9 +101,13 @@ def _references(value: Any) -> Iterator[Reference | Macro]:
 
 
 def _is_there(module: str) -> bool:
-    with contextlib.suppress(ImportError, AttributeError, ValueError):
+    """Says whether there is such a module, or something that fails where it is looked for: importing it says why."""
+    try:
         return importlib.util.find_spec(module) is not None
-    return False
+    except ModuleNotFoundError as error:
+        return not f"{module}.".startswith(f"{error.name}.")
+    except Exception:  # noqa: BLE001  (the package around it runs its own code)
+        return True
 
 
 def _modules_that_define(name: str) -> list[str]:

@@ -52,7 +52,8 @@ FILES = {
     "learned_optimization/research/needs_more.py": "import no_such_package\n" + MODULE.format(name="NeedsMore"),
     "my_lopts/mine.py": MODULE.format(name="Mine"),
     "my_lopts/commented.py": MODULE.format(name="Commented"),
-    "other_lopts.py": MODULE.format(name="MLPLOpt"),
+    "broken_lopts/__init__.py": "raise RuntimeError('no licence')\n",
+    "wanting_lopts/__init__.py": "import no_such_package\n",
     "suite/cases.gin": "a/Case.task = @Quadratic()\n",
     "suite/own.gin": "a/Case.task = @Quadratic()\na/Case.optimizer = @sgd()\n",
 }
@@ -72,6 +73,9 @@ CONFIGS = {
     "nowhere, not needed": TRAINER.format(lopt="Nowhere"),
     "defined twice": TRAINER.format(lopt="Twice"),
     "cannot be imported": TRAINER.format(lopt="NeedsMore"),
+    "a broken package": TRAINER.format(lopt="broken_lopts.mine.Mine"),
+    "a package that wants more": TRAINER.format(lopt="wanting_lopts.mine.Mine"),
+    "no such package": TRAINER.format(lopt="no_such_package.mine.Nobodys"),
     "both imported": "import learned_optimization.learned_optimizers.mlp_lopt\nMLPLOpt.step_mult = 0.5\n"
     + TRAINER.format(lopt="MLPLOpt"),
     "one of two in it": TRAINER.format(lopt="TheirLOpt") + "TheirLOpt.opt = @MLPLOpt()\n",
@@ -141,6 +145,11 @@ def test_what_is_defined_nowhere_is_an_error_with_a_next_step_where_it_is_needed
     assert found["nowhere, not needed"] == ["lobench.Case.optimizer = @sgd()"]
     assert "cannot import 'learned_optimization.research.needs_more'" in found["cannot be imported"]
     assert "No module named 'no_such_package'" in found["cannot be imported"]
+    assert (
+        "cannot import 'broken_lopts.mine'" in found["a broken package"] and "no licence" in found["a broken package"]
+    )
+    assert "cannot import 'wanting_lopts.mine'" in found["a package that wants more"]
+    assert "unknown name 'no_such_package.mine.Nobodys'" in found["no such package"]
 
 
 def test_in_their_config_a_name_means_theirs(found: dict[str, list[str]]) -> None:
