@@ -7,6 +7,7 @@ bytes of `encode`.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -22,8 +23,8 @@ STALL_SECONDS = 30.0  # without a byte in the middle of a message
 _LIMIT = 1 << 30  # bytes of a message: a ledger's row holds no more
 _HEAD = struct.Struct("!i")
 _SHOWN = 24  # bytes of what is no message
-_CHUNK = 1 << 18
-_CHUNKS = 64  # read in one turn: who floods the chief lets others be heard
+_CHUNK = 1 << 16  # more would be mapped anew for each call
+_CHUNKS = 256  # read in one turn: who floods the chief lets others be heard
 _LONGEST_LOOK_SECONDS = 5.0  # between two looks of a chief that runs
 
 
@@ -52,9 +53,13 @@ class Channel:
 
     def send(self, message: bytes) -> bool:
         """Sends what the other end has room for, and keeps the rest for `flush`; returns whether all is sent."""
+        frame = _HEAD.pack(len(message)) + message
         with self._sending:
-            self._unsent += _HEAD.pack(len(message)) + message
-        return self.flush()
+            if not self._unsent:  # nearly always: there is room for all of it
+                with contextlib.suppress(OSError):  # `flush` finds out what it is
+                    frame = frame[self._end.send(frame) :]
+            self._unsent += frame
+        return not frame or self.flush()
 
     def flush(self) -> bool:
         """Sends what was kept, as far as there is room now; returns whether all is sent. To nobody, nothing is."""
@@ -86,6 +91,8 @@ class Channel:
             self._grew = True
             self._received += chunk
             self.is_closed = not chunk
+            if len(chunk) < _CHUNK and not to_the_end:
+                break  # that was all, for now
         return [] if self.problem else self._messages()
 
     def _messages(self) -> list[tuple[dict[str, Any], bytes]]:

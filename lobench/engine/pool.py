@@ -178,23 +178,25 @@ class LocalPool:
             timeout = 0.0
         elif self._doubtful:
             timeout = min(timeout, _LOOK_SECONDS)
-        heard = set(self._doubtful)
+        doubtful, heard = set(self._doubtful), set(self._doubtful)
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(key.fd, 4096)
                 continue
             heard.add(key.data)
+            if key.fileobj == self._processes[key.data].sentinel:
+                doubtful.add(key.data)
             if events & selectors.EVENT_WRITE:
                 # In this order: another thread may have something to send between the two.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
                 self._keep_sending(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(heard & self._processes.keys()):
-            messages += self._hear(worker, self._processes[worker])
+            messages += self._hear(worker, self._processes[worker], may_have_ended=worker in doubtful)
         return messages
 
-    def _hear(self, worker: int, process: WorkerProcess) -> list[Message]:
+    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[Message]:
         """Reads what a worker has said; results that came together are taken together."""
-        has_ended, channel = process.has_ended(), process.channel
+        has_ended, channel = may_have_ended and process.has_ended(), process.channel
         if has_ended:
             process.kill()  # what it started holds the pipe, and might write for ever
         was_closed = channel.is_closed
@@ -203,7 +205,8 @@ class LocalPool:
             if values.pop("see_log", False):
                 values["messages"] = [*values.get("messages", []), process.last_words()]
             messages.append(Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload))
-        channel.look()
+        if channel.is_amid_a_message:
+            channel.look()
         problem = channel.problem or ", ".join(f"said {m.kind!r}" for m in messages if m.kind in _EXECUTORS_OWN)
         if problem:
             heard = [message for message in messages if message.kind not in _EXECUTORS_OWN]
