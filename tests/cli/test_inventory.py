@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 from commands import lobench
 from reference import ROOT
+from stores import add
 from tiny import make_run, make_suite
 
 import lobench as lobench_package
 from lobench import cli
 from lobench.cli.suites import default_folder
+from lobench.cli.watch_setup import default_store
 from lobench.core.errors import UsageError
 
 
@@ -86,3 +88,16 @@ def test_a_policy_of_a_plugin_that_refuses_its_argument_is_one_line(tmp_path: Pa
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and "--checkpoints mine:x: 'mine' of plugin " in line
     assert "ValueError: invalid literal for int() with base 10: 'x'" in line
+
+
+def test_a_runs_store_is_no_package_of_pythons_and_an_earlier_one_is_gone_on_with(tmp_path: Path) -> None:
+    assert default_store(str(tmp_path), "quick") == tmp_path / "lobench_results" / "quick"
+    earlier = tmp_path / "lobench" / "quick"
+    earlier.mkdir(parents=True)
+    assert default_store(str(tmp_path), "quick") == tmp_path / "lobench_results" / "quick", (
+        "an empty folder is no store"
+    )
+    add(earlier, 1, {"a": {"train/loss": [1.0]}})
+    assert default_store(str(tmp_path), "quick") == earlier
+    assert default_store(str(tmp_path), "digits") == tmp_path / "lobench_results" / "digits"
+    assert default_store("gs://bucket/run", "quick") == Path(".lobench") / "quick"

@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with an ini file and a suite, and far from it a run."""
     folder = tmp_path_factory.mktemp("places")
