@@ -40,6 +40,7 @@ def curves(final: float, rng: np.random.Generator, *, diverges: bool = False) ->
     for name, factor in (("train/loss", 1.0), ("test/loss", 1.2)):
         noise = np.exp(0.05 * rng.standard_normal((SEEDS, len(STEPS))))
         values = (ideal * factor * noise).astype(np.float32)
+        values[:, 0] = 2.3 * factor  # before the first step all checkpoints are alike
         if diverges:
             values[-1, 2:] = np.nan
         metrics[name] = memoryview(values)
@@ -91,14 +92,18 @@ def _key(checkpoint: Checkpoint, case: CaseInfo) -> EvaluationKey:
     )
 
 
-def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10) -> Path:
-    """Writes tuned Adam's baseline of every case of `make_store` but the last, and returns the suite's folder."""
+def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10, with_last: bool = False) -> Path:
+    """Writes tuned Adam's baseline of every case of `make_store` but the last, and returns the suite's folder.
+
+    Args:
+      with_last: Of the last one too.
+    """
     steps = np.asarray([*STEPS, 500, 1000])
     losses = np.geomspace(2.3, 0.2, len(STEPS)).tolist() + [0.15, 0.1]
     point = GridPoint(values={"learning_rate": 0.01}, study=0, final=losses[4], num_diverged=0)
     cases = {
-        f"digits.gin:case{index}": BaselineCase(
-            problem=f"problem of case{index}",
+        f"digits.gin:{name}": BaselineCase(
+            problem=f"problem of {name}",
             num_inner_steps=STEPS[-1],
             horizon_factor=horizon_factor,
             eval_every=25,
@@ -112,9 +117,9 @@ def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10)
             curves={name: np.asarray(losses, np.float32) * f for name, f in (("train/loss", 1.0), ("test/loss", 1.2))},
             envelope=np.linspace(2.3, 0.1, 512).astype(np.float32),
         )
-        for index in range(num_cases - 1)
+        for name in [*(f"case{index}" for index in range(num_cases - 1)), *[NASTY] * with_last]
     }
     suite = folder / "suite"
-    baseline = Baseline(optimizer="adam", protocol="velo", refresh="lobench baseline suite", cases=cases)
+    baseline = Baseline(optimizer="adam", protocol="velo", refresh="lobench baseline suites/digits", cases=cases)
     baseline.save(suite / "baselines" / "adam-velo.json")
     return suite

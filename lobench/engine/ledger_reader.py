@@ -134,7 +134,7 @@ class LedgerReader:
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
         """Returns the keys of the programs whose results count where these are expected to compute them."""
-        with store_errors(self.store):
+        with store_errors(self.store), intact_rows(self.store):
             return accepted(self._db, expected)
 
     def outcomes(self, programs: Collection[str], case_keys: Collection[str]) -> dict[Outcome, int]:

@@ -7,6 +7,7 @@ ini file. So the session begins anew, with `--lobench-checkpoint=PATH`, before a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,10 +32,14 @@ def joined(args: Sequence[str]) -> list[str]:
 
 
 def prepare_restart(config: pytest.Config, args: list[str]) -> None:
-    """Empties this session, which imports no conftest and parses nothing more, if another one is to take its place."""
+    """Empties this session, which imports no conftest and parses nothing more, if another one is to take its place.
+
+    A worker of pytest-xdist stays as it is: its arguments are the controller's, and a folder of theirs (the store, say)
+    may exist by now that did not then. `config.workerinput` does not tell so early.
+    """
     given = [str(arg) for arg in config.invocation_params.args]
     anew = joined(given)
-    if anew != given and not hasattr(config, "workerinput"):
+    if anew != given and "PYTEST_XDIST_WORKER" not in os.environ:
         config.stash[_JOINED] = anew
         config.known_args_namespace.noconftest = True
         args.clear()

@@ -28,8 +28,8 @@ class CheckpointLines:
     For example `outer step 60: score 0.71 [0.55, 0.87], -0.05 to the best before (outer step 30)  ▁█▇  6 cases`.
 
     Args:
-      suites: Where tuned baselines are looked for. Without one there is no scale that later checkpoints leave as it is,
-        and the line has no score.
+      suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
+        is: the line has no score then, which other pages would contradict.
       say: Takes a line.
     """
 
@@ -52,8 +52,9 @@ class CheckpointLines:
 
     def _score(self, event: CheckpointFinished, subject: Subject, scales: Scales) -> str:
         found = mean_score(subject, None, scales)
-        if not scales.tuned or math.isnan(found.interval.mean):
-            return "no tuned baseline, no score"
+        lacking = len(subject.cells) - len(scales.tuned)
+        if lacking or math.isnan(found.interval.mean):
+            return f"no score: {lacking} of {len(subject.cells)} cases lack a tuned baseline" if lacking else "no score"
         mean, before = found.interval.mean, self._best
         self._means.append(mean)
         change = f", {mean - before:+.3f} to the best before (outer step {self._best_step})" if self._means[1:] else ""

@@ -10,6 +10,7 @@ import pytest
 from stores import add
 
 from lobench.analysis.overview import NUM_SPARKS, overview
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.engine.ledger import EvaluationRow, Ledger
 
@@ -45,5 +46,7 @@ def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
 
 def test_a_line_for_each_sighting(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0]}}, sha256="x")
-    add(tmp_path, 2, {"a": {"train/loss": [1.0]}}, sha256="x")
+    ledger = Ledger.open(tmp_path)
+    ledger.record_sighting(Checkpoint(uri="run/theta_2.npz", sha256="x", outer_step=2))
+    ledger.close()
     assert [line.checkpoint.outer_step for line in overview(rows(tmp_path))] == [1, 2]

@@ -69,7 +69,7 @@ def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
     command = ("compare", f"{store}@0", f"{store}@2")
     tuned = run(tmp_path, *command, "--baseline", suite).stdout
     assert "1 tuned adam on 2 of 3 cases, the best mean that is stored on the others" in tuned
-    assert "without a baseline: digits/" in tuned and "run `lobench baseline suite`" in tuned
+    assert "without a baseline: digits/" in tuned and "run `lobench baseline nowhere`" in tuned
     among = run(tmp_path, *command).stdout
     assert "1 the best mean that is stored, on each case" in among and "--baseline SUITE names one" in among
     (pair,) = json.loads(run(tmp_path, *command, "--format", "json").stdout)
@@ -95,7 +95,8 @@ def test_a_stale_baseline_is_an_error_where_it_was_named_and_else_a_note(tmp_pat
     named = run(tmp_path, *command, "--baseline", suite)
     assert named.returncode == 2 and len(named.stderr.splitlines()) == 1
     assert (
-        "digits/case0: the baseline tuned adam is stale" in named.stderr and "`lobench baseline suite`" in named.stderr
+        "digits/case0: the baseline tuned adam is stale" in named.stderr
+        and "`lobench baseline suites/digits`" in named.stderr
     )
     suite.rename(tmp_path / "nowhere")
     found = run(tmp_path, *command)

@@ -24,7 +24,7 @@ def lines_of(store: Path, *suites: Path) -> list[str]:
 
 
 def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
-    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
     said = lines_of(store, suite)
     assert len(said) == 4
     score = re.search(r"score (\S+ \[\S+, \S+\])", said[-1]).group(1)
@@ -36,7 +36,7 @@ def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
 
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
-    said = lines_of(make_store(tmp_path), make_baseline(tmp_path))
+    said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))
     assert "to the best before" not in said[0]
     means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in said]
     for index, line in enumerate(said[1:], 1):
@@ -47,7 +47,12 @@ def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
 
 
 def test_without_a_baseline_there_is_no_score_to_compare(tmp_path: Path) -> None:
-    assert all("no tuned baseline, no score" in line for line in lines_of(make_store(tmp_path), tmp_path))
+    assert all("no score: 3 of 3 cases lack" in line for line in lines_of(make_store(tmp_path), tmp_path))
+
+
+def test_where_a_case_lacks_one_no_score_contradicts_the_report(tmp_path: Path) -> None:
+    said = lines_of(make_store(tmp_path), make_baseline(tmp_path))
+    assert all("no score: 1 of 3 cases lack a tuned baseline" in line for line in said)
 
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
