@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shlex
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.whole_file import write_whole
 
 __all__ = [
     "FOLDER",
@@ -205,10 +205,7 @@ class Baseline:
             "provenance": dict(self.provenance),
             "cases": {name: _case_record(case) for name, case in sorted(self.cases.items())},
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(_dumps(record) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, _dumps(record) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Baseline:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection
 from lobench.engine.ledger import EvaluationRow
+from lobench.engine.whole_file import write_whole
 from lobench.report.lines import one_line
 
 __all__ = ["BestCommand", "best_text", "ranked_run", "run_best"]
@@ -233,10 +233,7 @@ def _kept(path: Path) -> list[Any]:
 
 def _keep(path: Path, record: dict[str, Any]) -> None:
     """Adds a record to the file, whole or not at all."""
-    records = _kept(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps([*records, record], indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")
 
 
 def best_text(record: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import subprocess
 import sys
 import time
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
+from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Delivery
 
 __all__ = ["PAGE", "ReportSink"]
@@ -50,7 +51,8 @@ class ReportSink:
         self._is_stale = False
         self._page = store / PAGE
         if not self._page.exists():
-            self._write(_WAITING)
+            with contextlib.suppress(OSError):  # told when the page itself cannot be written
+                write_whole(self._page, _WAITING)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         self._is_stale = True
@@ -61,9 +63,9 @@ class ReportSink:
     def close(self) -> None:
         if self._is_stale:
             self._make()
-        text = self._page.read_text(encoding="utf-8")
+        text = self._page.read_text(encoding="utf-8") if self._page.exists() else ""
         if _REFRESH in text:
-            self._write(text.replace(f"{_REFRESH}\n", "", 1))
+            write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _make(self) -> None:
         arguments = ["report", "--store", str(self._store), "--output", str(self._page)]
@@ -74,11 +76,5 @@ class ReportSink:
         if done.returncode:
             raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])
         text = self._page.read_text(encoding="utf-8")
-        self._write(text.replace("<title>", f"{_REFRESH}\n<title>", 1))
+        write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
         self._made_at, self._is_stale = time.monotonic(), False
-
-    def _write(self, text: str) -> None:
-        """Replaces the page at once: a browser may be reading it."""
-        temporary = self._page.with_name(f".{PAGE}.new")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, self._page)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
 from lobench.core.program import describe_programs
 from lobench.engine.ledger import EvaluationRow
+from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
 from lobench.report.lines import without_controls
 from lobench.report.records import records
@@ -45,10 +45,7 @@ def write_page(findings: Findings, output: Path) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
     text = render_page(findings)
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = output.with_name(f".{output.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(output)
+        write_whole(output, text)
     except OSError as error:
         raise StoreError("cannot write the report", where=str(output), got=error.strerror or str(error)) from error
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def demo():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        import demo
-    finally:
-        sys.path.remove(str(EXAMPLES))
-    return demo
+def demo(example):
+    return example("demo")
 
 
 def test_the_finding_is_the_case_that_lost_most_while_the_meta_loss_fell(demo):

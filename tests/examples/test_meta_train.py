@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 
 @pytest.fixture(scope="module")
-def trainer():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        import meta_train
-    finally:
-        sys.path.remove(str(EXAMPLES))
-    return meta_train
+def trainer(example):
+    return example("meta_train")
 
 
 @pytest.mark.parametrize("seed", [0, 5, 7])
