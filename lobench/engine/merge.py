@@ -93,9 +93,10 @@ def _name_programs(db: sqlite3.Connection) -> None:
         f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
         f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
     )
-    for program in {*old.values(), *known_programs(db, "source").values()}:
+    known = known_programs(db, "source")
+    for program in {*old.values(), *known.values()}:
         register(db, program)
-    if known_programs(db, "source"):
+    if known:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
 
