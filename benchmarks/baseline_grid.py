@@ -17,8 +17,8 @@ from pathlib import Path
 
 from lobench.analysis.grids import velo_grid
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.engine.layers import Layers
-from lobench.engine.suite import specs_in
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 from lobench.evaluation.tuning import tune
 from lobench.plugins import load_plugins

@@ -122,7 +122,7 @@ def pytest_runtest_call(item):
 # `lobench` with the time of each poll in a file.
 _POLLS = """
 import os, sys, time
-from lobench.engine import source
+from lobench.engine.checkpoints import source
 poll = source.DirectorySource.poll
 def logged(self):
     with open(os.environ["LOBENCH_POLL_LOG"], "a") as log:

@@ -10,9 +10,9 @@ from typing import Any
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves, Outcome, Provenance
-from lobench.engine.job import decode, encode, record_of
-from lobench.engine.layers import Layers
-from lobench.engine.pool import LocalPool, WorkerConfig
+from lobench.engine.config.layers import Layers
+from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.protocol import decode, encode, record_of
 
 __all__ = ["idle_pool", "serve"]
 
@@ -49,7 +49,7 @@ def _curves() -> bytes:
 
 
 def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
-    """Speaks for `lobench.engine.worker.serve`."""
+    """Speaks for `lobench.pytest_plugin.worker.serve`."""
     num_cases = int(os.environ["LOBENCH_IDLE_CASES"])
     connection.send_bytes(encode("ready", cases=[record_of(case) for case in _cases(num_cases)]))
     payload = _curves()

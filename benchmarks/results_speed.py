@@ -18,7 +18,7 @@ from random import Random
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 __all__ = ["main", "make_store"]
 

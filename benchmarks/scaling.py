@@ -44,8 +44,8 @@ from lobench.core.schedule import (
     WorkerDied,
     WorkerReady,
 )
-from lobench.engine.job import encode
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.protocol import encode
 
 START_SECONDS = 10.0  # of a worker: imports, collection
 COMPILE_SECONDS = 5.0  # of a case that a worker has not run; of each case on each node only once, by its cache

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves, Outcome
-    from lobench.engine.channel import Channel
-    from lobench.engine.checkpoint_files import content_of, flatten, is_settled, reading
-    from lobench.engine.gin_config import bind_case
-    from lobench.engine.gin_syntax import parse_file, parse_text
-    from lobench.engine.job import decode, encode
-    from lobench.engine.layers import Layers
-    from lobench.engine.parcel import Parcel
-    from lobench.engine.pool import Executor, LocalPool, Message, WorkerConfig
-    from lobench.engine.result import Result
-    from lobench.engine.spool import checkpoint_sha256
-    from lobench.engine.suite import cases, specs_in
+    from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
+    from lobench.engine.checkpoints.spool import checkpoint_sha256
+    from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.layers import Layers
+    from lobench.engine.config.suite import cases, specs_in
+    from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.workers.channel import Channel
+    from lobench.engine.workers.parcel import Parcel
+    from lobench.engine.workers.pool import Executor, LocalPool, Message, WorkerConfig
+    from lobench.engine.workers.protocol import decode, encode
     from lobench.evaluation.notebook import evaluate
+    from lobench.evaluation.result import Result
     from lobench.evaluation.runner import claim_for
     from lobench.hookspecs import hookimpl
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
@@ -88,24 +88,24 @@ _HOMES = {
     "lobench.hookspecs": ("hookimpl",),
     "lobench.inner.configurable": ("configurable",),
     "lobench.inner.optimizer": ("LearnedOptimizer",),
-    "lobench.engine.channel": ("Channel",),
-    "lobench.engine.checkpoint_files": ("content_of", "flatten", "is_settled", "reading"),
-    "lobench.engine.gin_config": ("bind_case",),
-    "lobench.engine.layers": ("Layers",),
-    "lobench.engine.gin_syntax": ("parse_file", "parse_text"),
-    "lobench.engine.job": ("decode", "encode"),
-    "lobench.engine.parcel": ("Parcel",),
-    "lobench.engine.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
+    "lobench.engine.workers.channel": ("Channel",),
+    "lobench.engine.checkpoints.files": ("content_of", "flatten", "is_settled", "reading"),
+    "lobench.engine.config.bound": ("bind_case",),
+    "lobench.engine.config.layers": ("Layers",),
+    "lobench.engine.config.syntax": ("parse_file", "parse_text"),
+    "lobench.engine.workers.protocol": ("decode", "encode"),
+    "lobench.engine.workers.parcel": ("Parcel",),
+    "lobench.engine.workers.pool": ("Executor", "LocalPool", "Message", "WorkerConfig"),
     "lobench.inner.adapters": ("as_learned_optimizer", "as_stepper", "as_task"),
     "lobench.inner.backend": ("claim_backend", "compiler_options", "device_description"),
     "lobench.inner.theta": ("leaf_paths",),
     "lobench.plugins": ("load_plugins",),
-    "lobench.engine.result": ("Result",),
-    "lobench.engine.spool": ("checkpoint_sha256",),
+    "lobench.evaluation.result": ("Result",),
+    "lobench.engine.checkpoints.spool": ("checkpoint_sha256",),
     "lobench.inner.task": ("ArrayDataset", "Datasets", "IteratorDataset", "SampledDataset", "Task", "TaskFamily"),
     "lobench.evaluation.notebook": ("evaluate",),
     "lobench.evaluation.runner": ("claim_for",),
-    "lobench.engine.suite": ("cases", "specs_in"),
+    "lobench.engine.config.suite": ("cases", "specs_in"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

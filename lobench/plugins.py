@@ -25,9 +25,9 @@ __all__ = ["BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
 
 # Modules by name, not imports: built-ins live in rooms above this one.
 _BUILT_IN = (
-    "lobench.engine.builtin_checkpoints",
+    "lobench.engine.checkpoints.builtin",
     "lobench.engine.builtin_hooks",
-    "lobench.engine.builtin_executors",
+    "lobench.engine.workers.builtin",
 )
 
 

@@ -66,7 +66,7 @@ def bits() -> dict[str, str]:
 
 
 def program() -> str:
-    from lobench.engine.programs import program_here
+    from lobench.engine.store.programs import program_here
 
     return str(program_here())
 

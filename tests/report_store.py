@@ -12,7 +12,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 NASTY = "<script>alert('x')</script>&\"quoted\""
 STEPS = (0, 25, 50, 75, 100)

@@ -11,7 +11,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 EVAL_STEPS = (0, 5, 10)
 

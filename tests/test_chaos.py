@@ -65,8 +65,8 @@ class Freezer(Forker):
 
 # The time after which a half message is nobody's, for tests that end: `python -c SHORT watch ...`.
 SHORT = """
-import lobench.engine.channel
-lobench.engine.channel.STALL_SECONDS = {seconds}
+import lobench.engine.workers.channel
+lobench.engine.workers.channel.STALL_SECONDS = {seconds}
 from lobench.cli import main
 main()
 """

@@ -12,7 +12,7 @@ from reference import reference_curves
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 CASE = CaseInfo(
     identity="digits_ref",

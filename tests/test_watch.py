@@ -257,7 +257,7 @@ def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) 
 IMPATIENT = """
 import sys
 from pathlib import Path
-from lobench.engine import watch_workers
+from lobench.engine.chief import hands as watch_workers
 watch_workers._SLOW_START_SECONDS = 0.0
 missed, mention = Path(sys.argv.pop(1)), watch_workers.WatchWorkers.mention_slow_starts
 def impatient(self):
@@ -344,7 +344,7 @@ def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, 
 
 # Publishes after every commit but the one that kills.
 EAGER = """
-from lobench.engine.network_store import LocalCopy
+from lobench.engine.store.network import LocalCopy
 changed = LocalCopy.changed
 def eager(self):
     changed(self)

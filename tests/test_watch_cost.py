@@ -46,7 +46,7 @@ def test_a_watch_tells_its_cost_and_ends_cleanly_at_its_limit(tmp_path: Path) ->
 CHIEF_THAT_COUNTS = """
 import sys
 from lobench.cli import main
-from lobench.engine import watch
+from lobench.engine.chief import loop as watch
 turns, wait = 0, watch.Watch._wait
 def counted(self, timeout):
     global turns

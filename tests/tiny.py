@@ -66,7 +66,8 @@ b/Bowl.dim = 5
 # after every event, so that there are as many commits as can be.
 KILLED_CHIEF = """
 import os, signal, sys
-from lobench.engine import delivery, ledger, watch
+from lobench.engine.chief import loop as watch
+from lobench.engine.store import delivery, ledger
 delivery._CURSOR_SECONDS = 0.0
 handle_all = watch.Watch._handle_all
 def one_by_one(self, events):

@@ -17,7 +17,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.result import Curves
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.errors import StoreError
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["RunSummary", "find_stores", "history"]
 

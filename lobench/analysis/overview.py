@@ -15,7 +15,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction, direction_of
 from lobench.core.result import count_exploded
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "Overview", "overview"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["Reading", "case_names", "read_store"]
 

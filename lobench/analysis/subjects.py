@@ -15,7 +15,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["Cell", "Subject", "current_forms", "headline_metrics", "last_subject", "place_of", "subjects_of"]
 

@@ -14,10 +14,10 @@ from lobench.analysis.grids import Grid, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
-from lobench.engine.gin_config import BoundCase, bind_case
-from lobench.engine.layers import Layers
-from lobench.engine.provenance import provenance
-from lobench.engine.suite import specs_in
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
 
 __all__ = ["BaselineCommand", "case_key", "check_baselines", "default_layers", "make_baselines"]

@@ -28,7 +28,7 @@ from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.lines import one_line
 

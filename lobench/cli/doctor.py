@@ -67,9 +67,9 @@ def _check_plugins() -> str:
 
 
 def _check_store(store: Path) -> str:
-    from lobench.engine.ledger import Ledger
-    from lobench.engine.ledger_schema import store_errors
-    from lobench.engine.network_store import file_system, is_network
+    from lobench.engine.store.ledger import Ledger
+    from lobench.engine.store.network import file_system, is_network
+    from lobench.engine.store.schema import store_errors
 
     ledger = Ledger.open(store, read_only=True)
     try:
@@ -86,7 +86,7 @@ def _check_store(store: Path) -> str:
 
 
 def _check_config(config: Path) -> str:
-    from lobench.engine.gin_syntax import case_scopes, parse_trainer_config
+    from lobench.engine.config.syntax import case_scopes, parse_trainer_config
 
     statements = parse_trainer_config(config)
     return f"{len(statements)} statements, cases: {', '.join(case_scopes(statements)) or 'none'}"

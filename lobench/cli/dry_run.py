@@ -11,9 +11,9 @@ from pathlib import Path
 from lobench.core.case import CaseInfo
 from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.engine.job import case_from_record
-from lobench.engine.ledger import Ledger
-from lobench.engine.pool import LocalPool, WorkerConfig
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.protocol import case_from_record
 
 __all__ = ["dry_run"]
 

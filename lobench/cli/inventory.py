@@ -49,7 +49,7 @@ def list_things(kind: str, folder: Path | None) -> None:
 
 def _list_suites(folder: Path) -> None:
     """One broken file hides none of the others; it is named, and the exit code is 2."""
-    from lobench.engine.suite import specs_in
+    from lobench.engine.config.suite import specs_in
 
     if not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")

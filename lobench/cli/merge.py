@@ -21,7 +21,7 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
 def merge(stores: tuple[Path, ...], output: Path) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
-    from lobench.engine.merge import merge_stores
+    from lobench.engine.store.merge import merge_stores
 
     found = merge_stores(list(stores), output)
     for merged in found:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import describe_programs
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["export", "history_text", "table_text", "written"]
 

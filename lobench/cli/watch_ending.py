@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
-from lobench.engine.watch_contract import ERRORS, Ending
+from lobench.engine.chief.contract import ERRORS, Ending
 from lobench.hookspecs import CheckpointSource
 from lobench.report.live import PAGE
 from lobench.report.progress import ShownProgress

@@ -24,17 +24,17 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.result import Outcome
 from lobench.core.schedule import Policy
-from lobench.engine.delivery import Deliverer, exits_raise
-from lobench.engine.devices import devices_here
-from lobench.engine.layers import Layers
-from lobench.engine.ledger import Ledger
-from lobench.engine.pool import Executor, WorkerConfig
-from lobench.engine.readers import load_checkpoint, load_readers, reader_for
-from lobench.engine.source import GivenSource
-from lobench.engine.spool import Spool
-from lobench.engine.suite_files import SuiteFiles, forget_modules
-from lobench.engine.watch import Watch
-from lobench.engine.watch_contract import WatchOptions
+from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
+from lobench.engine.checkpoints.source import GivenSource
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.contract import WatchOptions
+from lobench.engine.chief.loop import Watch
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite_files import SuiteFiles, forget_modules
+from lobench.engine.store.delivery import Deliverer, exits_raise
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.devices import devices_here
+from lobench.engine.workers.pool import Executor, WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
 from lobench.report.live import ReportSink

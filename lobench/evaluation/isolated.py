@@ -21,10 +21,10 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
-from lobench.engine.child_python import PYTHON, current_folder_last
-from lobench.engine.job import decode, encode
-from lobench.engine.layers import Layers
-from lobench.engine.spool import dump_theta, load_theta
+from lobench.engine.checkpoints.spool import dump_theta, load_theta
+from lobench.engine.config.layers import Layers
+from lobench.engine.workers.child_python import PYTHON, current_folder_last
+from lobench.engine.workers.protocol import decode, encode
 from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 from lobench.inner.witness import watch_for_backend

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from lobench.core.case import Case, CaseSpec, seed_blocks
 from lobench.core.errors import SuiteError, UsageError
-from lobench.engine.gin_config import BoundCase, bind_case
-from lobench.engine.layers import Layers
-from lobench.engine.metrics import with_metrics
-from lobench.engine.readers import load_checkpoint
-from lobench.engine.result import Result
-from lobench.engine.suite import specs_in
+from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
 from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.result import Result
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, load_plugins
 

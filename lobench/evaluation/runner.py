@@ -15,10 +15,10 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
-from lobench.engine.gin_config import BoundCase, bind_case, num_cpus_of
-from lobench.engine.gin_isolation import GIN_LOCK
-from lobench.engine.layers import Layers
-from lobench.engine.provenance import provenance
+from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
+from lobench.engine.config.isolation import GIN_LOCK
+from lobench.engine.config.layers import Layers
+from lobench.engine.store.provenance import provenance
 from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
-from lobench.engine.job import Job
-from lobench.engine.spool import load_theta
+from lobench.engine.checkpoints.spool import load_theta
+from lobench.engine.workers.protocol import Job
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 
 __all__ = ["JobRunner"]

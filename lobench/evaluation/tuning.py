@@ -16,9 +16,9 @@ from lobench.analysis.grids import Grid
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves
-from lobench.engine.gin_binding import complete_selector
-from lobench.engine.gin_config import BoundCase, bind_case
-from lobench.engine.layers import Layers
+from lobench.engine.config.binding import complete_selector
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
 from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task

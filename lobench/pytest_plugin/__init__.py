@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lobench.core.case import CaseSpec
-from lobench.engine.result import Result
+from lobench.evaluation.result import Result
 from lobench.inner.witness import watch_for_backend
 
 __all__: list[str] = []

@@ -14,12 +14,12 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Curves, Outcome
-from lobench.engine.gin_config import bind_case
-from lobench.engine.job import CURRENT_JOB, ON_PROGRESS, Finished
-from lobench.engine.metrics import with_metrics
-from lobench.engine.result import Result
-from lobench.engine.spool import load_theta
+from lobench.engine.checkpoints.spool import load_theta
+from lobench.engine.config.bound import bind_case
+from lobench.engine.workers.protocol import CURRENT_JOB, ON_PROGRESS, Finished
 from lobench.evaluation.isolated import IsolatedRunner
+from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.result import Result
 from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads, claim_for
 from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import claim_backend, foreign_maker

@@ -22,7 +22,7 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.engine.job import Finished
+from lobench.engine.workers.protocol import Finished
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.references import Finals, Reference, Train, find_reference, scale_of

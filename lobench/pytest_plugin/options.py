@@ -10,9 +10,9 @@ import pytest
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
-from lobench.engine.job import LAYERS
-from lobench.engine.layers import Layers
-from lobench.engine.readers import load_checkpoint
+from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.config.layers import Layers
+from lobench.engine.workers.protocol import LAYERS
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
 

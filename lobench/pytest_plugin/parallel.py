@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from lobench.core.errors import LobenchError
-from lobench.engine.devices import devices_here, equal_shares
-from lobench.engine.ledger_schema import connect
+from lobench.engine.store.schema import connect
+from lobench.engine.workers.devices import devices_here, equal_shares
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.options import option
 

@@ -9,12 +9,12 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey, mean_of
-from lobench.engine.job import CURRENT_JOB, Finished
+from lobench.engine.workers.protocol import CURRENT_JOB, Finished
 from lobench.pytest_plugin import case_of
 
 if TYPE_CHECKING:
     from lobench.core.checkpoint import Checkpoint
-    from lobench.engine.ledger import Ledger
+    from lobench.engine.store.ledger import Ledger
 
 __all__ = ["Recorder"]
 
@@ -82,7 +82,7 @@ class Recorder:
 
     def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
         from lobench.core.program import Program
-        from lobench.engine.programs import program_here
+        from lobench.engine.store.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
         checkpoint = checkpoint or subject_of(self._config).checkpoint
@@ -112,7 +112,7 @@ class Recorder:
         )
 
     def _open(self, suite: str) -> Ledger:
-        from lobench.engine.ledger import Ledger
+        from lobench.engine.store.ledger import Ledger
         from lobench.pytest_plugin.reuse import store_path
 
         path = store_path(self._config, suite)

@@ -19,7 +19,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves
-from lobench.engine.readers import load_checkpoint
+from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.pytest_plugin.options import manager_of, option
 

@@ -12,7 +12,7 @@ from lobench.core.result import Curves, Outcome
 from lobench.pytest_plugin.options import option, subject_of
 
 if TYPE_CHECKING:
-    from lobench.engine.ledger_reader import EvaluationRow
+    from lobench.engine.store.reader import EvaluationRow
 
 __all__ = ["store_path", "stored_curves"]
 
@@ -43,8 +43,8 @@ def stored_curves(config: pytest.Config, info: CaseInfo, block: SeedBlock) -> Cu
 
 
 def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
-    from lobench.engine.ledger import Ledger
-    from lobench.engine.programs import program_here
+    from lobench.engine.store.ledger import Ledger
+    from lobench.engine.store.programs import program_here
 
     if not (store / "ledger.sqlite").is_file():
         return {}

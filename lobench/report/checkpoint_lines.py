@@ -12,7 +12,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import CheckpointFinished, hookimpl
 from lobench.report.table import sparkline
 from lobench.report.verdict import interval_text

@@ -19,7 +19,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
 from lobench.core.program import describe_programs
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
 from lobench.report.lines import without_controls

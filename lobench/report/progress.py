@@ -9,7 +9,7 @@ from typing import Protocol, Self, TextIO
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome, mean_of
-from lobench.engine.watch_contract import Progress
+from lobench.engine.chief.contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome, mean_of
-from lobench.engine.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["finite_or_none", "records", "unread_records"]
 

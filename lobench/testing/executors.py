@@ -22,9 +22,9 @@ import numpy as np
 
 from lobench.core.checkpoint import theta_sha256
 from lobench.core.result import Curves
-from lobench.engine.layers import Layers
-from lobench.engine.pool import Executor, Message, WorkerConfig
-from lobench.engine.spool import dump_theta
+from lobench.engine.checkpoints.spool import dump_theta
+from lobench.engine.config.layers import Layers
+from lobench.engine.workers.pool import Executor, Message, WorkerConfig
 
 __all__ = ["ExecutorContract"]
 

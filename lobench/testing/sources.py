@@ -23,7 +23,7 @@ import pytest
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.engine.readers import load_readers
+from lobench.engine.checkpoints.readers import load_readers
 from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
 from lobench.plugins import load_plugins
 

@@ -13,7 +13,7 @@ from stores import add
 import lobench
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 
 @pytest.fixture

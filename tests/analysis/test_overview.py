@@ -12,7 +12,7 @@ from stores import add
 from lobench.analysis.overview import NUM_SPARKS, overview
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
-from lobench.engine.ledger import EvaluationRow, Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 
 def rows(store: Path) -> list[EvaluationRow]:

@@ -12,7 +12,7 @@ from lobench.analysis.ranking import rank
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import subjects_of
 from lobench.core.result import Outcome
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 
 def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lobench.analysis.baseline_file import Baseline, BaselineError
 from lobench.analysis.findings import findings_of
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 
 def subjects(store: Path) -> list[Subject]:

@@ -21,7 +21,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import ScaleKind
 from lobench.analysis.subjects import subjects_of
 from lobench.core.case import CaseInfo
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.comparison import comparison_json, comparison_text
 
 

@@ -18,7 +18,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import UsageError
 from lobench.core.result import Outcome
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 NAN = math.nan
 SAME = {"a": "a", "b": "b"}

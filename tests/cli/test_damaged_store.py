@@ -12,7 +12,7 @@ from stores import add
 from tiny import make_run, make_suite
 
 from lobench.cli import inventory
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 DAMAGES = {
     "case": "UPDATE evaluations SET case_json = '{\"identity\": '",

@@ -13,7 +13,7 @@ from commands import lobench
 from stores import add
 
 from lobench.cli import doctor
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from stores import add
 
 from lobench.core.program import Program
 from lobench.core.result import Outcome
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.table import sparkline
 
 

@@ -12,8 +12,8 @@ import pytest
 from etils import epath
 
 from lobench.core.errors import ThetaMismatch
-from lobench.engine.checkpoint_files import content_of, flatten
-from lobench.engine.readers import NpzReader
+from lobench.engine.checkpoints.files import content_of, flatten
+from lobench.engine.checkpoints.readers import NpzReader
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers.learnable import LearnableAdam, LearnableSGD

@@ -17,7 +17,7 @@ from stores import add, case_info
 from tiny import GIN, TASKS, content, make_run, make_suite, results
 
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.pytest_plugin.references import _store_reference
 

@@ -9,7 +9,7 @@ from commands import lobench
 from report_store import make_baseline, make_store
 from tiny import make_run, make_suite, watch
 
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.checkpoint_lines import CheckpointLines
 
 

@@ -9,7 +9,7 @@ from report_store import make_baseline, make_store
 from tiny import make_run, make_suite, watch
 
 from lobench.core.errors import LobenchError
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.live import PAGE, ReportSink
 
 REFRESH = '<meta http-equiv="refresh" content="10">\n'

@@ -12,7 +12,7 @@ import pytest
 from commands import lobench
 from stores import add
 
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 
 ODD = "a\rb\nc\x1b[2J\x85\u2028d"
 SHOWN = r"a\rb\nc\x1b[2J\x85\u2028d"

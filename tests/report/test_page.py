@@ -19,7 +19,7 @@ from stores import add
 from lobench.analysis.findings import findings_of
 from lobench.analysis.speedup import Form, Speedup
 from lobench.core.errors import StoreError
-from lobench.engine.ledger import Ledger
+from lobench.engine.store.ledger import Ledger
 from lobench.report.latex import latex_table
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records

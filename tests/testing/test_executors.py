@@ -6,9 +6,9 @@ from lobench.testing.executors import ExecutorContract
 
 
 class TestLocalPool(ExecutorContract):
-    factory = "lobench.engine.pool:LocalPool"
+    factory = "lobench.engine.workers.pool:LocalPool"
 
 
 class TestInline(ExecutorContract):
-    factory = "lobench.engine.pool:InlineExecutor"
+    factory = "lobench.engine.workers.pool:InlineExecutor"
     has_processes = False

@@ -13,7 +13,7 @@ from lobench.testing.readers import ReaderContract
 
 
 class TestNpz(ReaderContract):
-    factory = "lobench.engine.readers:NpzReader"
+    factory = "lobench.engine.checkpoints.readers:NpzReader"
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         np.savez(folder / "theta_3.npz", **leaves)  # type: ignore[arg-type]
@@ -21,7 +21,7 @@ class TestNpz(ReaderContract):
 
 
 class TestSafetensors(ReaderContract):
-    factory = "lobench.engine.readers:SafetensorsReader"
+    factory = "lobench.engine.checkpoints.readers:SafetensorsReader"
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:
         save_file(dict(leaves), folder / "theta_3.safetensors")
@@ -29,7 +29,7 @@ class TestSafetensors(ReaderContract):
 
 
 class TestPickle(ReaderContract):
-    factory = "lobench.engine.readers:PickleReader"
+    factory = "lobench.engine.checkpoints.readers:PickleReader"
     allow_pickle = True
 
     def write(self, folder: Path, leaves: Mapping[str, np.ndarray]) -> Path:

@@ -10,7 +10,7 @@ from lobench.testing.sources import SourceContract
 
 
 class TestFilesInPlace(SourceContract):
-    factory = "lobench.engine.source:DirectorySource"
+    factory = "lobench.engine.checkpoints.source:DirectorySource"
 
     def publish(self, folder: Path, index: int) -> None:
         np.savez(folder / f"theta_{index}.npz", w=np.full(3, index, np.float32))
@@ -38,7 +38,7 @@ class TestFilesWithADoneMark(TestFilesInPlace):
 class TestPopulation(TestFilesInPlace):
     """The declared source of a folder, for the trials of a population below it."""
 
-    factory = "lobench.engine.population_source:PopulationSource"
+    factory = "lobench.engine.checkpoints.population_source:PopulationSource"
 
     def publish(self, folder: Path, index: int) -> None:
         super().publish(self.trial(folder, index), index)
@@ -58,8 +58,8 @@ class TestPopulation(TestFilesInPlace):
 
 
 class TestPopulationOfOneFolder(TestFilesInPlace):
-    factory = "lobench.engine.population_source:PopulationSource"
+    factory = "lobench.engine.checkpoints.population_source:PopulationSource"
 
 
 class TestRuns(TestPopulation):
-    factory = "lobench.engine.population_source:RunsSource"
+    factory = "lobench.engine.checkpoints.population_source:RunsSource"

@@ -47,7 +47,7 @@ class TestOrbax(ReaderContract):
 
 
 class TestDirectoryOfOrbax(SourceContract):
-    factory = "lobench.engine.source:DirectorySource"
+    factory = "lobench.engine.checkpoints.source:DirectorySource"
     num_polls = 1  # a directory is renamed into place
 
     def publish(self, folder: Path, index: int) -> None:

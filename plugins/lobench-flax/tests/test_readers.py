@@ -24,8 +24,8 @@ from lobench_flax.orbax_reader import OrbaxReader
 
 from lobench import CheckpointContent, CheckpointError
 from lobench.core.checkpoint import theta_sha256
-from lobench.engine.readers import load_checkpoint, load_readers
-from lobench.engine.source import DirectorySource
+from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
+from lobench.engine.checkpoints.source import DirectorySource
 from lobench.hookspecs import SourceContext
 from lobench.plugins import load_plugins
 

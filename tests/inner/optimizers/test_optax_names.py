@@ -10,10 +10,10 @@ import pytest
 
 from lobench.core.case import SeedBlock
 from lobench.core.errors import ConfigError
-from lobench.engine.gin_binding import complete_selector
-from lobench.engine.gin_config import BoundCase, bind_case
-from lobench.engine.layers import Layers
-from lobench.engine.suite import specs_in
+from lobench.engine.config.binding import complete_selector
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.train import Program
 

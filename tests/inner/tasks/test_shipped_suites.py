@@ -5,9 +5,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from lobench.engine.gin_config import bind_case
-from lobench.engine.layers import Layers
-from lobench.engine.suite import specs_in
+from lobench.engine.config.bound import bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
 from lobench.inner.task import TaskFamily
 
 SUITES = Path(__file__).parents[3] / "suites"

@@ -1,0 +1,91 @@
+"""What waits to be evaluated, in the order in which it should run, apart for each size of worker."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lobench.core.case import CaseInfo
+from lobench.core.schedule.events import EvaluationId, Size
+
+__all__ = ["Entry", "Rank", "WorkQueue"]
+
+_WINDOW = 16  # entries looked at for each lease: what keeps a lease O(log n)
+
+
+class Rank(NamedTuple):
+    """Lower goes first: a retry, an older checkpoint, a wider case (so that workers change size seldom), a longer one.
+
+    Attributes:
+      fresh: 0 for a retry, 1 otherwise.
+      position: Of the checkpoint.
+      narrowness: Minus the cores.
+      shortness: Minus the expected seconds.
+    """
+
+    fresh: int
+    position: int
+    narrowness: int
+    shortness: float
+
+
+class Entry(NamedTuple):
+    """One waiting evaluation. Equal ranks fall back on the evaluation, so that the order is total."""
+
+    rank: Rank
+    evaluation: EvaluationId
+    case: CaseInfo
+
+
+class WorkQueue:
+    """A heap for each size of worker."""
+
+    def __init__(self) -> None:
+        self._heaps: dict[Size, list[Entry]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._heaps)
+
+    def push(self, size: Size, entry: Entry) -> None:
+        heapq.heappush(self._heaps.setdefault(size, []), entry)
+
+    def sizes(self) -> list[Size]:
+        """Returns the sizes that are waited for, the first in the order first."""
+        return sorted(self._heaps, key=lambda size: self._heaps[size][0])
+
+    def count(self, size: Size) -> int:
+        return len(self._heaps.get(size, ()))
+
+    def first(self, size: Size, is_wanted: Callable[[Entry], bool]) -> Entry | None:
+        """Returns the first of a size's first few entries that is wanted, if any; it stays."""
+        heap = self._heaps.get(size, [])
+        window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
+        for entry in window:
+            heapq.heappush(heap, entry)
+        return next(filter(is_wanted, window), None)
+
+    def take(self, size: Size, choose: Callable[[Sequence[Entry]], int]) -> Entry:
+        """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
+        heap = self._heaps[size]
+        window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
+        taken = window.pop(choose(window))
+        for entry in window:
+            heapq.heappush(heap, entry)
+        if not heap:
+            del self._heaps[size]
+        return taken
+
+    def take_alike(self, size: Size, entry: Entry, choose: Callable[[Sequence[Entry]], Sequence[Entry]]) -> list[Entry]:
+        """Removes entries of the same case and seed block: `choose` gets them all, in order. Takes O(n)."""
+        heap = self._heaps.get(size, [])
+        key = entry.evaluation.case_key, entry.evaluation.block
+        alike = sorted(other for other in heap if (other.evaluation.case_key, other.evaluation.block) == key)
+        taken = list(choose(alike))
+        if taken:
+            gone = {other.evaluation for other in taken}
+            heap[:] = [other for other in heap if other.evaluation not in gone]
+            heapq.heapify(heap)
+            if not heap:
+                del self._heaps[size]
+        return taken

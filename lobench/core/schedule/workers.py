@@ -1,0 +1,231 @@
+"""The scheduler's own picture of the workers: their sizes, what they hold, what they have compiled."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lobench.core.case import CaseInfo
+from lobench.core.schedule.events import Capacity, EvaluationId, Size
+from lobench.core.schedule.places import has_place
+from lobench.core.schedule.queue import Entry
+
+__all__ = ["Leased", "Worker", "Workers"]
+
+_NEARLY = 0.5  # of the longest: as long as that, a case that the worker has compiled goes first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """A queue's entry in a worker's hands since a time.
+
+    Attributes:
+      together: Evaluations that the worker computes for this lease, the promised ones included.
+      is_kept: Whether the worker should have computed it already, for a lease before.
+    """
+
+    lease: int
+    entry: Entry
+    since: float
+    together: int = 1
+    is_kept: bool = False
+
+    @property
+    def evaluation(self) -> EvaluationId:
+        return self.entry.evaluation
+
+    @property
+    def case(self) -> CaseInfo:
+        return self.entry.case
+
+    @property
+    def deadline(self) -> float:
+        return self.since + self.case.timeout_seconds * self.together
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits.
+
+    Attributes:
+      promised: What it computes together with what it holds, and will hold next.
+    """
+
+    size: Size
+    ready: bool = False
+    lease: Leased | None = None
+    compiled: set[str] = field(default_factory=set)
+    promised: list[Entry] = field(default_factory=list)
+
+
+class Workers:
+    """The living ones, by number; a number is never used again.
+
+    What is asked at each event (who is idle, is there room) costs what the answer is long, however many there are.
+    """
+
+    def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
+        self.max_cores, self.max_gpus = max_cores, max_gpus
+        self._machines: Counter[Size] = Counter()  # empty: one that has all of these
+        self._workers: dict[int, Worker] = {}
+        self._next = 0
+        self._sizes: Counter[Size] = Counter()
+        self._starting: Counter[Size] = Counter()
+        self._idle: dict[int, Worker] = {}
+        self._busy: dict[int, Worker] = {}
+
+    def resize(self, capacity: Capacity) -> None:
+        """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
+        self._machines = Counter(capacity.machines)
+        if capacity.limit < math.inf:
+            self.max_cores, self.max_gpus = int(capacity.limit), math.inf
+        else:
+            self.max_cores = max(sum(machine.num_cpus for machine in capacity.machines), 1)
+            self.max_gpus = math.fsum(machine.num_gpus for machine in capacity.machines)
+
+    def start(self, size: Size) -> int:
+        number, self._next = self._next, self._next + 1
+        self._workers[number] = Worker(size=size)
+        self._sizes[size] += 1
+        self._starting[size] += 1
+        return number
+
+    def get(self, number: int) -> Worker | None:
+        return self._workers.get(number)
+
+    def set_ready(self, number: int) -> None:
+        """Takes note that a worker can take work; one that is gone by now changes nothing."""
+        worker = self._workers.get(number)
+        if worker is not None and not worker.ready:
+            worker.ready = True
+            self._starting[worker.size] -= 1
+            self._idle[number] = worker
+
+    def lease(self, number: int, leased: Leased) -> None:
+        worker = self._idle.pop(number)
+        worker.lease = leased
+        self._busy[number] = worker
+
+    def release(self, number: int) -> None:
+        worker = self._busy.pop(number)
+        worker.lease = None
+        self._idle[number] = worker
+
+    def remove(self, number: int) -> Worker | None:
+        worker = self._workers.pop(number, None)
+        if worker is not None:
+            self._sizes[worker.size] -= 1
+            self._starting[worker.size] -= not worker.ready
+            self._idle.pop(number, None)
+            self._busy.pop(number, None)
+        return worker
+
+    def num_busy(self) -> int:
+        return len(self._busy)
+
+    def busy(self) -> list[tuple[int, Worker, Leased]]:
+        return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
+
+    def num_free_cores(self) -> int:
+        """Returns cores that no worker computes with, those of idle workers among them.
+
+        Of several machines it is not known which of them has them: none, then.
+        """
+        if self._machines.total() > 1:
+            return 0
+        taken = sum(count * size.num_cpus for size, count in self._sizes.items())
+        return self.max_cores - taken + sum(worker.size.num_cpus for worker in self._idle.values())
+
+    def has_room(self, size: Size) -> bool:
+        """Says whether one more of that size may be started.
+
+        What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
+        """
+        if not self._is_possible(size):
+            return not self._sizes[size]
+        return self._fit(self._sizes, self._starting, size)
+
+    def surplus(self) -> list[int]:
+        """Returns workers that never became ready and may not have a place, the last started first."""
+        staying, starting, chosen = self._sizes.copy(), self._starting.copy(), []
+        for number, worker in reversed(self._workers.items()):
+            if self._fit(staying, starting):
+                break
+            if not worker.ready and self._is_possible(worker.size):
+                chosen.append(number)
+                staying[worker.size] -= 1
+                starting[worker.size] -= 1
+        return chosen
+
+    def _is_possible(self, size: Size) -> bool:
+        machines = self._machines or (Size(self.max_cores, self.max_gpus),)
+        return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
+
+    def _fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
+        """Says whether those that can be there at all can be there together, each on one machine."""
+        real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
+        if more is not None:
+            real[more] += 1
+        if (
+            sum(count * size.num_cpus for size, count in real.items()) > self.max_cores
+            or math.fsum(count * size.num_gpus for size, count in real.items()) > self.max_gpus
+        ):
+            return False
+        # Which worker is where is the executor's to know, and those of one size are not in each other's way.
+        return len(real) < 2 or all(
+            has_place(self._machines, real, size) for size in real if starting[size] or size == more
+        )
+
+    def idle(self, size: Size | None = None) -> list[int]:
+        """Returns those that are ready and hold nothing, of one size or of any, the first started first."""
+        return sorted(number for number, worker in self._idle.items() if size in (None, worker.size))
+
+    def promised(self) -> list[int]:
+        """Returns those that hold nothing and have been promised something, the first started first."""
+        return sorted(number for number, worker in self._idle.items() if worker.promised)
+
+    def count(self, size: Size) -> int:
+        return self._sizes[size]
+
+    def count_starting(self, size: Size) -> int:
+        return self._starting[size]
+
+    def in_the_way(self, size: Size) -> list[int]:
+        """Returns workers of other sizes that hold nothing and whose end makes room for one of `size`.
+
+        Empty where there is room already, or where ending them all would not make enough.
+        """
+        if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
+            return []
+        staying, starting = self._sizes.copy(), self._starting.copy()
+        chosen: list[int] = []
+        for number, worker in self._workers.items():
+            if worker.lease is None and worker.size != size:
+                chosen.append(number)
+                staying[worker.size] -= 1
+                starting[worker.size] -= not worker.ready
+                if self._fit(staying, starting, size):
+                    return chosen
+        return []
+
+    def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int]:
+        """Picks a worker, and an entry of a queue's first few.
+
+        Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more.
+
+        Args:
+          numbers: Workers that could take any of the entries; one at least.
+          entries: In the queue's order; one at least.
+        Returns:
+          A worker's number and an index into `entries`.
+        """
+        head = entries[0].rank
+        for index, (rank, _, case) in enumerate(entries):
+            if rank[:2] != head[:2] or rank.shortness > _NEARLY * head.shortness:
+                break
+            for number in numbers:
+                if case.key in self._workers[number].compiled:
+                    return number, index
+        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0

@@ -1,0 +1,1 @@
+"""Where checkpoints come from: readers, sources, the spool, and what the chief takes in."""

@@ -1,0 +1,30 @@
+"""Built-in declarations: the directory source and the readers that need no plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lobench.hookspecs import Declaration, hookimpl
+
+__all__ = ["lobench_checkpoint_readers", "lobench_checkpoint_sources"]
+
+
+@hookimpl
+def lobench_checkpoint_sources() -> Iterable[Declaration]:
+    module = "lobench.engine.checkpoints.population_source"
+    one = "checkpoints in a folder and its generation_N, trial_N below, or a single one by path"
+    many = "every folder below that holds checkpoints is a run"
+    return [
+        Declaration(name="directory", factory=f"{module}:PopulationSource", summary=one),
+        Declaration(name="population", factory=f"{module}:RunsSource", summary=many),
+    ]
+
+
+@hookimpl
+def lobench_checkpoint_readers() -> Iterable[Declaration]:
+    module = "lobench.engine.checkpoints.readers"
+    return [
+        Declaration(name="npz", factory=f"{module}:NpzReader", summary="numpy .npz"),
+        Declaration(name="safetensors", factory=f"{module}:SafetensorsReader", summary=".safetensors"),
+        Declaration(name="pickle", factory=f"{module}:PickleReader", summary="refused unless --allow-pickle"),
+    ]

@@ -1,0 +1,236 @@
+"""From what a source finds to thetas in the spool, and out of it again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+
+from etils import epath
+
+from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
+from lobench.engine.checkpoints.files import index_in_name
+from lobench.engine.checkpoints.readers import reader_for
+from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.chief.contract import skipped_line
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointReader, CheckpointSource
+
+__all__ = ["Intake"]
+
+_SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+_SHORT_SECONDS = 60.0  # after so long without a free descriptor a checkpoint is unreadable
+_POLL_SECONDS = 0.5  # for so long results, deadlines and signals wait while a run's many checkpoints are copied
+_PASSED_OVER = "passed over "  # before the fingerprint of what was found and not read
+
+
+class Intake:
+    """Copies each checkpoint once, reads it, and records the sighting.
+
+    Args:
+      say: Told what cannot be read.
+      only_newest: Of what the source finds at once, read the last that can be read, and pass over what is older.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        spool: Spool,
+        source: CheckpointSource,
+        readers: Mapping[str, CheckpointReader],
+        say: Callable[[str], None],
+        only_newest: bool = False,
+    ) -> None:
+        self._ledger, self._spool, self._source, self._readers, self._say = ledger, spool, source, readers, say
+        self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
+        self._only_newest = only_newest
+        self._newest: set[tuple[str, str]] = set()  # runs and folders whose newest of those found is there
+        self._told: set[tuple[str, str, str]] = set()  # since this start
+        self._found: deque[SeenCheckpoint] = deque()
+        self._passed_over: list[str] = []
+        self._fingerprints = ledger.fingerprints()  # of what was read before this start
+        self._postponed: list[SeenCheckpoint] = []  # for want of a file descriptor
+        self._short_since: dict[str, float] = {}
+        self._released: dict[str, int] = {}  # thetas that nothing needs any more, since a place in the ledger
+
+    def pending(self) -> bool:
+        """Whether something may still be written; what is half-written for good is not meant."""
+        found: dict[str, str] = getattr(self._source, "pending", dict)()
+        return bool(self._postponed) or any("may still" in reason for reason in found.values())
+
+    def recover(self, unfinished: Collection[Checkpoint]) -> None:
+        """Clears the spool of what nothing needs, and copies again what it should hold and does not."""
+        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished})
+        for checkpoint in unfinished:
+            self.fetch(checkpoint)
+
+    def fetch(self, checkpoint: Checkpoint) -> bool:
+        """Says whether the spool holds a theta, after copying it again from its place where it does not."""
+        if self.holds(checkpoint.sha256):
+            return True
+        path = epath.Path(checkpoint.uri)
+        reader = reader_for(path, self._readers)
+        if reader is not None:
+            seen = SeenCheckpoint(
+                uri=checkpoint.uri,
+                reader=reader,
+                index=index_in_name(path.name),
+                run=checkpoint.run,
+                generation=checkpoint.generation,
+            )
+            self._take(seen, again=True)
+        return self.holds(checkpoint.sha256)
+
+    def holds(self, sha256: str) -> bool:
+        return self._spool.path(sha256).exists()
+
+    @property
+    def backlog(self) -> int:
+        """Checkpoints that the source has found and that `poll` has not come to yet."""
+        return len(self._found)
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether what `poll` has not come to yet may be newer than what it has taken."""
+        return any(_folder(seen) not in self._newest for seen in self._found)
+
+    def poll(self) -> tuple[int, list[tuple[int, Checkpoint]]]:
+        """Takes what the source finds, for a while: the rest is taken by the next calls.
+
+        Returns:
+          How many checkpoints it took, and those of them that could be read, by position.
+        """
+        if not self._found:
+            self._found.extend(self._postponed)
+            self._postponed.clear()
+            self._found.extend(self._source.poll())
+            self._newest.clear()
+        deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
+        with self._ledger.transaction() if self._found else contextlib.nullcontext():
+            while self._found and (not num_taken or time.monotonic() < deadline):
+                num_taken += 1
+                sighting = self._take_next()
+                if sighting is not None:
+                    taken.append(sighting)
+                    if self._only_newest:
+                        break  # the others can wait until it is under way
+            if not self._found:
+                self._tell_passed_over()
+        return num_taken, taken
+
+    def _take_next(self) -> tuple[int, Checkpoint] | None:
+        if not self._only_newest:
+            return self._take(self._found.popleft())
+        seen = self._found.pop()
+        if _folder(seen) in self._newest:
+            self._pass_over(seen)
+            return None
+        sighting = self._take(seen)
+        with contextlib.suppress(CheckpointError):
+            if sighting is not None or (_is_text(seen.uri) and self._is_known(seen)):
+                self._newest.add(_folder(seen))
+        return sighting
+
+    def _is_known(self, seen: SeenCheckpoint) -> bool:
+        """Says whether an earlier start has read it, or passed it over, as it is now."""
+        before = self._fingerprints.get(seen.uri, "").removeprefix(_PASSED_OVER if self._only_newest else "")
+        return bool(before) and before == fingerprint(epath.Path(seen.uri))
+
+    def _pass_over(self, seen: SeenCheckpoint) -> None:
+        """Remembers a checkpoint that a newer one makes needless, without reading it."""
+        with contextlib.suppress(CheckpointError):
+            if _is_text(seen.uri) and not self._is_known(seen):
+                self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(epath.Path(seen.uri)))
+                self._passed_over.append(seen.uri)
+
+    def _tell_passed_over(self) -> None:
+        if self._passed_over:
+            uris, self._passed_over = self._passed_over[::-1], []
+            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris))
+            self._say(skipped_line(uris))
+
+    def release(self, sha256: str) -> None:
+        """Says that nothing needs a theta any more."""
+        self._released[sha256] = self._ledger.place()
+
+    def discard(self, needed: Collection[str]) -> None:
+        """Drops released thetas, once a restart would know that they are not needed."""
+        for sha256, place in list(self._released.items()):
+            if sha256 in needed:
+                del self._released[sha256]
+            elif self._ledger.is_published(place):
+                self._spool.discard(sha256)
+                del self._released[sha256]
+
+    def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Checkpoint] | None:
+        """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
+        if not _is_text(seen.uri):
+            shown = seen.uri.encode("utf-8", "backslashreplace").decode()
+            error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
+            self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
+            return None
+        try:
+            if not again and self._is_known(seen):
+                return None
+            mark = fingerprint(epath.Path(seen.uri))
+            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+        except CheckpointGone as error:
+            self._incident("expired", seen, error)
+        except (CheckpointError, StoreError) as error:
+            if self._is_postponed(seen, error):
+                return None
+            if isinstance(error, StoreError):
+                raise
+            self._incident("unreadable", seen, error)
+        else:
+            self._short_since.pop(seen.uri, None)
+            return self._ledger.record_sighting(checkpoint, mark), checkpoint
+        return None
+
+    def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
+        """Says whether a checkpoint is tried again: that this process has no descriptor left is not its fault."""
+        if not _is_short_of_files(error):
+            return False
+        if seen.uri not in self._short_since:
+            self._say(f"waiting for a free file descriptor (`ulimit -n` allows more): {error}")
+        since = self._short_since.setdefault(seen.uri, time.monotonic())
+        if time.monotonic() - since > _SHORT_SECONDS:
+            return False
+        self._fingerprints.pop(seen.uri, None)
+        self._postponed.append(seen)
+        return True
+
+    def _incident(self, kind: str, seen: SeenCheckpoint, error: CheckpointError) -> None:
+        incident = (kind, seen.uri, str(error))
+        if incident not in self._told:
+            self._told.add(incident)
+            self._say(f"{kind}: {error}")
+        if incident not in self._known_events:
+            self._known_events.add(incident)
+            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+
+
+def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
+    return seen.run, str(epath.Path(seen.uri).parent)
+
+
+def _is_short_of_files(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _SHORT_OF_FILES:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_text(name: str) -> bool:
+    """A name that the system gave and that is no text can neither be stored nor shown."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""Built-in readers (npz, safetensors), the refusal of pickles, and reading one checkpoint by path."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from etils import epath
+
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, theta_sha256
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
+from lobench.engine.checkpoints.files import content_of, flatten, index_in_name, reading, settling_seconds
+from lobench.hookspecs import CheckpointReader
+
+if TYPE_CHECKING:
+    from lobench.plugins import PluginManager
+
+__all__ = ["NpzReader", "PickleReader", "SafetensorsReader", "load_checkpoint", "load_readers", "reader_for"]
+
+_LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
+
+
+class NpzReader:
+    """numpy's `.npz`; the member names are the paths of the leaves."""
+
+    in_place = True
+
+    def __init__(self, allow_pickle: bool = False) -> None:
+        self._allow_pickle = allow_pickle
+
+    def recognises(self, path: epath.Path) -> bool:
+        return bool(path.suffix == ".npz")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        # The directory of a zip archive is written last.
+        try:
+            with path.open("rb") as file:
+                return zipfile.is_zipfile(file)
+        except OSError:
+            return False
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        with reading(path, "npz"), path.open("rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                declared = sum(member.file_size for member in archive.infolist())
+            if declared > _LARGEST_BYTES:
+                raise CheckpointError("too large for a theta", where=str(path), got=f"{declared:,} bytes declared")
+            file.seek(0)
+            try:
+                with np.load(file, allow_pickle=self._allow_pickle) as loaded:
+                    leaves = {name: loaded[name] for name in loaded.files}
+            except ValueError as error:
+                if "allow_pickle" in str(error):
+                    raise _refused(path, "an npz with pickled objects") from error
+                raise
+            return content_of(leaves, str(path))
+
+
+class SafetensorsReader:
+    """`.safetensors`; the tensor names are the paths of the leaves."""
+
+    in_place = True
+
+    def __init__(self, allow_pickle: bool = False) -> None:
+        del allow_pickle
+
+    def recognises(self, path: epath.Path) -> bool:
+        return bool(path.suffix == ".safetensors")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                return len(file.read(min(size, 64 << 20))) == size and size > 0
+        except OSError:
+            return False
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        from safetensors.numpy import load
+
+        with reading(path, "safetensors"):
+            return content_of(load(path.read_bytes()), str(path))
+
+
+class PickleReader:
+    """Pickles, which can run code when they are loaded: refused unless `--allow-pickle` was given."""
+
+    in_place = True
+
+    def __init__(self, allow_pickle: bool = False) -> None:
+        self._allow_pickle = allow_pickle
+
+    def recognises(self, path: epath.Path) -> bool:
+        return path.suffix in (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        return bool(path.is_file())
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        if not self._allow_pickle or path.suffix not in (".pkl", ".pickle"):
+            raise _refused(path, "a pickle")
+        import pickle
+
+        with reading(path, "a pickle"):
+            tree: Any = pickle.loads(path.read_bytes())  # noqa: S301  (the user allowed it by name)
+            return content_of(flatten(tree), str(path))
+
+
+def _refused(path: epath.Path, what: str) -> PickleRefused:
+    return PickleRefused(
+        f"{what} is not loaded: it can run code",
+        where=str(path),
+        next_step="write npz, safetensors, msgpack or orbax; --allow-pickle loads .pkl files that you trust",
+    )
+
+
+def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, CheckpointReader]:
+    """Returns every reader by name."""
+    found = manager.declarations("lobench_checkpoint_readers")
+    return {name: registered.load()(allow_pickle) for name, registered in found.items()}
+
+
+def reader_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str | None:
+    """Returns the name of the reader that recognises a path; None for none."""
+    return next((name for name, reader in readers.items() if reader.recognises(path)), None)
+
+
+def load_checkpoint(
+    location: str, manager: PluginManager, *, allow_pickle: bool
+) -> tuple[Checkpoint, Mapping[str, np.ndarray]]:
+    """Reads one checkpoint now.
+
+    Raises:
+      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+    """
+    path = epath.Path(location)
+    readers = load_readers(manager, allow_pickle=allow_pickle)
+    if not path.exists():
+        raise CheckpointGone("there is no checkpoint here", where=location)
+    name = reader_for(path, readers)
+    if name is None:
+        raise CheckpointError(
+            "no reader knows this checkpoint",
+            where=location,
+            expected=f"one of {', '.join(readers)}",
+            next_step="is a plugin missing? see `lobench plugins`",
+        )
+    content = _read_whole(path, readers[name])
+    return checkpoint_of(content, location, index_in_name(path.name)), content.leaves
+
+
+def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
+    """Reads what a watch would read: what lacks marks of completeness, once it has settled."""
+    content = reader.read(path)
+    deadline = time.monotonic() + settling_seconds(path) + 1.0
+    while not reader.is_complete(path):
+        if time.monotonic() > deadline:
+            raise CheckpointError(
+                "half-written: the marks of completeness are missing",
+                where=str(path),
+                next_step="wait until it is written; if nothing writes it any more, remove what is temporary in it",
+            )
+        time.sleep(0.2)
+        content = reader.read(path)
+    return content
+
+
+def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:
+    """Names a checkpoint by its content; the index in its name stands in where the content holds no outer step."""
+    step = content.outer_step if content.outer_step is not None else index
+    return Checkpoint(
+        uri=uri, sha256=theta_sha256(content.leaves), outer_step=step or 0, generation=content.generation or 0
+    )

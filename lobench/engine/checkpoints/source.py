@@ -1,0 +1,133 @@
+"""The directory source: finds complete checkpoints in a folder by polling names, or is a single checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from etils import epath
+
+from lobench.core.checkpoint import SeenCheckpoint
+from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
+from lobench.engine.checkpoints.readers import reader_for
+from lobench.hookspecs import CheckpointReader, SourceContext
+
+__all__ = ["DirectorySource", "GivenSource"]
+
+_IGNORED = (".", "_", "lobench")
+_TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
+
+
+class DirectorySource:
+    """Checkpoints of one folder, or one checkpoint by path.
+
+    Attributes:
+      poll_seconds: 1 on this machine, 10 on a remote store.
+    """
+
+    def __init__(self, context: SourceContext) -> None:
+        self._path = epath.Path(context.location)
+        self._readers = context.readers
+        self.poll_seconds = 10.0 if "://" in context.location else 1.0
+        self._yielded: dict[str, tuple[int, float]] = {}
+        self._previous: dict[str, tuple[int, float]] = {}
+        self._pending: dict[str, str] = {}
+
+    def pending(self) -> dict[str, str]:
+        """Returns what looks like a checkpoint and is not complete, with the reason."""
+        return dict(self._pending)
+
+    def poll(self) -> Sequence[SeenCheckpoint]:
+        self._pending = {}
+        seen: list[tuple[float, SeenCheckpoint]] = []
+        for path in self._listed():
+            found = self._examine(path)
+            if found is not None:
+                seen.append(found)
+        seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
+        return [checkpoint for _, checkpoint in seen]
+
+    def _listed(self) -> list[epath.Path]:
+        try:
+            return self._candidates()
+        except OSError as error:
+            self._postpone(self._path, error)
+            return []
+
+    def _postpone(self, path: epath.Path, error: OSError) -> None:
+        """What is gone between listing and looking was never there; whatever else it is may pass."""
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            self._pending[str(path)] = error.strerror or str(error)
+
+    def _candidates(self) -> list[epath.Path]:
+        """Returns what may be a checkpoint: the location itself, or what lies in it.
+
+        A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
+        """
+        single = reader_for(self._path, self._readers)
+        if not self._path.is_dir():
+            return [self._path] if single is not None and self._path.exists() else []
+        if single is not None and self._readers[single].is_complete(self._path):
+            return [self._path]
+        inside = _without_trainer_states([path for path in self._path.iterdir() if _is_candidate(path.name)])
+        is_run = single is None or any(reader_for(path, self._readers) for path in inside)
+        return inside if is_run else [self._path]
+
+    def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+        try:
+            return self._look_at(path)
+        except OSError as error:
+            self._postpone(path, error)
+            return None
+
+    def _look_at(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+        reader_name = reader_for(path, self._readers)
+        if reader_name is None:
+            return None
+        reader, name = self._readers[reader_name], str(path)
+        mark = mark_of(path)
+        if self._yielded.get(name) == mark:
+            return None
+        before, self._previous[name] = self._previous.get(name), mark
+        if reader.in_place and before != mark and not epath.Path(f"{name}.done").exists():
+            self._pending[name] = "it may still be written: its size or time changed since the last look"
+            return None
+        if not reader.is_complete(path):
+            is_over = reader.in_place or is_settled(path)
+            why = "half-written" if is_over else "it may still be written"
+            self._pending[name] = f"{why}: the marks of completeness are missing"
+            return None
+        self._yielded[name] = mark
+        return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+
+
+class GivenSource:
+    """Some checkpoints by path, whole already; those that no reader knows are left out."""
+
+    poll_seconds = 0.3
+
+    def __init__(self, paths: Sequence[str], readers: Mapping[str, CheckpointReader]) -> None:
+        names = [(path, reader_for(epath.Path(path), readers)) for path in paths]
+        self._waiting = [
+            SeenCheckpoint(uri=path, reader=reader, index=index_in_name(epath.Path(path).name))
+            for path, reader in names
+            if reader is not None
+        ]
+
+    def poll(self) -> Sequence[SeenCheckpoint]:
+        found, self._waiting = self._waiting, []
+        return found
+
+
+def _is_candidate(name: str) -> bool:
+    return not name.startswith(_IGNORED) and not any(part in name for part in _TEMPORARY)
+
+
+def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
+    """google/learned_optimization's trainer writes theta as `params_N`, and beside it its own state as `checkpoint_N`.
+
+    It writes `params_0` before any `checkpoint_N`. Alone, `checkpoint_N` may be anybody's theta.
+    """
+    if not any(re.fullmatch(r"params_\d+", path.name) for path in paths):
+        return paths
+    return [path for path in paths if not re.fullmatch(r"checkpoint_\d+", path.name)]

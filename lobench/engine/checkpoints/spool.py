@@ -1,0 +1,218 @@
+"""The spool: each theta once, by content, so that a trainer may delete its own copy and workers read only ours."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import io
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from etils import epath
+
+from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
+from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.engine.checkpoints.files import mark_of
+from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
+from lobench.hookspecs import CheckpointReader
+from lobench.plugins import load_plugins
+
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "load_theta"]
+
+_ATTEMPTS = 3
+
+
+class Spool:
+    """A folder of thetas named by their sha256."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        with self._writing():
+            root.mkdir(parents=True, exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        return self._root / f"{sha256}.npz"
+
+    def copy_of(self, sha256: str) -> tuple[str, int]:
+        """Returns a theta's name and which copy of it this is: 0 for none, another number after it was copied again."""
+        try:
+            return sha256, self.path(sha256).stat().st_mtime_ns
+        except OSError:
+            return sha256, 0
+
+    def take(self, seen: SeenCheckpoint, reader: CheckpointReader) -> Checkpoint:
+        """Copies a checkpoint, reads the copy, keeps theta under its hash and drops the copy.
+
+        Raises:
+          CheckpointGone: deleted before or while it was copied.
+          CheckpointError: it cannot be read, or it changed each time that it was copied.
+          StoreError: the spool cannot be written.
+        """
+        source = epath.Path(seen.uri)
+        for _ in range(_ATTEMPTS):
+            folder = self._root / f"tmp-{uuid.uuid4().hex}"
+            copy = folder / source.name
+            try:
+                before = fingerprint(source)
+                self._copy(source, copy)
+                if fingerprint(source) != before:
+                    continue
+                content = _plain(reader.read(epath.Path(copy)))
+                if content.generation is None:
+                    content = dataclasses.replace(content, generation=seen.generation)
+                checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
+                self._keep(checkpoint.sha256, content.leaves)
+                return checkpoint
+            except CheckpointError as error:
+                # The reader speaks of the copy; the reader of the message knows the original.
+                text = str(error).replace(str(copy), seen.uri)
+                raise type(error)(text) from error
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        raise CheckpointError("it changed each time that it was copied", where=seen.uri, got=f"{_ATTEMPTS} attempts")
+
+    def _copy(self, source: epath.Path, copy: Path) -> None:
+        with self._writing():
+            copy.parent.mkdir(parents=True)
+        try:
+            names = [source]
+            if source.is_dir():
+                names = list(_files(source))
+                copy.mkdir()
+            for name in names:
+                target = copy if name == source else copy / name.relative_to(source)
+                data = name.read_bytes()
+                with self._writing():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(data)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
+        except OSError as error:
+            raise _unreadable(source, error) from error
+
+    def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
+        path = self.path(sha256)
+        if path.exists():
+            return
+        temporary = self._root / f"tmp-{uuid.uuid4().hex}"
+        with self._writing():
+            with temporary.open("wb") as file:
+                file.write(dump_theta(leaves))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+
+    def discard(self, sha256: str) -> None:
+        self.path(sha256).unlink(missing_ok=True)
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """Removes what a killed chief left behind, and thetas that nothing needs any more."""
+        for entry in self._root.iterdir():
+            if entry.name.startswith("tmp-"):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            elif entry.stem not in keep:
+                entry.unlink()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                "cannot write the spool",
+                where=str(self._root),
+                got=error.strerror or str(error),
+                next_step="free some space, or choose another folder with --store",
+            ) from error
+
+
+def _files(folder: epath.Path) -> Iterator[epath.Path]:
+    """Yields every file below a folder; etils has no recursive glob. Links that lead back up are left out."""
+    for entry in folder.iterdir():
+        if not entry.is_dir():
+            yield entry
+        elif "://" in str(entry) or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
+            yield from _files(entry)
+
+
+def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+    return CheckpointError("the checkpoint cannot be copied", where=str(path), got=error.strerror or str(error))
+
+
+def fingerprint(path: epath.Path) -> str:
+    """Returns what would change if the checkpoint were written or removed meanwhile; reads no content.
+
+    Raises:
+      CheckpointGone: it is not there any more. CheckpointError: it cannot be looked at.
+    """
+    try:
+        if not path.is_dir():
+            return "{}:{}".format(*mark_of(path))
+        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in _files(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
+
+
+def _plain(content: CheckpointContent) -> CheckpointContent:
+    """Widens bfloat16 and its kin, which npz cannot hold, to float32; no value changes."""
+    leaves = {
+        path: leaf if leaf.dtype.kind in "fiub" else leaf.astype(np.float32) for path, leaf in content.leaves.items()
+    }
+    return dataclasses.replace(content, leaves=leaves)
+
+
+def checkpoint_sha256(location: str | Path) -> str:
+    """Returns the digest (hex) of a checkpoint's theta, under which a watch records its results.
+
+    Raises:
+      CheckpointGone: nothing there. CheckpointError: no reader knows it, or it cannot be read.
+    """
+    path, readers = epath.Path(location), _readers()
+    name = reader_for(path, readers)
+    if not path.exists():
+        raise CheckpointGone("there is no checkpoint here", where=str(location))
+    if name is None:
+        raise CheckpointError("no reader knows this checkpoint", where=str(location), expected=", ".join(readers))
+    return checkpoint_of(_plain(readers[name].read(path)), str(location), None).sha256
+
+
+@functools.cache
+def _readers() -> Mapping[str, CheckpointReader]:
+    return load_readers(load_plugins(), allow_pickle=False)
+
+
+def dump_theta(leaves: Mapping[str, np.ndarray]) -> bytes:
+    """Returns an npz of leaves by path; the paths are an array, since not every path can name an archive member."""
+    buffer = io.BytesIO()
+    paths = sorted(leaves)
+    arrays: dict[str, np.ndarray] = {"paths": np.asarray(paths)}
+    for index, path in enumerate(paths):
+        arrays[f"leaf{index}"] = leaves[path]
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy's signature mixes names and options
+    return buffer.getvalue()
+
+
+def load_theta(path: str | Path) -> dict[str, np.ndarray]:
+    """Reads a theta that the spool keeps.
+
+    Raises:
+      CheckpointError: missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            leaves = {str(name): file[f"leaf{index}"] for index, name in enumerate(file["paths"])}
+    except Exception as error:
+        raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
+    expected = Path(path).stem
+    if len(expected) == 64 and theta_sha256(leaves) != expected:
+        raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
+    return leaves

@@ -1,0 +1,104 @@
+"""What the chief has decided and must not forget: gathered, then written in one transaction."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from lobench.core import schedule
+from lobench.core.case import CaseInfo
+from lobench.core.program import Program
+from lobench.core.result import Curves, EvaluationKey
+from lobench.engine.chief.contract import WatchOptions
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.programs import Expected
+
+__all__ = ["Decision", "Journal"]
+
+_GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
+
+# An action of the scheduler, and the curves of the result that it followed, where there are some.
+Decision = tuple[schedule.Action, Curves | None]
+
+
+class Journal:
+    """Decisions on their way into the ledger.
+
+    Args:
+      cases: The suite's, by `CaseInfo.key`; empty until the first worker tells.
+
+    Attributes:
+      programs: Keys of those whose results count today: what is expected, what it turned out to be, then and now.
+      commit_at: When what was gathered is due, by `time.monotonic`; infinite where nothing is.
+    """
+
+    def __init__(self, ledger: Ledger, options: WatchOptions, cases: Mapping[str, CaseInfo]) -> None:
+        self._ledger, self._options, self._cases = ledger, options, cases
+        self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
+        self.programs = ledger.accepted_programs(self._expected.all())
+        self._gathered: list[Decision] = []
+        self._commit_seconds = 0.0
+        self.commit_at = math.inf
+
+    def gather(self, decision: Decision) -> None:
+        """Takes one. While more are gathered for, others arrive; the slower the disk is, the longer is worth it."""
+        self._gathered.append(decision)
+        if self.commit_at == math.inf:
+            self.commit_at = time.monotonic() + min(2 * self._commit_seconds, _GATHER_SECONDS)
+
+    def commit(self) -> Sequence[Decision]:
+        """Writes what was gathered, and returns it: it may be acted on now."""
+        decisions, self._gathered, self.commit_at = self._gathered, [], math.inf
+        if decisions:
+            started = time.monotonic()
+            with self._ledger.transaction():
+                for action, curves in decisions:
+                    self._write(action, curves)
+            self._commit_seconds = time.monotonic() - started
+        return decisions
+
+    def _write(self, action: schedule.Action, curves: Curves | None) -> None:
+        match action:
+            case schedule.Record():
+                self._record(action, curves)
+            case schedule.RecordSplit(evaluation):
+                self._ledger.record_incident("split", evaluation)
+            case schedule.RecordDeath(evaluation):
+                self._ledger.record_incident("death", evaluation)
+            case schedule.Admit(position):
+                self._ledger.set_admission(position, "admitted")
+            case schedule.Skip(position):
+                self._ledger.set_admission(position, "skipped")
+            case schedule.FinishCheckpoint(position):
+                self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=self._cases.keys())
+            case schedule.Reopen(position):
+                self._ledger.reopen_checkpoint(position)
+            case schedule.Forget(evaluations):
+                self._ledger.forget(evaluations, programs=self.programs)
+
+    def _record(self, action: schedule.Record, curves: Curves | None) -> None:
+        evaluation, case = action.evaluation, action.case
+        program = expected = self._expected.of(case.num_gpus)
+        if curves is not None:
+            program = Program.of(curves.provenance)
+            expected = self._expected.of(case.num_gpus, program.together)
+        self.programs.add(program.key)
+        self._ledger.record_evaluation(
+            EvaluationKey(
+                checkpoint_sha256=evaluation.sha256,
+                optimizer_hash=case.optimizer_hash,
+                case_identity=case.identity,
+                seed_block=evaluation.block,
+                program_version=program.key,
+            ),
+            case,
+            action.outcome,
+            curves=curves,
+            message=action.message,
+            experiment=self._options.experiment,
+            trial=self._options.trial,
+            session=self._options.session,
+            program=program,
+            expected=expected,
+        )

@@ -1,0 +1,399 @@
+"""The chief: from a source of checkpoints to a ledger and its sinks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lobench.core import schedule
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.result import Curves, Outcome
+from lobench.engine.checkpoints.intake import Intake
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
+from lobench.engine.chief.hands import WatchWorkers, finished_of
+from lobench.engine.chief.journal import Decision, Journal
+from lobench.engine.chief.subjects import WatchSubjects, todays
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.store.delivery import Deliverer, notify
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.pool import Executor, Message
+from lobench.engine.workers.protocol import case_from_record
+from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
+from lobench.plugins import PluginManager
+
+__all__ = ["Watch"]
+
+_GRACE_SECONDS = 10.0
+_FLUSH_SECONDS = 30.0
+
+# What the scheduler is told, and the curves that came with it, where it is a result's.
+_Told = tuple[schedule.Event, Curves | None]
+
+
+class Watch:
+    """Evaluates checkpoints as they come. Everything that it needs is handed in.
+
+    Args:
+      make_executor: Called at the first checkpoint with a connection whose data must end `wait`.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        spool: Spool,
+        source: CheckpointSource,
+        readers: Mapping[str, CheckpointReader],
+        make_executor: Callable[[Connection], Executor],
+        policy: schedule.Policy,
+        max_cores: int,
+        max_gpus: float,
+        deliverer: Deliverer,
+        manager: PluginManager,
+        progress: Progress,
+        suite: SuiteFiles,
+        options: WatchOptions,
+    ) -> None:
+        self._ledger, self._spool, self._source = ledger, spool, source
+        self._deliverer, self._manager = deliverer, manager
+        self._progress, self._suite, self._options = progress, suite, options
+        self._cases: dict[str, CaseInfo] = {}
+        self._journal = Journal(ledger, options, self._cases)
+        self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
+        self._schedule = schedule.Schedule(
+            max_cores,
+            policy,
+            self._history,
+            max_gpus=max_gpus,
+            together=options.together,
+            spare_cores=options.spare_cores,
+        )
+        ours, self._waking = socket.socketpair()
+        for end in (ours, self._waking):
+            end.setblocking(False)
+        hours = options.max_core_hours
+        self._workers = WatchWorkers(
+            make_executor=make_executor,
+            wakeup=Connection(ours.detach()),
+            logs=ledger.store / "logs",
+            max_core_seconds=math.inf if hours is None else hours * 3600,
+            say=progress.say,
+        )
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+        self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
+        self._sighted: list[tuple[int, Checkpoint]] = []
+        self._outcomes: dict[Outcome, int] = {}
+        self._over_budget = self._suite_changed = False
+        self._signals = 0
+        self._done = self._ended = False
+        self._last_news = time.monotonic()
+        self._intake = Intake(
+            ledger=ledger,
+            spool=spool,
+            source=source,
+            readers=readers,
+            say=progress.say,
+            only_newest=getattr(policy, "only_newest", False),
+        )
+        self._subjects = WatchSubjects(self._intake)
+
+    def run(self) -> Ending:
+        """Runs until the run ends or a signal comes.
+
+        Raises:
+          SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
+        """
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        wakeup_before = signal.set_wakeup_fd(self._waking.fileno())
+        try:
+            try:
+                self._recover()
+                self._loop()
+            finally:
+                self._commit()
+            behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
+            self._ledger.publish()
+            self._intake.discard(self._subjects.needed)
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._workers.close()
+            self._waking.close()
+        return Ending(
+            outcomes=self._outcomes,
+            recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
+            interrupted=self._signals > 0,
+            over_budget=self._over_budget,
+            num_left=self._schedule.num_left,
+            suite_changed=self._suite_changed,
+            core_seconds=self._workers.core_seconds,
+            num_checkpoints=len(self._subjects),
+            behind=behind,
+        )
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._signals += 1
+
+    def _recover(self) -> None:
+        """Goes on where the ledger ends."""
+        found = list(todays(self._ledger.sightings(), self._history, self._options.only))
+        self._intake.recover([checkpoint for _, checkpoint, is_done in found if not is_done])
+        for position, checkpoint, is_done in found:
+            self._subjects.add(position, checkpoint, is_needed=not is_done)
+        for position, checkpoint, is_done in found:
+            if not is_done or self._options.replan:
+                self._handle(schedule.CheckpointSeen(position, checkpoint))
+        if found:
+            num_done = sum(is_done for _, _, is_done in found)
+            self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
+
+    def _loop(self) -> None:
+        next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
+        poll_seconds = min(self._source.poll_seconds, 0.3) if self._options.once else self._source.poll_seconds
+        while not self._done:
+            now = time.monotonic()
+            if self._signals and not drain_deadline:
+                self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
+                drain_deadline = now + _GRACE_SECONDS
+                self._handle(schedule.Drain())
+            if drain_deadline and (self._signals > 1 or now > drain_deadline):
+                return
+            if not self._over_budget and self._workers.is_over_budget:
+                self._over_budget = True
+                self._handle(schedule.Drain())
+            is_polling = not self._ended and not self._suite_changed and not drain_deadline
+            if is_polling and now >= next_poll:
+                found = self._poll()
+                quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
+                next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
+                if not self._subjects and not announced and not self._options.once:
+                    self._progress.say("no complete checkpoint yet; waiting")
+                    announced = True
+                self._maybe_end(quiet_polls)
+            # Who polls no more waits for the workers alone, and takes no core from them.
+            rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
+            self._wait(0.02 if self._done or self._own_events else min(rest, 0.5))
+            self._workers.mention_slow_starts()
+            self._deliverer.pump()
+            self._intake.discard(self._subjects.needed)
+
+    def _maybe_end(self, quiet_polls: int) -> None:
+        if self._intake.backlog:
+            return
+        options = self._options
+        idle = time.monotonic() - self._last_news
+        if (
+            (options.once and quiet_polls >= 2)
+            or (options.until_step is not None and self._subjects.highest_step >= options.until_step)
+            or (options.idle_timeout is not None and idle > options.idle_timeout)
+        ):
+            self._ended = True
+            self._handle(schedule.RunEnded())
+
+    # Checkpoints.
+
+    def _poll(self) -> int:
+        num_found, taken = self._intake.poll()
+        if num_found:
+            self._last_news = time.monotonic()
+        self._sighted += taken
+        if self._sighted and self._is_suite_edited():
+            return num_found  # the ledger has them: they are the next watch's
+        if not self._intake.is_choosing:  # before, the newest that is known of would not be among them
+            for position, checkpoint in self._sighted:
+                self._see(position, checkpoint)
+            self._sighted.clear()
+        return num_found
+
+    def _is_suite_edited(self) -> bool:
+        """Where the suite was edited, ends this watch once what runs has ended: workers have the cases as they were."""
+        if not self._suite_changed and (file := self._suite.changed()):
+            self._suite_changed = True
+            self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
+            self._own_events.append(schedule.Drain())
+        return self._suite_changed
+
+    def _see(self, position: int, checkpoint: Checkpoint) -> None:
+        if position in self._subjects:
+            self._subjects.release_unneeded(checkpoint.sha256)
+            return
+        self._subjects.add(position, checkpoint)
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
+        self._handle(schedule.CheckpointSeen(position, checkpoint))
+
+    # Workers.
+
+    def _wait(self, timeout: float) -> None:
+        timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
+        messages = self._workers.wait(timeout)
+        now = time.monotonic()
+        events: list[_Told] = [(event, None) for event in self._own_events]
+        self._own_events.clear()
+        for message in messages:
+            events += self._events_of(message, now)
+        events.append((schedule.Tick(now), None))
+        self._handle_all(events)
+        if time.monotonic() >= self._journal.commit_at:
+            self._commit()
+
+    def _events_of(self, message: Message, now: float) -> list[_Told]:
+        values = message.values
+        match message.kind:
+            case "ready":
+                cases = tuple(case_from_record(record) for record in values["cases"])
+                if not self._cases:
+                    self._cases.update({case.key: case for case in cases})
+                    self._progress.cases(cases)
+                return [(schedule.CasesKnown(cases), None), (schedule.WorkerReady(message.worker, now), None)]
+            case "failed":
+                raise SuiteError("; ".join(values["messages"]))
+            case "progress":
+                self._progress.step(values["lease"], values["step"])
+            case "died":
+                lost = bool(values.get("lost", False))
+                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), None)]
+            case "prepared":
+                return [(schedule.Prepared(message.worker, values["is_done"]), None)]
+            case "capacity":
+                machines = tuple(schedule.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
+                return [(schedule.Capacity(machines, values["limit"] or math.inf), None)]
+            case "notice":
+                self._progress.say(values["message"])
+            case "result":
+                return [self._result(message, now)]
+        return []
+
+    def _result(self, message: Message, now: float) -> _Told:
+        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        event, curves = finished_of(message, now)
+        before = self._copies.pop(message.worker, None)
+        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
+
+    # Decisions and what follows from them.
+
+    def _handle(self, event: schedule.Event) -> None:
+        self._handle_all([(event, None)])
+
+    def _handle_all(self, events: Sequence[_Told]) -> None:
+        """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
+        for event, curves in events:
+            for action in self._schedule.handle(event):
+                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease | schedule.Prepare):
+                    self._act(action, None)  # a worker must not wait for the disk
+                else:
+                    # What ends without a lease of its own (a deadline, a death) has no curves.
+                    if isinstance(action, schedule.Reopen):
+                        self._subjects.need(action.position)  # the leases that follow wait for no commit
+                    is_result = isinstance(action, schedule.Record) and action.lease is not None
+                    self._journal.gather((action, curves if is_result else None))
+
+    def _commit(self) -> None:
+        for action, curves in (decisions := self._journal.commit()):
+            self._act(action, curves)
+        if decisions:
+            self._tell_skipped(decisions)
+            self._deliverer.wake()
+
+    def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
+        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, schedule.Skip)]
+        if uris:
+            self._progress.say(skipped_line(uris))
+
+    def _act(self, action: schedule.Action, curves: Curves | None) -> None:
+        match action:
+            case schedule.StartWorker(worker, size):
+                if not self._is_suite_edited():  # a new worker would have other cases
+                    self._suite.remember()
+                    self._workers.start(worker, size)
+            case schedule.KillWorker(worker, _):
+                self._workers.kill(worker)
+            case schedule.Lease():
+                self._lease(action)
+            case schedule.Prepare():
+                self._prepare(action)
+            case schedule.Record():
+                self._recorded(action, curves)
+            case schedule.RecordDeath(evaluation):
+                case = self._cases[evaluation.case_key]
+                self._progress.say(f"a worker died in {case.suite}/{case.name}")
+            case schedule.Admit(position) | schedule.Reopen(position):
+                self._progress.admitted(self._subjects[position])
+            case schedule.Forget(evaluations):
+                self._progress.say(f"trying {len(evaluations)} evaluations again")
+            case schedule.Skip(position):
+                self._subjects.release(position)
+            case schedule.FinishCheckpoint(position):
+                self._subjects.release(position)
+                self._finished(position)
+            case schedule.Fail(message):
+                raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
+            case schedule.Done():
+                self._done = True
+
+    def _lease(self, action: schedule.Lease) -> None:
+        evaluation = action.evaluation
+        checkpoint = self._subjects.first(evaluation.sha256)
+        if not self._subjects.has_theta(evaluation.sha256):
+            text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
+            now = time.monotonic()
+            self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
+            return
+        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
+        self._progress.leased(action.lease, checkpoint, action.case)
+        self._workers.run(
+            action.worker,
+            lease=action.lease,
+            case_key=evaluation.case_key,
+            seeds=[evaluation.block.start, evaluation.block.size],
+            checkpoint_uri=checkpoint.uri,
+            theta_path=str(self._spool.path(evaluation.sha256)),
+            companions=[self._companion(other.sha256) for other in action.companions],
+        )
+
+    def _companion(self, sha256: str) -> tuple[str, str]:
+        self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
+        return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
+
+    def _prepare(self, action: schedule.Prepare) -> None:
+        evaluation = action.evaluation
+        uri, theta_path = self._companion(evaluation.sha256)
+        self._workers.prepare(
+            action.worker,
+            case_key=evaluation.case_key,
+            seeds=[evaluation.block.start, evaluation.block.size],
+            checkpoint_uri=uri,
+            theta_path=theta_path,
+        )
+
+    def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
+        self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
+        for position in self._subjects.positions(action.evaluation.sha256):
+            event = EvaluationFinished(
+                checkpoint=self._subjects[position],
+                case=action.case,
+                seed_block=action.evaluation.block,
+                outcome=action.outcome,
+                curves=curves,
+                message=action.message,
+            )
+            self._progress.finished(event, action.lease)
+            notify(self._manager, "lobench_evaluation_finished", event, self._plugin_error)
+
+    def _finished(self, position: int) -> None:
+        if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
+            event = self._ledger.checkpoint_finished(position)
+            notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
+
+    def _plugin_error(self, where: str, error: BaseException) -> None:
+        self._progress.say(f"{where}: {type(error).__name__}: {error}")

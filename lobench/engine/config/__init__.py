@@ -1,0 +1,1 @@
+"""gin: syntax, binding, reach, isolation, layers; suites and their files."""

@@ -1,0 +1,192 @@
+"""Statements of gin become bindings in its registry and configuration; what is wrong with one is said in a line."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gin
+import gin.config as gin_state
+
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
+from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement
+
+__all__ = [
+    "bind",
+    "bind_overrides",
+    "bind_strictly",
+    "complete_selector",
+    "import_all",
+    "import_named",
+    "is_registered",
+    "matching_names",
+]
+
+
+class _NamesOnUse(Protocol):
+    """What a module may have as `lobench_on_use`: names that it registers with gin when a gin file says one."""
+
+    summary: str  # a line for `lobench list`
+
+    def names(self) -> list[str]:
+        """Returns all of them, for suggestions."""
+
+    def find(self, selector: str) -> str | None:
+        """Registers what a name, or the end of one, says; returns the whole name, None where it is unknown."""
+
+
+_ON_USE: dict[str, _NamesOnUse] = {}  # by module
+_FOUND: set[str] = set()  # whole names that were registered so
+
+
+def import_named(statement: Import) -> None:
+    """Imports a module.
+
+    Raises:
+      ConfigError: it cannot be imported.
+    """
+    try:
+        module = importlib.import_module(statement.module)
+    except LobenchError:
+        raise
+    except Exception as error:
+        line = headline(error)
+        raise ConfigError(
+            f"cannot import {statement.module!r}",
+            where=statement.where,
+            got=line,
+            next_step="the suite's folder, its parent and the installed packages are searched",
+        ) from error
+    if hasattr(module, "lobench_on_use"):
+        _ON_USE[statement.module] = module.lobench_on_use
+
+
+def is_registered(selector: str) -> bool:
+    """Says whether a module that was imported has registered such a name, or several, or would for a name with dots."""
+    matches = gin_state._REGISTRY.matching_selectors(selector)
+    return any(match not in _FOUND for match in matches) or ("." in selector and bool(_found_on_use(selector)))
+
+
+def matching_names(selector: str) -> list[str]:
+    """Returns the whole names of all that a gin file could mean by the end of one; what was found on use gives way."""
+    found: list[str] = sorted(gin_state._REGISTRY.matching_selectors(selector))
+    return [name for name in found if name not in _FOUND] or found
+
+
+def _known_names() -> list[str]:
+    on_use = [name for names in _ON_USE.values() for name in names.names()]
+    registered = [selector for selector, _ in gin_state._REGISTRY.items()]
+    return sorted({selector.rsplit(".", 1)[-1] for selector in (*registered, *on_use)})
+
+
+def complete_selector(selector: str, where: str) -> str:
+    """Returns the whole name of what a gin file names by the end of it.
+
+    Raises:
+      ConfigError: nothing has such a name (with a suggestion), or several have.
+    """
+    found = matching_names(selector) or _found_on_use(selector)
+    if len(found) > 1:
+        shortest = [gin_state._REGISTRY.minimal_selector(name) for name in found]
+        raise ConfigError(
+            f"{selector!r} is ambiguous",
+            where=where,
+            got=", ".join(found),
+            next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
+        )
+    if not found:
+        name = selector.rsplit(".", 1)[-1]
+        close = difflib.get_close_matches(name, _known_names(), n=1)
+        raise ConfigError(
+            f"unknown name {selector!r}",
+            where=where,
+            next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
+            + "`lobench list tasks` and `lobench list optimizers` show all",
+        )
+    return found[0]
+
+
+def _found_on_use(selector: str) -> list[str]:
+    found = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
+    _FOUND.update(found)
+    return found
+
+
+def _has_parameter(selector: str, parameter: str) -> bool:
+    return bool(gin_state._might_have_parameter(gin_state._REGISTRY.get_match(selector).wrapper, parameter))
+
+
+def _to_gin(value: Any, where: str) -> Any:
+    """Replaces syntactic references by gin's own."""
+    if isinstance(value, Reference):
+        *scopes, _ = value.scoped_selector.split("/")
+        whole = "/".join((*scopes, complete_selector(value.selector, where)))
+        reference = gin_state.ConfigurableReference(whole, value.evaluate)
+        # Hashes and reports say it as it is written, whatever else is registered.
+        reference._scoped_selector, reference._selector = value.scoped_selector, value.selector
+        return reference
+    if isinstance(value, Macro):
+        return gin_state.ParserDelegate().macro(value.name)
+    if isinstance(value, dict):
+        return {_to_gin(key, where): _to_gin(item, where) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_to_gin(item, where) for item in value)
+    return value
+
+
+def bind(binding: Binding) -> None:
+    """Binds a parameter, or defines a macro.
+
+    Raises:
+      ConfigError: an unknown name or parameter, with a suggestion.
+    """
+    if not binding.parameter:
+        name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
+        gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
+        return
+    selector = complete_selector(binding.selector, binding.where)
+    if not _has_parameter(selector, binding.parameter):
+        names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
+        close = difflib.get_close_matches(binding.parameter, names, n=1)
+        raise ConfigError(
+            f"{binding.selector!r} has no parameter {binding.parameter!r}",
+            where=binding.where,
+            expected=", ".join(names),
+            next_step=f"did you mean {close[0]!r}?" if close else "",
+        )
+    gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
+
+
+def import_all(statements: Sequence[Statement]) -> None:
+    """Imports what the statements import.
+
+    Raises:
+      ConfigError: one of the modules cannot be imported.
+    """
+    for statement in statements:
+        if isinstance(statement, Import):
+            import_named(statement)
+
+
+def bind_strictly(statements: Sequence[Statement]) -> None:
+    """Binds every binding; modules are imported before."""
+    for statement in statements:
+        if isinstance(statement, Binding):
+            bind(statement)
+
+
+def bind_overrides(statements: Sequence[Statement]) -> None:
+    """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
+    for statement in statements:
+        if not isinstance(statement, Binding):
+            continue
+        bind(statement)
+        if statement.parameter and not statement.scope:
+            selector = complete_selector(statement.selector, statement.where)
+            for (scope, other), parameters in gin_state._CONFIG.items():
+                if scope and other == selector:
+                    parameters.pop(statement.parameter, None)

@@ -1,0 +1,272 @@
+"""Binds a case: layers of gin text become a `Case` and the hashes that identify it, gin's own state left as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gin
+import gin.config as gin_state
+
+from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.checkpoint import CheckpointPart
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
+from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
+from lobench.engine.config.isolation import isolated_gin
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
+from lobench.engine.config.reach import bindings_in, task_lines, walk
+from lobench.engine.config.syntax import Binding, Statement
+from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
+
+__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
+
+_CASE = gin.external_configurable(Case, name="Case", module="lobench")
+_EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
+_CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
+_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+# Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
+_NO_IDENTITY = ("first_seed", "scale", "minimum")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundCase:
+    """A case with its values.
+
+    Attributes:
+      case: Its tasks and optimizers are None unless it was built.
+      expectations: Of a bare `.gin` case.
+      identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
+      bindings: Every binding reached from the case, one a line.
+      optimizer_bindings: Those of them that are reached from its optimizer.
+      theta_part: `Checkpoint.theta`.
+      problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
+    """
+
+    spec: CaseSpec
+    case: Case
+    expectations: Expectations
+    identity: str
+    optimizer_hash: str
+    problem: str
+    bindings: str
+    optimizer_bindings: str
+    has_optimizer: bool
+    theta_part: str = ""
+    problems: tuple[str, ...] = ()
+
+    def require_optimizer(self) -> None:
+        """Raises ConfigError where no layer binds an optimizer."""
+        if not self.has_optimizer:
+            raise ConfigError(
+                "no optimizer",
+                where=self.spec.path,
+                next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, or give "
+                "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
+            )
+
+    def info(self, *, node_id: str, name: str | None = None) -> CaseInfo:
+        case = self.case
+        return CaseInfo(
+            identity=self.identity,
+            optimizer_hash=self.optimizer_hash,
+            suite=self.spec.suite,
+            name=name or self.spec.scope,
+            node_id=node_id,
+            num_inner_steps=case.num_inner_steps,
+            num_seeds=case.num_seeds,
+            seed_block=case.seed_block,
+            primary_metric=case.primary_metric,
+            num_cpus=case.num_cpus,
+            num_gpus=case.num_gpus,
+            timeout_seconds=case.timeout_seconds,
+            first_seed=case.first_seed,
+            problem=self.problem,
+            scale=case.scale,
+            minimum=case.minimum,
+        )
+
+
+def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:
+    """Binds one case.
+
+    Args:
+      spec: Where the case is written.
+      layers: What is bound before and after the case's own file.
+      test: Name of the test function, part of the identity.
+      build: Whether to construct task and optimizer; without, only plain values are set.
+    Raises:
+      ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
+        constructor.
+    """
+    with isolated_gin(str(Path(spec.path).parent), spec.root):
+        problems = _bind_layers(parse_layers(spec, layers))
+        where = f"{spec.path}: case {spec.scope!r}"
+        reached_case, reached_optimizer = _reached(spec.scope, where)
+        identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
+        optimizer_hash = _sha256(*reached_optimizer)
+        case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
+        with gin.config_scope(spec.scope):
+            expectations, part = _EXPECT(), _CHECKPOINT().theta
+    _check(case, where)
+    if not isinstance(part, str):
+        raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
+    return BoundCase(
+        spec=spec,
+        case=case,
+        expectations=expectations,
+        identity=identity,
+        optimizer_hash=optimizer_hash,
+        problem=_sha256(
+            f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}", *task_lines(spec.scope, reached_case)
+        ),
+        bindings="\n".join((*reached_case, *reached_optimizer)),
+        optimizer_bindings="\n".join(reached_optimizer),
+        has_optimizer=bool(reached_optimizer),
+        theta_part=part,
+        problems=tuple(problems),
+    )
+
+
+def _bind_layers(parsed: ParsedLayers) -> list[str]:
+    """Binds all layers, and returns what is wrong with those that may have unknown names.
+
+    All modules are imported before anything is bound: a name counts wherever it is bound, whichever layer's import
+    makes it known, and whatever this process has imported before.
+    """
+    import_all(parsed.modules)
+    import_what_is_there(parsed.trainer)
+    import_all(parsed.case)
+    import_all(parsed.overrides)
+    later = (*parsed.case, *parsed.overrides)
+    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
+    problems += bind_values(parsed.own)
+    bind_strictly(parsed.case)
+    bind_overrides(parsed.overrides)
+    return problems
+
+
+def _binds_optimizer(statement: Statement) -> bool:
+    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
+    return is_case and getattr(statement, "parameter", "") in _OPTIMIZER_FIELDS
+
+
+def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_cpus` without importing what the case names: jax's backend is to be made before that.
+
+    Returns:
+      The number; None where what is bound is none, which binding the case tells.
+    Raises:
+      ConfigError: a file cannot be read, a syntax error.
+    """
+    parsed = parse_layers(spec, layers)
+    with isolated_gin():
+        bind_what_is_known(_of_cores(parsed.trainer))
+        bind_what_is_known(_of_cores(parsed.case))
+        bind_what_is_known(_of_cores(parsed.overrides), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+    return value if type(value) is int and value >= 1 else None
+
+
+def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
+    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
+    """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
+    bindings = bindings_in(scope, "lobench.Case")
+    if "task" not in bindings:
+        raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
+    groups: list[list[str]] = []
+    for keep in (False, True):
+        lines: dict[str, None] = {}
+        names = [name for name in bindings if (name in _OPTIMIZER_FIELDS) == keep and name not in _NO_IDENTITY]
+        chosen = {name: bindings[name] for name in names}
+        walk(scope, "lobench.Case", chosen, lines, set())
+        groups.append(list(lines))
+    case_lines, optimizer_lines = groups
+    expected = bindings_in(scope, "lobench.expect")
+    case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
+    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
+        chosen = bindings_in(scope, "lobench.Checkpoint")
+        optimizer_lines += [f"lobench.Checkpoint.{name} = {value!r}" for name, value in chosen.items()]
+    # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
+    prefix = f"{scope}/"
+    return case_lines, sorted(line.removeprefix(prefix) for line in optimizer_lines)
+
+
+def _plain(value: Any) -> Any:
+    """Resolves macros; leaves any other reference out (None)."""
+    if isinstance(value, gin_state.ConfigurableReference):
+        if value.configurable.selector == "gin.macro":
+            return _plain(gin_state._CONFIG.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
+        return None
+    return value
+
+
+def _plain_case(scope: str, where: str) -> Case:
+    bindings = {name: _plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
+    try:
+        return Case(**{name: value for name, value in bindings.items() if name not in ("task", *_OPTIMIZER_FIELDS)})
+    except TypeError as error:
+        raise ConfigError(str(error), where=where) from error
+
+
+def _build(scope: str, where: str) -> Case:
+    try:
+        with gin.config_scope(scope):
+            case = _CASE()
+    except LobenchError as error:
+        # gin raises a subclass of its own making, whose text has a second line on where gin was.
+        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
+    except Exception as error:
+        line = headline(error)
+        raise ConfigError("cannot build the case", where=where, got=line) from error
+    assert isinstance(case, Case)
+    return case
+
+
+def _check(case: Case, where: str) -> None:
+    """Refuses numbers that no program can be made from."""
+    rules: tuple[tuple[str, int, bool], ...] = (
+        ("num_inner_steps", 1, False),
+        ("num_seeds", 1, False),
+        ("first_seed", 0, False),
+        ("seed_block", 1, True),
+        ("num_tasks", 1, False),
+        ("eval_every", 1, False),
+        ("log_every", 0, False),
+        ("eval_batches", 1, False),
+        ("num_cpus", 1, False),
+    )
+    for name, lowest, optional in rules:
+        value = getattr(case, name)
+        if optional and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    if case.scale not in (None, "log", "linear"):
+        raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    low = case.minimum
+    if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
+        raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
+    gpus = case.num_gpus
+    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
+    if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
+        expected = "a share of one device, or a whole number"
+        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=expected)
+    if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
+        raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

@@ -1,0 +1,146 @@
+"""`config.gin` of google/learned_optimization's trainer: which learned optimizer it trains, and where that is defined.
+
+The trainer writes what was bound when it began, by the shortest names that are unique in its process, and imports
+nothing: `run_train.lopt = @AdafacMLPLOpt()`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lobench.engine.config.binding import import_named, is_registered, matching_names
+from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement
+
+__all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs", "trained_optimizer"]
+
+_PACKAGE = "learned_optimization"
+# Where the learned optimizer stands in its configurations; the first that is bound counts.
+_PLACES = (
+    ("eval_chief_config", "learned_opt"),
+    ("run_train", "lopt"),
+    ("build_gradient_estimators", "learned_opt"),
+    ("build_gradient_estimators_fixed", "learned_opt"),
+    ("GradientLearner", "meta_init"),
+)
+_COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
+
+
+def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
+    """Returns the binding that names the learned optimizer, or None."""
+    found = {_place(statement): statement for statement in statements if isinstance(statement, Binding)}
+    return next((found[place] for place in _PLACES if place in found), None)
+
+
+def is_theirs(statements: Iterable[Statement]) -> bool:
+    """Says whether that trainer wrote a configuration."""
+    return any(_place(statement) in _PLACES for statement in statements if isinstance(statement, Binding))
+
+
+def _place(binding: Binding) -> tuple[str, str]:
+    return binding.selector.rsplit(".", 1)[-1], binding.parameter
+
+
+def names_in_comments(text: str) -> tuple[str, ...]:
+    """Returns the names above which gin wrote `# Parameters for NAME:`; they are there without a binding too."""
+    return tuple(_COMMENT.findall(text))
+
+
+def import_optimizer(statements: Sequence[Statement], optimizer: Binding, comments: Sequence[str]) -> None:
+    """Imports the modules that define a learned optimizer and what it is made of, as far as nothing else did.
+
+    A name with a module (`my_lopts.MyLOpt`), in a reference, a binding or a comment, says where; else it is looked for
+    in google/learned_optimization, where that is installed.
+
+    Raises:
+      ConfigError: such a module cannot be imported.
+    """
+    for name in _reached(statements, optimizer):
+        last = name.rsplit(".", 1)[-1]
+        known = [statement.selector for statement in statements if isinstance(statement, Binding)]
+        longer = [other for other in (*known, *comments) if other.endswith(f".{name}") or other == name]
+        for candidate in sorted({name, *longer}, key=len, reverse=True):
+            module = candidate.rpartition(".")[0]
+            if not is_registered(name) and module and _is_there(module):
+                import_named(Import(module=module, where=optimizer.where))
+        for module in [] if is_registered(name) else _modules_that_define(last):
+            if f"{module}.{last}".endswith(f".{name}"):
+                import_named(Import(module=module, where=optimizer.where))
+
+
+def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
+    """Returns the names that an optimizer refers to, and those that these refer to where they are bound."""
+    seen: dict[Reference | Macro, str] = {}
+    waiting = [optimizer.value]
+    while waiting:
+        for found in _references(waiting.pop()):
+            if found not in seen:
+                name = seen[found] = found.name if isinstance(found, Macro) else found.selector
+                bindings = (statement for statement in statements if isinstance(statement, Binding))
+                waiting += [binding.value for binding in bindings if _same(binding.selector, name)]
+    return [name for found, name in seen.items() if isinstance(found, Reference)]
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+
+
+def _references(value: Any) -> Iterator[Reference | Macro]:
+    if isinstance(value, Reference | Macro):
+        yield value
+    elif isinstance(value, dict):
+        for item in (*value, *value.values()):
+            yield from _references(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
+
+
+def _is_there(module: str) -> bool:
+    """Says whether there is such a module, or something that fails where it is looked for: importing it says why."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        return not f"{module}.".startswith(f"{error.name}.")
+    except Exception:  # noqa: BLE001  (the package around it runs its own code)
+        return True
+
+
+def _modules_that_define(name: str) -> list[str]:
+    """Returns the modules of the installed package whose text defines a name for gin; none of them is imported."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    defined = re.compile(rf"^@gin\.(?:configurable|register)\b.*\n(?:@.*\n)*(?:class|def) {re.escape(name)}\b", re.M)
+    found = []
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(root).rglob("*.py")):
+            if not path.name.endswith("_test.py") and defined.search(
+                path.read_text(encoding="utf-8", errors="replace")
+            ):
+                found.append(".".join((_PACKAGE, *path.relative_to(root).with_suffix("").parts)))
+    return found if len(found) == 1 else []
+
+
+def prefer_theirs(statement: Binding) -> Binding:
+    """Returns a binding whose names mean that package's things where others, ours say, are called the same."""
+    return replace(statement, selector=_theirs(statement.selector), value=_with_theirs(statement.value))
+
+
+def _with_theirs(value: Any) -> Any:
+    if isinstance(value, Reference):
+        scope, slash, selector = value.scoped_selector.rpartition("/")
+        return replace(value, scoped_selector=f"{scope}{slash}{_theirs(selector)}")
+    if isinstance(value, dict):
+        return {_with_theirs(key): _with_theirs(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_theirs(item) for item in value)
+    return value
+
+
+def _theirs(selector: str) -> str:
+    matching = matching_names(selector)
+    theirs = [name for name in matching if name.startswith(f"{_PACKAGE}.")]
+    return theirs[0] if len(matching) > 1 and len(theirs) == 1 else selector

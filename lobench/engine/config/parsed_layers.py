@@ -1,0 +1,77 @@
+"""The layers of gin text around a case, parsed; and how many cores the case wants, which is known from that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.case import CaseSpec
+from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.learned_optimization import names_in_comments
+from lobench.engine.config.syntax import (
+    Import,
+    Statement,
+    parse_data,
+    parse_file,
+    parse_text,
+    parse_trainer_config,
+)
+
+__all__ = ["ParsedLayers", "parse_layers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedLayers:
+    """Statements in order of precedence.
+
+    Attributes:
+      modules: Imports of the plugins' gin modules.
+      trainer: Of the `config.gin` beside the checkpoints.
+      trainer_comments: Names that its comments tell: gin's own say what was configured, bound or not.
+      own: Of the checkpoint.
+      case: Of the case's own file.
+      overrides: Of `--optimizer`, `--gin-file` and `--gin-param`.
+    """
+
+    modules: Sequence[Statement]
+    trainer: Sequence[Statement]
+    trainer_comments: Sequence[str]
+    own: Sequence[Statement]
+    case: Sequence[Statement]
+    overrides: Sequence[Statement]
+
+
+def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
+    """Parses everything that is bound for a case; imports nothing.
+
+    Raises:
+      ConfigError: a file cannot be read, a syntax error, an include that data may not have.
+    """
+    overrides = _optimizer_statements(layers.optimizer) if layers.optimizer else []
+    for path in layers.gin_files:
+        overrides += parse_file(Path(path))
+    for text in layers.gin_params:
+        overrides += parse_text(text, f"--gin-param {text!r}")
+    return ParsedLayers(
+        modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
+        trainer=parse_trainer_config(Path(layers.trainer_config)) if layers.trainer_config else [],
+        trainer_comments=_comments(Path(layers.trainer_config)) if layers.trainer_config else [],
+        own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
+        case=parse_file(Path(spec.path)),
+        overrides=overrides,
+    )
+
+
+def _comments(path: Path) -> Sequence[str]:
+    return names_in_comments(path.read_text(encoding="utf-8"))  # it was parsed before
+
+
+def _optimizer_statements(text: str) -> list[Statement]:
+    """Parses `--optimizer`: a gin file, bindings, or a bare `@adam()` or `adam()`; `;` separates."""
+    if text.endswith(".gin"):
+        return parse_file(Path(text))
+    lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
+    lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
+    return parse_text("\n".join(lines), f"--optimizer {text!r}")

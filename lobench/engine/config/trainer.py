@@ -1,0 +1,102 @@
+"""The layers that come with a checkpoint: a trainer's `config.gin`, and bindings that a checkpoint carries."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from lobench.core.errors import ConfigError
+from lobench.engine.config.binding import bind, bind_overrides, import_named, is_registered
+from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
+from lobench.engine.config.syntax import Binding, Import, Statement
+
+__all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_what_is_there"]
+
+
+def bind_values(statements: Sequence[Statement]) -> list[str]:
+    """Binds what we know of a checkpoint's own bindings, which are data: they import nothing and build nothing.
+
+    Returns:
+      As `bind_trainer_config`.
+    Raises:
+      ConfigError: a statement is none of `Name.parameter = number, text or bool`.
+    """
+    for statement in statements:
+        is_plain = isinstance(statement, Binding) and bool(statement.parameter) and not statement.scope
+        if not is_plain or not isinstance(getattr(statement, "value", None), bool | int | float | str):
+            raise ConfigError(
+                "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
+            )
+    return bind_what_is_known(statement for statement in statements if isinstance(statement, Binding))
+
+
+def import_what_is_there(statements: Sequence[Statement]) -> None:
+    """Imports what a trainer's configuration names, as far as that is installed here."""
+    for statement in statements:
+        if isinstance(statement, Import):
+            with contextlib.suppress(ConfigError):
+                import_named(statement)
+
+
+def bind_trainer_config(
+    statements: Sequence[Statement], comments: Sequence[str] = (), *, is_needed: bool = True
+) -> list[str]:
+    """Binds what we know of a trainer's configuration, and its learned optimizer, if it names one, strictly.
+
+    That is `Case.learned_optimizer`, or else the one that google/learned_optimization's trainer trains. Every layer's
+    modules are to be imported before: they make names known.
+
+    Args:
+      comments: Names that the configuration's comments tell.
+      is_needed: Whether no later layer binds an optimizer; where one does, this one may be unknown.
+    Returns:
+      A line for each binding of a known name that could not be made; bindings of other names are the trainer's own.
+    Raises:
+      ConfigError: the optimizer is needed and unknown, or cannot be imported.
+    """
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    optimizer = trained_optimizer(bindings)
+    for binding in bindings:
+        if (binding.selector.rsplit(".", 1)[-1], binding.parameter) == ("Case", "learned_optimizer"):
+            optimizer = binding
+    checked = contextlib.nullcontext() if is_needed else contextlib.suppress(ConfigError)
+    if optimizer is not None:
+        with checked:
+            import_optimizer(statements, optimizer, comments)
+    if is_theirs(bindings):
+        bindings, optimizer = [prefer_theirs(each) for each in bindings], optimizer and prefer_theirs(optimizer)
+    problems = bind_what_is_known(each for each in bindings if not (optimizer and each.where == optimizer.where))
+    if optimizer is not None:
+        with checked:
+            _bind_optimizer(replace(optimizer, scope="", selector="lobench.Case", parameter="learned_optimizer"))
+    return problems
+
+
+def _bind_optimizer(binding: Binding) -> None:
+    try:
+        bind(binding)
+    except ConfigError as error:
+        if not error.what.startswith("unknown name"):
+            raise
+        hint = "a module that nothing imports is named by `import the.module`, in config.gin or --gin-param"
+        raise ConfigError(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
+
+
+def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:
+    """Binds what can be bound.
+
+    Args:
+      override: See `bind_overrides`.
+    Returns:
+      A line for each binding of a known name that could not be made.
+    """
+    problems = []
+    for binding in bindings:
+        is_known = bool(binding.parameter) and is_registered(binding.selector)
+        try:
+            bind_overrides([binding]) if override else bind(binding)
+        except ConfigError as error:
+            if is_known:
+                problems.append(f"not bound: {error}")
+    return problems

@@ -1,0 +1,234 @@
+"""From the ledger to the sinks: at least once, in order, each sink at its own pace.
+
+Each sink has a thread and a cursor in the ledger, so that one which fails or hangs delays neither others nor the chief.
+Threads only read; how far a sink came is written by the chief, when it calls `pump`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import ResultSink
+from lobench.plugins import PluginManager
+
+__all__ = ["Deliverer", "exits_raise", "notify"]
+
+_BATCH = 256
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 60.0
+_CLOSE_SECONDS = 2.0
+_HURRIED_SECONDS = 2.0
+_CURSOR_SECONDS = 0.25  # between two writings of the cursors
+
+OnError = Callable[[str, BaseException], None]
+Wait = Callable[[threading.Event, float | None], bool]
+
+
+class Deliverer:
+    """Delivers a store's ledger.
+
+    Args:
+      ledger: The chief's, which writes.
+      sinks: By address (`NAME[:ARG]`), which names the cursor together with the sink's `destination`.
+      on_error: Told a sink's address and exception when it begins to fail, and when it fails in another way.
+      on_close_error: Told what a sink raises when it is closed, which is not tried again; `on_error` if None.
+      wait: Waits for an event, at most so many seconds (None: without end); a test passes its own.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sinks: Mapping[str, ResultSink],
+        on_error: OnError,
+        *,
+        on_close_error: OnError | None = None,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        self._ledger, self._on_error, self._on_close_error = ledger, on_error, on_close_error or on_error
+        self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._reached: dict[str, int] = {}  # by address, not written yet
+        self._written_at = -_CURSOR_SECONDS
+        self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
+        self._lanes = {
+            address: _Lane(address, sink, ledger.reader, self._position(address), self._reports, wait)
+            for address, sink in sinks.items()
+        }
+        for lane in self._lanes.values():
+            lane.thread.start()
+
+    def _position(self, address: str) -> int:
+        return self._ledger.cursor(self._cursors[address])
+
+    def wake(self) -> None:
+        """Says that the ledger has something new."""
+        for lane in self._lanes.values():
+            lane.news.set()
+
+    def pump(self, *, now: bool = False) -> None:
+        """Writes how far the sinks came, and reports their errors; called by the chief.
+
+        Args:
+          now: Also where that was written a moment ago. After a kill, what was not written is delivered once more.
+        """
+        failed = []
+        while not self._reports.empty():
+            report = self._reports.get()
+            if report.error is None:
+                self._reached[report.address] = report.sequence
+            else:
+                failed.append(
+                    (self._on_close_error if report.closing else self._on_error, report.address, report.error)
+                )
+        if self._reached and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
+            with self._ledger.transaction():
+                for address, sequence in self._reached.items():
+                    self._ledger.advance(self._cursors[address], sequence)
+            self._reached.clear()
+            self._written_at = time.monotonic()
+        for tell, address, error in failed:
+            tell(address, error)
+
+    def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
+        """Waits until every sink has everything, at most `timeout` seconds.
+
+        A sink that waits for its next attempt makes it now.
+
+        Args:
+          is_hurried: Asked again and again; from when it says so on, two seconds are left at most.
+        Returns:
+          How many deliveries a sink lacks, for those that lack any.
+        """
+        last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
+        for lane in self._lanes.values():
+            lane.retry.set()
+        self.wake()
+        hurried = False
+        while True:
+            self.pump(now=True)
+            if not hurried and is_hurried():
+                hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
+            behind = [address for address in self._lanes if self._position(address) < last]
+            if not behind or time.monotonic() > deadline:
+                lacking = self._ledger.num_deliveries_after
+                return {address: lacking(self._position(address)) for address in behind}
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Ends the threads and closes the sinks; one that hangs is left behind, and ends with the process."""
+        for lane in self._lanes.values():
+            lane.ask_to_stop()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for lane in self._lanes.values():
+            lane.thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        self.pump(now=True)
+
+
+def _cursor_of(address: str, sink: ResultSink) -> str:
+    destination = getattr(sink, "destination", "")
+    return f"{address} {destination}" if destination else address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """What a thread tells the chief: how far its sink came, or why it did not."""
+
+    address: str
+    sequence: int = 0
+    error: BaseException | None = None
+    closing: bool = False
+
+
+class _Lane:
+    """One sink's thread."""
+
+    def __init__(
+        self,
+        address: str,
+        sink: ResultSink,
+        open_reader: Callable[[], Ledger],
+        sequence: int,
+        reports: queue.SimpleQueue[_Report],
+        wait: Wait,
+    ) -> None:
+        self._address, self._sink, self._open_reader, self._sequence = address, sink, open_reader, sequence
+        self._reports, self._wait = reports, wait
+        self._ledger: Ledger | None = None
+        self._stopping = False
+        # Two events, since news of the ledger must not cut the wait of a failing sink short.
+        self.news, self.retry = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
+
+    def ask_to_stop(self) -> None:
+        self._stopping = True
+        self.news.set()
+        self.retry.set()
+
+    def _run(self) -> None:
+        backoff, last_error = 0.0, ""
+        while not self._stopping:
+            try:
+                if not self._deliver():
+                    self._wait(self.news, None)
+                    self.news.clear()
+                backoff, last_error = 0.0, ""
+            except BaseException as error:  # noqa: BLE001  (a plugin boundary; SystemExit would end the thread unseen)
+                if repr(error) != last_error:
+                    self._reports.put(_Report(address=self._address, error=error))
+                last_error = repr(error)
+                backoff = min(max(2 * backoff, _FIRST_BACKOFF_SECONDS), _LONGEST_BACKOFF_SECONDS)
+                self._wait(self.retry, backoff)
+                self.retry.clear()
+        self._release()
+
+    def _deliver(self) -> bool:
+        if self._ledger is None:
+            self._ledger = self._open_reader()
+        deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
+        if not deliveries:
+            return False
+        self._sink.deliver(deliveries)
+        self._sequence = deliveries[-1].sequence
+        self._reports.put(_Report(address=self._address, sequence=self._sequence))
+        return True
+
+    def _release(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+        try:
+            self._sink.close()
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
+            self._reports.put(_Report(address=self._address, error=error, closing=True))
+
+
+@contextlib.contextmanager
+def exits_raise() -> Iterator[None]:
+    """Makes `os._exit` raise SystemExit in this process: a plugin's would end the watch without a word."""
+    ours, leave = os.getpid(), os._exit
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != ours:  # a process that was forked meanwhile
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:
+    """Calls every implementation of an observing hook; one that raises is named and silences nobody."""
+    for implementation in getattr(manager.hook, hook).get_hookimpls():
+        try:
+            implementation.function(**({"event": event} if implementation.argnames else {}))
+        except BaseException as error:  # noqa: BLE001  (a plugin's: Ctrl-C is a flag while a watch runs, and no exception)
+            on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

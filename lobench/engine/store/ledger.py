@@ -1,0 +1,340 @@
+"""The ledger: every sighting, outcome and delivery in one SQLite file, durable before it is acknowledged.
+
+Only the chief writes; readers may look on meanwhile. What a restart needs is all here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from lobench.core.case import CaseInfo
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.errors import StoreError
+from lobench.core.program import Program
+from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.schedule import EvaluationId
+from lobench.engine.store.network import LocalCopy, OnProblem, is_network
+from lobench.engine.store.program_keys import register
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.schema import StoreLock, connect, store_errors
+
+__all__ = ["EvaluationRow", "Ledger"]
+
+
+class Ledger(LedgerReader):
+    """Use `Ledger.open`."""
+
+    def __init__(
+        self,
+        store: Path,
+        connection: sqlite3.Connection,
+        lock: StoreLock | None = None,
+        local_copy: LocalCopy | None = None,
+    ) -> None:
+        super().__init__(store, connection)
+        self._lock, self._local_copy = lock, local_copy
+        self._file = local_copy.database if local_copy is not None else store / "ledger.sqlite"
+        self._inode = self._file.stat().st_ino
+        self._depth = 0
+
+    @classmethod
+    def open(
+        cls, store: Path, *, name: str = "", read_only: bool = False, on_problem: OnProblem = lambda problem: None
+    ) -> Ledger:
+        """Opens the ledger of a store folder.
+
+        Args:
+          store: The folder; made where there is none, unless `read_only`.
+          name: Who opens it, for those whom the lock keeps out.
+          read_only: Look on, beside a writer or without one.
+          on_problem: Told, from another thread, why what is written does not reach a store on a network file system;
+            and that a store which was used before has lost its ledger.
+        Raises:
+          StoreBusy: another chief writes it; the message names it.
+          StoreError: full, read-only, corrupt, or written by a newer lobench.
+        """
+        if read_only:
+            return cls(store, connect(store, read_only=True))
+        lock = StoreLock(store, name)
+        try:
+            was_emptied = _is_emptied(store)
+            local_copy = LocalCopy(store, on_problem) if is_network(store) else None
+            database = local_copy.database if local_copy is not None else None
+            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
+            if local_copy is not None:
+                local_copy.start()
+            if was_emptied and not ledger.sightings():
+                on_problem(f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew")
+            return ledger
+        except BaseException:
+            lock.release()
+            raise
+
+    def reader(self) -> Ledger:
+        """Returns a ledger for another thread, which sees every commit of this one."""
+        return Ledger(self.store, connect(self.store, read_only=True, database=self._file))
+
+    def close(self) -> None:
+        """Closes it; on a network file system, when the store has everything.
+
+        Raises:
+          StoreError: the store cannot be written; where what is recorded is kept.
+        """
+        self._db.close()
+        try:
+            if self._local_copy is not None:
+                self._local_copy.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def publish(self) -> None:
+        """Returns when all that is recorded is in the store's own file, as it always is on a local file system.
+
+        Raises:
+          StoreError: the store cannot be written.
+        """
+        if self._local_copy is not None:
+            self._local_copy.publish()
+
+    def place(self) -> int:
+        """Returns a place in the order of what is recorded; `is_published` says whether the store has all up to it."""
+        return self._local_copy.num_changes if self._local_copy is not None else 0
+
+    def is_published(self, place: int) -> bool:
+        return self._local_copy is None or self._local_copy.num_published >= place
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits the body's writes together, once; nested ones join the outer one."""
+        if self._depth:
+            yield
+            return
+        self._refuse_if_removed()
+        with store_errors(self.store):
+            self._db.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            else:
+                self._db.execute("COMMIT")
+                if self._local_copy is not None:
+                    self._local_copy.changed()
+            finally:
+                self._depth -= 1
+
+    def _refuse_if_removed(self) -> None:
+        """The system lets a removed file be written to the end, and all of it would be lost."""
+        try:
+            is_there = self._file.stat().st_ino == self._inode
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise StoreError(
+                "the store was removed or replaced while it was in use",
+                where=str(self.store),
+                next_step="start again: what it held is evaluated anew",
+            )
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For merging; what is written through it belongs into a `transaction`."""
+        return self._db
+
+    # What the chief writes.
+
+    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+        """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
+
+        Args:
+          fingerprint: Of the files it was read from, so that a restart need not read them again.
+        """
+        values = (checkpoint.uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step)
+        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
+        with self.transaction():
+            found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
+            if found is not None:
+                self.remember(checkpoint.uri, fingerprint)
+                return int(found[0])
+            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
+            self._db.execute(
+                "INSERT INTO checkpoints (position, uri, sha256, generation, outer_step, run, seen_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (position, *values, checkpoint.run, time.time()),
+            )
+            self.remember(checkpoint.uri, fingerprint)
+            return int(position)
+
+    def remember(self, uri: str, fingerprint: str) -> None:
+        """Records what the files of a location were like when they were last looked at; "" is not recorded."""
+        if not fingerprint:
+            return
+        with self.transaction():
+            self._db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (uri, fingerprint))
+
+    def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
+        with self.transaction():
+            self._db.execute("UPDATE checkpoints SET admission = ? WHERE position = ?", (admission, position))
+            if admission == "skipped":
+                self.record_event("skipped", position=position)
+
+    def record_evaluation(
+        self,
+        key: EvaluationKey,
+        case: CaseInfo,
+        outcome: Outcome,
+        *,
+        curves: Curves | None,
+        message: str = "",
+        experiment: str = "",
+        trial: str = "",
+        session: str = "",
+        replace: bool = False,
+        program: Program | None = None,
+        expected: Program | None = None,
+    ) -> bool:
+        """Records an outcome and what is to be delivered of it, in one transaction.
+
+        Args:
+          program: What the key's program stands for.
+          expected: What was expected to compute it.
+        Returns:
+          False where the evaluation has an outcome already, which stays unless `replace`.
+        """
+        seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
+        payload = curves.to_payload() if curves is not None else None
+        block = key.seed_block
+        identity = (key.checkpoint_sha256, key.optimizer_hash, key.case_identity, block.start, block.size)
+        values = (
+            *identity,
+            key.program_version,
+            json.dumps(dataclasses.asdict(case)),
+            str(outcome),
+            message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
+            payload,
+            seconds,
+            experiment,
+            trial,
+            session,
+            time.time(),
+        )
+        conflict = "DO NOTHING"
+        if replace:
+            columns = ("case_json", "outcome", "message", "payload", "seconds", "recorded_at")
+            conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
+        with self.transaction():
+            cursor = self._db.execute(
+                f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
+                "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
+                f"program_version) {conflict}",
+                values,
+            )
+            if cursor.rowcount == 0:
+                return False
+            if program is not None:
+                register(self._db, program, expected)
+            self._db.execute(
+                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
+                "FROM evaluations e JOIN checkpoints c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
+                "AND c.finished = 0 WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? AND e.case_identity = ? "
+                "AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
+                (*identity, key.program_version),
+            )
+        return True
+
+    def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
+        """Records a lost worker, or a block halved for want of memory, so that a restart knows."""
+        block = evaluation.block
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?)",
+                (kind, evaluation.sha256, evaluation.case_key, block.start, block.size, time.time()),
+            )
+
+    def reopen_checkpoint(self, position: int) -> None:
+        """Records that a position which was finished or skipped is under way again; what it has, stays."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE checkpoints SET admission = 'admitted', finished = 0 WHERE position = ?", (position,)
+            )
+            self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
+            self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))
+            skipped = json.dumps({"position": position})
+            self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (skipped,))
+
+    def forget(self, evaluations: Collection[EvaluationId], *, programs: Collection[str]) -> None:
+        """Drops outcomes that another try may change (`--retry-errors`), and how often workers were lost with them."""
+        columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
+        where = columns.format("case_identity || ':' || optimizer_hash")
+        marks = ", ".join("?" * len(programs))
+        with self.transaction():
+            for one in evaluations:
+                values = (one.sha256, one.case_key, one.block.start, one.block.size)
+                found = self._db.execute(
+                    f"SELECT id FROM evaluations WHERE {where} AND program_version IN ({marks})", (*values, *programs)
+                )
+                for row in found.fetchall():
+                    self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
+                where_case = columns.format("case_key")
+                self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
+
+    def finish_checkpoint(self, position: int, *, programs: Collection[str], case_keys: Collection[str]) -> None:
+        """Records that a position is complete, and whatever of it was not announced yet.
+
+        Args:
+          programs, case_keys: Which evaluations make it complete (`CaseInfo.key`): of the same theta a store may hold
+            others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
+        """
+        with self.transaction():
+            done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
+            if done is None or done[0]:
+                return
+            self._db.execute(
+                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM checkpoints c "
+                "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
+                "AND e.program_version IN (SELECT value FROM json_each(?)) "
+                "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "GROUP BY e.case_identity, e.optimizer_hash, e.seed_start, e.seed_count",
+                (position, json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+            )
+            self._db.execute(
+                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT d.position, e.id FROM completions d "
+                "JOIN evaluations e ON e.id = d.evaluation WHERE d.position = ? ORDER BY e.case_identity, e.seed_start",
+                (position,),
+            )
+            self._db.execute("INSERT INTO deliveries (position, evaluation) VALUES (?, NULL)", (position,))
+            self._db.execute("UPDATE checkpoints SET finished = 1 WHERE position = ?", (position,))
+
+    def record_event(self, kind: str, **detail: Any) -> None:
+        """Records what is worth remembering and is no result: skipped, expired, unreadable, started."""
+        with self.transaction():
+            text = json.dumps(detail, sort_keys=True)
+            self._db.execute("INSERT INTO events (kind, detail, at) VALUES (?, ?, ?)", (kind, text, time.time()))
+
+    def advance(self, sink: str, sequence: int) -> None:
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO cursors VALUES (?, ?) ON CONFLICT (sink) DO UPDATE SET "
+                "sequence = MAX(sequence, excluded.sequence)",
+                (sink, sequence),
+            )
+
+
+def _is_emptied(store: Path) -> bool:
+    """Says whether the ledger's file holds nothing beside what a watch left, as a full disk or a bad copy leaves it."""
+    file = store / "ledger.sqlite"
+    is_empty = file.is_file() and file.stat().st_size == 0
+    return is_empty and any((store / name).is_dir() for name in ("spool", "logs"))

@@ -1,0 +1,188 @@
+"""Several stores into one: everything is taken over once, conflicts are named, nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+from lobench.core.result import Curves
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.program_keys import known_programs, old_programs, register
+from lobench.engine.store.reader import EVALUATION_COLUMNS
+from lobench.engine.store.schema import intact_rows, store_errors
+
+__all__ = ["Merged", "merge_stores"]
+
+_KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
+_PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
+_SIGHTING = ("uri", "sha256", "generation", "outer_step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What became of one store.
+
+    Attributes:
+      taken, known: Evaluations that were new, and those that the target had already, with the same result.
+      conflicts: Evaluations of which both have one, with different results, a line each; the target's stays.
+    """
+
+    store: Path
+    taken: int
+    known: int
+    conflicts: tuple[str, ...]
+
+
+def merge_stores(stores: list[Path], target: Path) -> list[Merged]:
+    """Adds the checkpoints, evaluations and events of stores to a target, in their order; it may exist or not.
+
+    Merging again changes nothing. The stores may be in use; they are only read. Each is taken whole or not at all.
+
+    Raises:
+      UsageError: the target is one of the stores. StoreBusy: the target is being written.
+      StoreError: one of them is no store, or cannot be used.
+    """
+    if target.resolve() in {store.resolve() for store in stores}:
+        raise UsageError("the target is one of the stores", where=str(target), next_step="name a new folder")
+    for store in stores:
+        Ledger.open(store, read_only=True).close()
+    ledger = Ledger.open(target, name="merge")
+    try:
+        return [_merge(ledger, store) for store in stores]
+    finally:
+        ledger.close()
+
+
+def _merge(ledger: Ledger, store: Path) -> Merged:
+    db = ledger.connection
+    with store_errors(store):
+        # A name and not a URI: SQLite must be able to make the side files of a log that is being written.
+        db.execute("ATTACH ? AS source", (str((store / "ledger.sqlite").absolute()),))
+    try:
+        with ledger.transaction():
+            with intact_rows(store):
+                _name_programs(db)
+            conflicts, known = _both(db)
+            _take_checkpoints(db)
+            columns = EVALUATION_COLUMNS
+            taken = db.execute(
+                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} ORDER BY id"
+            ).rowcount
+            _announce(db)
+            db.execute(
+                "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
+                "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
+            )
+            db.execute(f"DROP VIEW {_ROWS}")
+            db.execute(f"DROP TABLE {_PROGRAMS}")
+    finally:
+        db.execute("DETACH source")
+    return Merged(store=store, taken=taken, known=known, conflicts=conflicts)
+
+
+def _name_programs(db: sqlite3.Connection) -> None:
+    """Makes a view of the source's evaluations, in which those of an older lobench have keys of programs too."""
+    old = old_programs(db, "source.evaluations")
+    db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
+    db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
+    columns = EVALUATION_COLUMNS.replace("program_version", "COALESCE(program, program_version) AS program_version")
+    db.execute(
+        f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
+        f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
+    )
+    known = known_programs(db, "source")
+    for program in {*old.values(), *known.values()}:
+        register(db, program)
+    if known:
+        db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
+
+
+def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
+    """Returns the conflicts, a line each, and how many evaluations both have with the same result."""
+    same_key = " AND ".join(f"m.{column} = s.{column}" for column in _KEY)
+    rows = db.execute(
+        "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
+        "m.outcome, m.payload, s.outcome, s.payload "
+        f"FROM {_ROWS} s JOIN main.evaluations m ON {same_key} ORDER BY s.id"
+    )
+    conflicts, known = [], 0
+    for case_json, start, count, sha256, ours, our_payload, theirs, their_payload in rows:
+        if ours == theirs and _agree(our_payload, their_payload):
+            known += 1
+            continue
+        with intact_rows("the store to be merged"):
+            case = json.loads(case_json)
+        what = f"{ours} and {theirs}" if ours != theirs else "different values"
+        seeds = f"seeds {start}-{start + count - 1}"
+        conflicts.append(f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {what}")
+    return tuple(conflicts), known
+
+
+def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
+    """Says whether two results of the same work are the same: not their times and places, nor what plugins computed.
+
+    A plugin that one of them had changes nothing of the work.
+    """
+    if ours is None or theirs is None:
+        return ours is theirs
+    with intact_rows("the store to be merged"):
+        sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
+    own = [_own_metrics(curves) for curves in sides]
+    names = own[0].keys() & own[1].keys()
+    # Payloads of an older lobench do not say what plugins computed: it may be what only one of them has.
+    is_known = all(curves.added is not None for curves in sides)
+    if own[0].keys() != own[1].keys() and (is_known or not names):
+        return False
+    found = [
+        ({name: values[name] for name in names}, curves.eval_steps, curves.log_steps, curves.diverged_at, curves.seeds)
+        for curves, values in zip(sides, own, strict=True)
+    ]
+    return found[0] == found[1]
+
+
+def _own_metrics(curves: Curves) -> dict[str, bytes]:
+    """Returns the values of the metrics that no plugin is known to have computed."""
+    added = curves.added or ()
+    return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
+
+
+def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:
+    row = db.execute("SELECT uri FROM source.checkpoints WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
+    return str(row[0]) if row is not None else sha256[:12]
+
+
+def _take_checkpoints(db: sqlite3.Connection) -> None:
+    (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.checkpoints").fetchone()
+    same = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
+    columns = ", ".join((*_SIGHTING, "run", "admission", "finished", "seen_at"))
+    db.execute(
+        f"INSERT INTO main.checkpoints (position, {columns}) "
+        f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM source.checkpoints s "
+        f"WHERE NOT EXISTS (SELECT 1 FROM main.checkpoints m WHERE {same})",
+        (last,),
+    )
+
+
+def _announce(db: sqlite3.Connection) -> None:
+    """Gives sinks of the target what is new in it, as if it had been evaluated there."""
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
+    same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
+    db.execute(
+        "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
+        f"JOIN source.checkpoints s ON s.position = c.position JOIN main.checkpoints m ON {same_sighting} "
+        f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
+    )
+    query = "SELECT position, finished FROM main.checkpoints WHERE admission = 'admitted' ORDER BY position"
+    for position, finished in db.execute(query).fetchall():
+        db.execute(
+            "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
+            "FROM main.checkpoints c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
+            "WHERE c.position = ? ORDER BY e.case_identity, e.seed_start",
+            (position,),
+        )
+        told = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
+        if finished and db.execute(told, (position,)).fetchone() is None:
+            db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))

@@ -1,0 +1,68 @@
+"""Where results come from: host, versions, git revision."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+from lobench.core.result import Provenance
+from lobench.engine.workers.devices import known_device
+
+__all__ = ["ORIGIN", "git_state", "provenance", "versions_here"]
+
+ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
+
+_PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
+
+
+@functools.cache
+def git_state(folder: str) -> tuple[str, bool]:
+    """Returns the revision of the checkout that the folder is in, and whether tracked files differ from it."""
+    for above in (Path(folder), *Path(folder).parents):
+        if (above / ORIGIN).is_file():
+            try:
+                origin = json.loads((above / ORIGIN).read_text())
+                return str(origin["git_revision"]), bool(origin["git_dirty"])
+            except (ValueError, TypeError, KeyError):
+                return "", False
+    try:
+        revision = _run_git(folder, "rev-parse", "HEAD")
+        return revision, bool(_run_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return "", False
+
+
+def _run_git(folder: str, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+@functools.cache
+def versions_here() -> dict[str, str]:
+    """Returns the installed versions of what results hang on."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
+    """Returns the provenance of a result made in this process; `folder` is the suite's."""
+    revision, dirty = git_state(str(folder))
+    return Provenance(
+        host=socket.gethostname(),
+        device=known_device(device),
+        versions=versions_here(),
+        git_revision=revision,
+        git_dirty=dirty,
+        bindings=bindings,
+        worker=str(os.getpid()),
+    )

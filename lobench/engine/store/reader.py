@@ -1,0 +1,260 @@
+"""What can be read of a ledger: what a restart needs, what sinks get, what reports show."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import statistics
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.program import Program
+from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
+from lobench.core.schedule import EvaluationId, History
+from lobench.engine.store.program_keys import accepted, known_programs, old_programs
+from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
+
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
+
+EVALUATION_COLUMNS = (
+    "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
+    "message, payload, seconds, experiment, trial, session, recorded_at"
+)
+_EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRow:
+    """One evaluation as it is stored, with every sighting of its checkpoint.
+
+    Attributes:
+      program: What the key's program stands for.
+      payload: `Curves.to_payload()`; None where the outcome gave no curves.
+      curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
+    """
+
+    key: EvaluationKey
+    program: Program
+    case: CaseInfo
+    outcome: Outcome
+    message: str
+    payload: bytes | None
+    checkpoints: tuple[Checkpoint, ...]
+    experiment: str
+    trial: str
+    session: str
+    recorded_at: float
+
+    @property
+    def where(self) -> str:
+        """How errors name it."""
+        return f"{self.case.suite}/{self.case.name} of checkpoint {self.key.checkpoint_sha256[:12]}"
+
+    def header(self) -> tuple[dict[str, Any], int]:
+        """Returns the head of the payload, which must be there, and where its values begin."""
+        assert self.payload is not None
+        with intact_rows(self.where):
+            return read_header(self.payload)
+
+    @property
+    def curves(self) -> Curves | None:
+        if self.payload is None:
+            return None
+        with intact_rows(self.where):
+            return Curves.from_payload(self.payload)
+
+
+class LedgerReader:
+    """The reading half of `Ledger`."""
+
+    def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
+        self.store, self._db = store, connection
+
+    # What a restart reads.
+
+    def sightings(self) -> dict[int, Checkpoint]:
+        with store_errors(self.store):
+            rows = self._db.execute(
+                "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
+            ).fetchall()
+        return {row[0]: _checkpoint(row[1:]) for row in rows}
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what each location's files were like when they were last read."""
+        with store_errors(self.store):
+            return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
+
+    def history(self, programs: Collection[str], *, retried: Collection[Outcome] = ()) -> History:
+        """Returns what the scheduler must know to go on.
+
+        Args:
+          programs: Keys of those whose results count.
+          retried: Outcomes that are to be tried again.
+        """
+        with store_errors(self.store):
+            rows = self._db.execute(
+                "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
+                "program_version, outcome FROM evaluations"
+            ).fetchall()
+            incidents = self._db.execute(
+                "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
+            ).fetchall()
+            positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
+        seconds: dict[str, list[float]] = {}
+        deaths: dict[EvaluationId, int] = {}
+        recorded, again, splits = set(), set(), set()
+        for sha256, case_key, start, size, took, program, outcome in rows:
+            if took > 0:  # what ended without curves says nothing of how long the case takes
+                seconds.setdefault(case_key, []).append(took)
+            if program in programs:
+                evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
+                recorded.add(evaluation)
+                if outcome in retried:
+                    again.add(evaluation)
+        for kind, sha256, case_key, start, size in incidents:
+            evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
+            if kind == "split":
+                splits.add(evaluation)
+            else:
+                deaths[evaluation] = deaths.get(evaluation, 0) + 1
+        return History(
+            recorded=recorded,
+            retried=again,
+            splits=splits,
+            deaths=deaths,
+            admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
+            finished={position for position, _, finished in positions if finished},
+            durations={key: statistics.median(values) for key, values in seconds.items()},
+        )
+
+    def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
+        """Returns the keys of the programs whose results count where these are expected to compute them."""
+        with store_errors(self.store), intact_rows(self.store):
+            return accepted(self._db, expected)
+
+    def outcomes(self, programs: Collection[str], case_keys: Collection[str]) -> dict[Outcome, int]:
+        """Counts the outcomes of these programs and cases (`CaseInfo.key`)."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
+                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) GROUP BY outcome",
+                (json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+            ).fetchall()
+            return {Outcome(outcome): count for outcome, count in rows}
+
+    # Deliveries.
+
+    def deliveries_after(self, sequence: int, limit: int = 256) -> list[Delivery]:
+        """Returns what comes after a place in the ledger's order, at most `limit`."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
+                "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
+                "ORDER BY d.sequence LIMIT ?",
+                (sequence, limit),
+            ).fetchall()
+            deliveries = []
+            for place, position, evaluation, *columns in rows:
+                checkpoint = _checkpoint(tuple(columns))
+                event: EvaluationFinished | CheckpointFinished
+                if evaluation is not None:
+                    event = self._evaluation(evaluation, checkpoint)
+                else:
+                    event = self._completion(position, checkpoint)
+                deliveries.append(Delivery(sequence=place, event=event))
+            return deliveries
+
+    def checkpoint_finished(self, position: int) -> CheckpointFinished:
+        """Returns the event of a finished position, as the sinks get it."""
+        with store_errors(self.store), intact_rows(self.store):
+            return self._completion(position, self.sightings()[position])
+
+    def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
+        query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
+        return _finished(checkpoint, self._db.execute(query, (evaluation,)).fetchone())
+
+    def _completion(self, position: int, checkpoint: Checkpoint) -> CheckpointFinished:
+        rows = self._db.execute(
+            f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
+            "ORDER BY case_identity, seed_start",
+            (position,),
+        ).fetchall()
+        return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
+
+    def last_sequence(self) -> int:
+        with store_errors(self.store):
+            return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()[0])
+
+    def num_deliveries_after(self, sequence: int) -> int:
+        """Counts what comes after a place; places have gaps, so that a difference of two says less."""
+        with store_errors(self.store):
+            query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"
+            return int(self._db.execute(query, (sequence,)).fetchone()[0])
+
+    def cursor(self, sink: str) -> int:
+        """Returns how far a sink has taken the deliveries; 0 for a new one."""
+        with store_errors(self.store):
+            row = self._db.execute("SELECT sequence FROM cursors WHERE sink = ?", (sink,)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    # Reading.
+
+    def evaluations(self) -> Iterator[EvaluationRow]:
+        """Yields every evaluation in the order of its recording."""
+        sightings: dict[str, list[Checkpoint]] = {}
+        for checkpoint in self.sightings().values():
+            sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
+        cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
+        with store_errors(self.store), intact_rows(self.store):
+            known = known_programs(self._db)
+            old = old_programs(self._db)
+            for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
+                program = old.get(number) or known.get(row[5]) or Program(version=row[5])
+                if row[6] not in cases:
+                    cases[row[6]] = CaseInfo(**json.loads(row[6]))
+                yield EvaluationRow(
+                    key=EvaluationKey(
+                        checkpoint_sha256=row[0],
+                        optimizer_hash=row[1],
+                        case_identity=row[2],
+                        seed_block=SeedBlock(start=row[3], size=row[4]),
+                        program_version=program.key if number in old else row[5],
+                    ),
+                    program=program,
+                    case=cases[row[6]],
+                    outcome=Outcome(row[7]),
+                    message=row[8],
+                    payload=row[9],
+                    checkpoints=tuple(sightings.get(row[0], ())),
+                    experiment=row[11],
+                    trial=row[12],
+                    session=row[13],
+                    recorded_at=row[14],
+                )
+
+    def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
+            return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
+
+
+def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    uri, sha256, outer_step, generation, run = row
+    return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+
+
+def _finished(checkpoint: Checkpoint, row: tuple[Any, ...]) -> EvaluationFinished:
+    case_json, start, size, outcome, message, payload = row
+    return EvaluationFinished(
+        checkpoint=checkpoint,
+        case=CaseInfo(**json.loads(case_json)),
+        seed_block=SeedBlock(start=start, size=size),
+        outcome=Outcome(outcome),
+        curves=Curves.from_payload(payload) if payload is not None else None,
+        message=message,
+    )

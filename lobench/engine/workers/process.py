@@ -1,0 +1,166 @@
+"""A worker as the chief holds it: a process and all that it starts, a channel to it, a log of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from lobench.engine.workers.channel import Channel
+from lobench.engine.workers.child_python import PYTHON
+
+__all__ = ["WorkerProcess"]
+
+_REAP_SECONDS = 2.0  # a killed process that does not end waits for a dead disk: nobody waits for it
+_CLOSING_SECONDS = 5.0  # between the end of a worker's pipe and its own
+_TAIL_BYTES = 1 << 16
+_TAIL_LETTERS = 300
+# What the interpreter adds to a crash: where it was, and which modules it had. The cause stands before it.
+_DUMP = re.compile(r"Fatal Python error: .*$", re.MULTILINE)
+_INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
+
+
+class WorkerProcess:
+    """Leads a process group of its own, so that what it forks ends with it.
+
+    Its pipe does not tell of its end: a forked child may hold it open. So the process itself is watched.
+
+    Args:
+      environment: All of it.
+      log: Takes what it prints, after what is there.
+    Attributes:
+      channel: Messages from and to it.
+      sentinel: A descriptor that is readable once it has ended; None where the system has none.
+      log_problem: Why its log cannot be written.
+    Raises:
+      OSError: no process can be started.
+    """
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        self._log, self._log_start, self.log_problem = log, 0, ""
+        self._closed_at: float | None = None
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
+            end, theirs = socket.socketpair()
+            ours.callback(end.close)
+            given.callback(theirs.close)
+            output = self._open_log()
+            if output is not None:
+                given.callback(output.close)
+            self._child = subprocess.Popen(
+                [*PYTHON, "-m", "lobench.pytest_plugin.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if output is None else output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                process_group=0,
+            )
+            ours.pop_all()
+        self.channel = Channel(end)
+        self.sentinel = _sentinel(self._child.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def _open_log(self) -> BinaryIO | None:
+        """A worker works without a log too: on a disk that is full, say."""
+        try:
+            with contextlib.ExitStack() as stack:
+                file = stack.enter_context(self._log.open("ab"))
+                file.write(b"--- a worker starts\n")
+                file.flush()
+                self._log_start = file.tell()
+                stack.pop_all()
+                return file
+        except OSError as error:
+            self.log_problem = error.strerror or str(error)
+            return None
+
+    def has_ended(self) -> bool:
+        """Says whether it ended. It is not reaped yet: so long its number is no other's, nor that of its group."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def is_overdue(self) -> bool:
+        """Says whether it closed its pipe and yet did not end; asked again and again once the pipe is closed."""
+        if self._closed_at is None:
+            self._closed_at = time.monotonic()
+        return time.monotonic() - self._closed_at > _CLOSING_SECONDS
+
+    def kill(self) -> None:
+        """Kills it and what it started; `end` waits for it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._child.kill()
+
+    def end(self) -> int | None:
+        """Kills and reaps it, and closes what it held here; returns its status, if it was one of its own."""
+        ended = self.has_ended()
+        self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(_REAP_SECONDS)
+        self.channel.close()
+        if self.sentinel is not None:
+            os.close(self.sentinel)
+            self.sentinel = None
+        return self._child.returncode if ended else None
+
+    def how_it_ended(self, code: int | None) -> str:
+        """Returns one line: its status, and what it said last where that may tell why."""
+        if code == -signal.SIGKILL:
+            return f"killed by signal {signal.SIGKILL:d}"  # whatever it said last, it did not know
+        if code is None:
+            what = "closed its pipe"
+        else:
+            what = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        words = self.last_words()
+        return f"{what}: {words}" if words else what
+
+    def last_words(self) -> str:
+        """Returns the line of its log that tells best why it ended, and what may have; "" where there is nothing."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+        found = [
+            self._cause(),
+            f"{self._log} cannot be written: {self.log_problem}" if self.log_problem else "",
+            f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
+        ]
+        return "; ".join(part for part in found if part)
+
+    def _cause(self) -> str:
+        if self.log_problem:
+            return ""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(self._log_start, self._log.stat().st_size - _TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        dump = _DUMP.search(text)
+        lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
+        telling = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
+        where = _INNERMOST.search(text)
+        if telling or not dump:
+            found = [*lines, *telling][-1] if lines else ""
+        else:
+            found = f"{dump[0]} in {where[1]}" if where else dump[0]
+        return "".join(letter if letter.isprintable() else " " for letter in found)[:_TAIL_LETTERS]
+
+
+def _sentinel(pid: int) -> int | None:
+    """Returns a descriptor of the process; None on systems, and in containers, that know or allow none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

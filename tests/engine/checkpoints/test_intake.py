@@ -1,0 +1,309 @@
+"""From a folder into the spool: once, again only when it changed, in portions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+
+from lobench.core.checkpoint import CheckpointContent
+from lobench.engine.checkpoints import intake
+from lobench.engine.checkpoints.intake import Intake
+from lobench.engine.checkpoints.population_source import PopulationSource
+from lobench.engine.checkpoints.readers import NpzReader
+from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointSource, SourceContext
+
+
+class CountingReader(NpzReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_paths: list[str] = []
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        self.read_paths.append(path.name)
+        return super().read(path)
+
+
+class Start:
+    """One start of a chief, as far as checkpoints go."""
+
+    def __init__(
+        self,
+        folder: Path,
+        make_source: Callable[[SourceContext], CheckpointSource] = DirectorySource,
+        *,
+        only_newest: bool = False,
+    ) -> None:
+        self.reader, self.said = CountingReader(), []
+        readers = {"npz": self.reader}
+        self.source = make_source(SourceContext(location=str(folder / "run"), readers=readers))
+        self.ledger = Ledger.open(folder / "store")
+        self.spool = Spool(folder / "store" / "spool")
+        self.intake = Intake(
+            ledger=self.ledger,
+            spool=self.spool,
+            source=self.source,
+            readers=readers,
+            say=self.said.append,
+            only_newest=only_newest,
+        )
+
+    def take_all(self) -> list[int]:
+        steps = [checkpoint.outer_step for _, checkpoint in self.intake.poll()[1]]
+        while self.intake.backlog:
+            steps += [checkpoint.outer_step for _, checkpoint in self.intake.poll()[1]]
+        return steps
+
+
+def write(folder: Path, step: int, value: float) -> Path:
+    path = folder / "run" / f"theta_{step}.npz"
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, x=np.float32(value))
+    path.with_name(f"{path.name}.done").touch()
+    return path
+
+
+def test_a_restart_reads_what_is_new_or_changed_and_nothing_else(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path, step, step)
+    first = Start(tmp_path)
+    assert first.take_all() == [1, 2, 3]
+    first.ledger.close()
+    same_size = write(tmp_path, 2, 20.0)
+    write(tmp_path, 4, 4.0)
+    second = Start(tmp_path)
+    assert second.take_all() == [2, 4]
+    assert second.reader.read_paths == [same_size.name, "theta_4.npz"]
+    second.ledger.close()
+
+
+def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    gone = write(tmp_path, 2, 2.0)
+    first = Start(tmp_path)
+    first.take_all()
+    checkpoints = list(first.ledger.sightings().values())
+    first.ledger.close()
+    shutil.rmtree(tmp_path / "store" / "spool")
+    gone.unlink()
+    second = Start(tmp_path)
+    second.intake.recover(checkpoints)
+    assert [second.intake.holds(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
+    assert len(second.said) == 1 and second.said[0].startswith(f"expired: {gone}: the checkpoint was deleted")
+    second.ledger.close()
+
+
+def test_what_is_copied_again_stays_the_checkpoint_of_its_run_and_generation(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    member = tmp_path / "run" / "generation_2" / "trial_7"
+    member.mkdir(parents=True)
+    for name in ("theta_1.npz", "theta_1.npz.done"):
+        shutil.move(tmp_path / "run" / name, member / name)
+    first = Start(tmp_path, PopulationSource)
+    ((_, checkpoint),) = first.intake.poll()[1]
+    assert (checkpoint.run, checkpoint.generation) == ("trial_7", 2)
+    first.spool.discard(checkpoint.sha256)
+    first.ledger.close()
+    second = Start(tmp_path, PopulationSource)
+    second.intake.recover([checkpoint])
+    assert second.intake.holds(checkpoint.sha256)
+    assert second.ledger.sightings() == {0: checkpoint}
+    second.ledger.close()
+
+
+def test_many_are_taken_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_POLL_SECONDS", 0.0)
+    for step in (1, 2, 3):
+        write(tmp_path, step, step)
+    start = Start(tmp_path)
+    assert [start.intake.poll()[0] for _ in range(4)] == [1, 1, 1, 0]
+    start.ledger.close()
+
+
+def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Path) -> None:
+    for step in range(50):
+        write(tmp_path, step, step)
+    first = Start(tmp_path, only_newest=True)
+    assert [checkpoint.outer_step for _, checkpoint in first.intake.poll()[1]] == [49]
+    assert first.intake.backlog and not first.intake.is_choosing, "it can be evaluated while the rest is passed over"
+    assert first.take_all() == []
+    assert len(first.said) == 1
+    assert first.said[0].startswith("skipped: 49 checkpoints, ") and "theta_0.npz to " in first.said[0]
+    assert first.reader.read_paths == ["theta_49.npz"]
+    first.ledger.close()
+    second = Start(tmp_path, only_newest=True)
+    assert second.take_all() == [] == second.reader.read_paths == second.said
+    second.ledger.close()
+    write(tmp_path, 60, 60.0)
+    third = Start(tmp_path, only_newest=True)
+    assert third.take_all() == [60]
+    third.ledger.close()
+    everything = Start(tmp_path)
+    assert everything.take_all() == list(range(49)), "who asks for all gets what was passed over"
+    everything.ledger.close()
+
+
+def test_the_newest_of_each_run_is_read(tmp_path: Path) -> None:
+    for member in (1, 2):
+        for step in (1, 2):
+            source = write(tmp_path, step, step)
+            target = tmp_path / "run" / "generation_0" / f"trial_{member}"
+            target.mkdir(parents=True, exist_ok=True)
+            for name in (source.name, f"{source.name}.done"):
+                shutil.move(tmp_path / "run" / name, target / name)
+    start = Start(tmp_path, PopulationSource, only_newest=True)
+    assert start.take_all() == [2, 2]
+    assert {checkpoint.run for checkpoint in start.ledger.sightings().values()} == {"trial_1", "trial_2"}
+    start.ledger.close()
+
+
+def test_a_theta_that_the_spool_lost_in_mid_run_is_copied_again(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.take_all()
+    (checkpoint,) = start.ledger.sightings().values()
+    shutil.rmtree(tmp_path / "store" / "spool")
+    assert start.intake.fetch(checkpoint) and start.intake.holds(checkpoint.sha256)
+    start.spool.discard(checkpoint.sha256)
+    write(tmp_path, 1, 3.0)
+    assert not start.intake.fetch(checkpoint), "another theta lies there now"
+    path.unlink()
+    assert not start.intake.fetch(checkpoint) and not start.intake.fetch(checkpoint)
+    assert len(start.said) == 1, "said once, however often it is asked for"
+    start.ledger.close()
+
+
+def test_a_released_theta_goes_unless_it_is_needed_again(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.take_all()
+    (checkpoint,) = start.ledger.sightings().values()
+    start.intake.release(checkpoint.sha256)
+    start.intake.discard({checkpoint.sha256})
+    start.intake.discard(())
+    assert start.intake.holds(checkpoint.sha256)
+    start.intake.release(checkpoint.sha256)
+    start.intake.discard(())
+    assert not start.intake.holds(checkpoint.sha256)
+    start.ledger.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
+def test_an_owner_whom_the_machine_does_not_know(tmp_path: Path) -> None:
+    os.chown(write(tmp_path, 1, 1.0), 54_321, 54_321)
+    start = Start(tmp_path)
+    assert start.take_all() == [1]
+    start.ledger.close()
+
+
+def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    run = write(tmp_path, 1, 1.0).parent
+    (run / "loop_2.npz").symlink_to("loop_2.npz")
+    (run / "dangling_3.npz").symlink_to("nowhere")
+    (run / "up_4").symlink_to("..")
+    (run / "folder_5.npz").mkdir()
+    os.mkfifo(run / "pipe_6.npz")
+    for name in ("loop_2.npz", "folder_5.npz", "pipe_6.npz"):
+        (run / f"{name}.done").touch()
+    os.rename(write(tmp_path, 7, 7.0), os.fsencode(run / "x") + b"\xff7.npz")
+    (run / os.fsdecode(b"x\xff7.npz.done")).touch()
+    start = Start(tmp_path)
+    assert start.take_all() == [1]
+    assert start.said == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
+    reasons = {Path(path).name: reason for path, reason in start.source.pending().items()}
+    assert reasons == {
+        "loop_2.npz": "Too many levels of symbolic links",
+        "folder_5.npz": "half-written: the marks of completeness are missing",
+        "pipe_6.npz": "neither a file nor a folder",
+    }
+    start.ledger.close()
+
+
+def test_links_that_lead_up_inside_of_a_checkpoint_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "5"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "data").write_bytes(b"data")
+    (folder / "inner" / "up").symlink_to("..")
+    (folder / "also").symlink_to("inner")
+    before = fingerprint(epath.Path(folder))
+    copy = tmp_path / "new" / "copy"
+    Spool(tmp_path / "spool")._copy(epath.Path(folder), copy)
+    assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()) == [
+        "also/data",
+        "inner/data",
+    ]
+    os.utime(folder / "inner" / "data", (1, 1))
+    assert fingerprint(epath.Path(folder)) != before
+
+
+def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
+    run = write(tmp_path, 1, 1.0).parent
+    os.rename(run / "theta_1.npz", run / "theta_20260101123456789012345.npz")
+    counters = {"nan": np.float32("nan"), "huge": np.uint64(2**63), "text": np.asarray("12")}
+    for name, value in counters.items():
+        np.savez(run / f"{name}.npz", **{"theta/x": np.float32(0), "outer_step": value})
+        (run / f"{name}.npz.done").touch()
+    (run / "theta_20260101123456789012345.npz.done").touch()
+    start = Start(tmp_path)
+    assert sorted(start.take_all()) == [0, 12]
+    assert sorted(line.split(": ", 2)[2] for line in start.said) == [
+        "the counter 'outer_step' is no number of steps; got 9223372036854775808",
+        "the counter 'outer_step' is no number of steps; got nan",
+    ]
+    start.ledger.close()
+
+
+class WithoutDescriptors(CountingReader):
+    """Has no descriptor left for the first few readings, as a leak, or many workers, leave it to a chief."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        before, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+        self.times -= 1
+        try:
+            if self.times >= 0:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+                with contextlib.suppress(OSError):
+                    while True:
+                        held.append(os.dup(0))
+            return super().read(path)
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(2)}
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [1] and not start.intake.pending()
+    assert start.take_all() == []
+    assert len([line for line in start.said if "waiting for a free file descriptor" in line]) == 1
+    assert list(start.ledger.events()) == []
+    start.ledger.close()
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_SHORT_SECONDS", -1.0)
+    write(tmp_path, 1, 1.0)
+    start = Start(tmp_path)
+    start.intake._readers = {"npz": WithoutDescriptors(9)}
+    assert start.take_all() == [] and not start.intake.pending()
+    assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
+    start.ledger.close()

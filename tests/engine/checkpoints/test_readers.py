@@ -1,0 +1,227 @@
+"""Readers, source and spool on real files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import reference_data
+from safetensors.numpy import save_file
+
+from lobench.core.checkpoint import SeenCheckpoint, theta_sha256
+from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
+from lobench.engine.checkpoints.readers import NpzReader, PickleReader, SafetensorsReader, load_checkpoint, load_readers
+from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.checkpoints.spool import Spool, load_theta
+from lobench.hookspecs import CheckpointReader, SourceContext
+from lobench.plugins import load_plugins
+
+THETA = {"nn/~/w0": np.arange(6, dtype=np.float32).reshape(2, 3), "decay": np.float32(0.5)}
+
+
+def write(path: Path) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, **THETA)  # type: ignore[arg-type]
+    else:
+        save_file({name: np.asarray(leaf) for name, leaf in THETA.items()}, path)
+
+
+READERS = [("t.npz", NpzReader()), ("t.safetensors", SafetensorsReader())]
+
+
+@pytest.mark.parametrize(("name", "reader"), READERS)
+def test_what_was_written_is_read(tmp_path: Path, name: str, reader: CheckpointReader) -> None:
+    path = epath.Path(tmp_path / name)
+    assert reader.recognises(path)
+    write(tmp_path / name)
+    assert reader.is_complete(path)
+    content = reader.read(path)
+    assert set(content.leaves) == set(THETA)
+    for leaf in THETA:
+        np.testing.assert_array_equal(content.leaves[leaf], THETA[leaf])
+
+
+@pytest.mark.parametrize(("name", "reader"), READERS)
+def test_cut_off_anywhere_it_is_one_clear_error(tmp_path: Path, name: str, reader: CheckpointReader) -> None:
+    write(tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    for kept in (0, 1, 8, len(data) // 2, len(data) - 1):
+        (tmp_path / name).write_bytes(data[:kept])
+        with pytest.raises(CheckpointError, match=f"{name}: cannot read it as"):
+            reader.read(epath.Path(tmp_path / name))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_rubbish_is_one_clear_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("rubbish")
+    for name, reader in READERS:
+        (folder / name).write_bytes(data)
+        with pytest.raises(CheckpointError):
+            reader.read(epath.Path(folder / name))
+
+
+def test_what_is_no_array_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "o.npz", a=np.asarray([{}], dtype=object))
+    with pytest.raises(PickleRefused, match="it can run code"):
+        NpzReader().read(epath.Path(tmp_path / "o.npz"))
+    (tmp_path / "p.pkl").write_bytes(b"\x80\x04}.")
+    with pytest.raises(PickleRefused, match="--allow-pickle"):
+        PickleReader().read(epath.Path(tmp_path / "p.pkl"))
+    (tmp_path / "l.npz").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    with pytest.raises(CheckpointError, match="Git LFS pointer"):
+        NpzReader().read(epath.Path(tmp_path / "l.npz"))
+
+
+def test_counters_beside_theta(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", **{"theta/w": np.ones(2), "outer_step": np.int64(40), "generation": np.int64(3)})
+    content = NpzReader().read(epath.Path(tmp_path / "t.npz"))
+    assert (list(content.leaves), content.outer_step, content.generation) == (["w"], 40, 3)
+
+
+def test_bindings_beside_theta_are_part_of_the_digest(tmp_path: Path) -> None:
+    text = "MyLOpt.step_mult = 0.5"
+    found = []
+    kinds = [{}, {"gin_bindings": text}, {"gin_bindings": np.frombuffer(text.encode(), np.uint8)}]
+    for index, more in enumerate(kinds):
+        np.savez(tmp_path / f"{index}.npz", **{"theta/w": np.ones(3)}, step=7, **more)  # type: ignore[arg-type]
+        found.append(NpzReader().read(epath.Path(tmp_path / f"{index}.npz")))
+    assert [bytes(content.leaves.get("gin_bindings", b"")).decode() for content in found] == ["", text, text]
+    digests = [theta_sha256(content.leaves) for content in found]
+    assert digests[0] != digests[1] == digests[2]
+    np.savez(tmp_path / "bad.npz", **{"theta/w": np.ones(3)}, gin_bindings=np.ones(2))  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="'gin_bindings' is no text"):
+        NpzReader().read(epath.Path(tmp_path / "bad.npz"))
+
+
+def test_every_reference_checkpoint_can_be_read() -> None:
+    manager = load_plugins()
+    sizes = {}
+    for path in sorted((reference_data() / "checkpoints").iterdir()):
+        _, leaves = load_checkpoint(str(path), manager, allow_pickle=False)
+        sizes[path.name] = sum(leaf.size for leaf in leaves.values())
+    assert (sizes["celo.msgpack"], sizes["dm.npz"], sizes["rnnprop.npz"]) == (37089, 5141, 6641)
+
+
+def source_of(path: Path) -> DirectorySource:
+    readers = load_readers(load_plugins(), allow_pickle=False)
+    return DirectorySource(SourceContext(location=str(path), readers=readers))
+
+
+def names(source: DirectorySource) -> list[str]:
+    return [Path(seen.uri).name for seen in source.poll()]
+
+
+def test_a_file_is_taken_once_it_rests_and_again_when_it_is_written_anew(tmp_path: Path) -> None:
+    source = source_of(tmp_path / "run")
+    assert names(source) == []
+    (tmp_path / "run").mkdir()
+    for name in ("t_10.npz", "t_9.npz", ".hidden_1.npz", "t_11.npz_tmp"):
+        write(tmp_path / "run" / "x.npz")
+        (tmp_path / "run" / "x.npz").rename(tmp_path / "run" / name)
+    assert names(source) == [] and len(source.pending()) == 2
+    assert names(source) == ["t_9.npz", "t_10.npz"]
+    assert names(source) == []
+    np.savez(tmp_path / "run" / "t_9.npz", w=np.ones(50))
+    assert [names(source), names(source)] == [[], ["t_9.npz"]]
+
+
+@pytest.mark.parametrize("name", ["run_7", "2024"])
+def test_a_runs_folder_may_have_the_name_of_a_checkpoint(tmp_path: Path, name: str) -> None:
+    run = tmp_path / name
+    run.mkdir()
+    source = source_of(run)
+    assert names(source) == []
+    write(run / "t_1.npz")
+    (run / "t_1.npz.done").touch()
+    assert names(source) == ["t_1.npz"]
+
+
+class RemovedMeanwhile(NpzReader):
+    """A trainer that removes what it is asked about."""
+
+    in_place = False
+
+    def recognises(self, path: epath.Path) -> bool:
+        return path.name.startswith("step")
+
+    def is_complete(self, path: epath.Path) -> bool:
+        shutil.rmtree(path)
+        return bool(list(path.iterdir()))
+
+
+class RemovedBeforeItIsListed(RemovedMeanwhile):
+    def is_complete(self, path: epath.Path) -> bool:
+        shutil.rmtree(path)
+        return False
+
+
+@pytest.mark.parametrize("reader", [RemovedMeanwhile(), RemovedBeforeItIsListed()])
+@pytest.mark.parametrize("watched", ["", "step_1"])
+def test_what_is_removed_while_it_is_looked_at_is_no_error(tmp_path: Path, reader: NpzReader, watched: str) -> None:
+    (tmp_path / "step_1").mkdir()
+    source = DirectorySource(SourceContext(location=str(tmp_path / watched), readers={"r": reader}))
+    assert [names(source), names(source)] == [[], []]
+    assert not source.pending()
+
+
+def test_a_done_file_needs_no_second_look(tmp_path: Path) -> None:
+    write(tmp_path / "t_1.npz")
+    (tmp_path / "t_1.npz.done").touch()
+    assert names(source_of(tmp_path)) == ["t_1.npz"]
+    assert names(source_of(tmp_path / "t_1.npz")) == ["t_1.npz"]
+
+
+def test_the_spool_keeps_theta_by_content_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "t_5.npz")
+    write(tmp_path / "t_6.safetensors")
+    spool = Spool(tmp_path / "spool")
+    first = spool.take(SeenCheckpoint(uri=str(tmp_path / "t_5.npz"), reader="npz", index=5), NpzReader())
+    second = spool.take(
+        SeenCheckpoint(uri=str(tmp_path / "t_6.safetensors"), reader="safetensors", index=6), SafetensorsReader()
+    )
+    assert first.sha256 == second.sha256 == theta_sha256({name: np.asarray(leaf) for name, leaf in THETA.items()})
+    assert (first.outer_step, second.outer_step) == (5, 6)
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == [f"{first.sha256}.npz"]
+    loaded = load_theta(spool.path(first.sha256))
+    np.testing.assert_array_equal(loaded["nn/~/w0"], THETA["nn/~/w0"])
+    spool.sweep(set())
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_damaged_copy_is_noticed(tmp_path: Path) -> None:
+    write(tmp_path / "t.npz")
+    spool = Spool(tmp_path / "spool")
+    checkpoint = spool.take(SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz"), NpzReader())
+    path = spool.path(checkpoint.sha256)
+    np.savez(path, paths=np.asarray(["decay"]), leaf0=np.float32(9))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_theta(path)
+
+
+class Deleting(NpzReader):
+    """A reader under which the trainer deletes its checkpoint."""
+
+    def __init__(self, victim: Path) -> None:
+        super().__init__()
+        self._victim = victim
+
+    def read(self, path: epath.Path):  # type: ignore[no-untyped-def]
+        self._victim.unlink()
+        return super().read(path)
+
+
+def test_deleted_before_the_copy_it_is_gone_and_after_it_it_is_ours(tmp_path: Path) -> None:
+    write(tmp_path / "t.npz")
+    spool = Spool(tmp_path / "spool")
+    seen = SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz")
+    checkpoint = spool.take(seen, Deleting(tmp_path / "t.npz"))
+    assert load_theta(spool.path(checkpoint.sha256))
+    with pytest.raises(CheckpointGone, match=r"t\.npz: the checkpoint was deleted before it was copied"):
+        spool.take(seen, NpzReader())
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == [f"{checkpoint.sha256}.npz"]

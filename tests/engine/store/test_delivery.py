@@ -1,0 +1,327 @@
+"""Delivery from a real ledger through real threads; waits are the test's own, so nothing sleeps."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.engine.store import delivery
+from lobench.engine.store.delivery import Deliverer, notify
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointSeen, Delivery
+from lobench.plugins import PluginManager
+
+PATIENCE = 600.0  # seconds until a test that waits for a thread gives up
+CASE = CaseInfo(
+    identity="i",
+    optimizer_hash="o",
+    suite="s",
+    name="c",
+    node_id="n",
+    num_inner_steps=1,
+    num_seeds=1,
+    seed_block=None,
+)
+
+
+class Sink:
+    """Keeps the sequences that it took; `before` runs first, and may raise or block."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None, close: Callable[[], None] = lambda: None) -> None:
+        self.before, self.close = before, close
+        self.taken: list[int] = []
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self.before()
+        self.taken += [delivery.sequence for delivery in deliveries]
+
+
+class Waits:
+    """A backoff that lasts until the test lets it end; idle waits are real."""
+
+    def __init__(self) -> None:
+        self.asked: queue.Queue[tuple[float, bool]] = queue.Queue()
+        self.over: queue.Queue[None] = queue.Queue()
+
+    def __call__(self, event: threading.Event, seconds: float | None) -> bool:
+        if seconds is None:
+            return event.wait()
+        self.asked.put((seconds, event.is_set()))
+        self.over.get(timeout=PATIENCE)
+        return event.is_set()
+
+
+def fail(message: str = "no route to the database") -> None:
+    raise ConnectionError(message)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def add(ledger: Ledger, num_checkpoints: int) -> None:
+    """Adds two deliveries a checkpoint: its only evaluation, and that it is finished."""
+    start = len(ledger.sightings())
+    for step in range(start, start + num_checkpoints):
+        sha256 = str(step)
+        key = EvaluationKey(
+            checkpoint_sha256=sha256,
+            optimizer_hash="o",
+            case_identity="i",
+            seed_block=SeedBlock(start=0, size=1),
+            program_version="1",
+        )
+        position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+        ledger.set_admission(position, "admitted")
+        ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
+        ledger.finish_checkpoint(position, programs=["1"], case_keys=[CASE.key])
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger.open(tmp_path)
+    yield ledger
+    ledger.close()
+
+
+def places(ledger: Ledger) -> list[int]:
+    return [delivery.sequence for delivery in ledger.deliveries_after(0, 10_000)]
+
+
+def no_error(sink: str, error: BaseException) -> None:
+    pytest.fail(f"{sink}: {error!r}")
+
+
+def flush_until(deliverer: Deliverer, lacking: dict[str, int]) -> None:
+    """Flushes, without waiting for it, until exactly that is lacking."""
+    while deliverer.flush(0) != lacking:
+        time.sleep(0.01)
+
+
+def test_every_sink_gets_everything_in_order_and_once(ledger: Ledger) -> None:
+    add(ledger, 2)
+    sinks = {"a": Sink(), "a:other": Sink()}
+    deliverer = Deliverer(ledger, sinks, no_error)
+    assert deliverer.flush(PATIENCE) == {}
+    add(ledger, 1)
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    assert len(places(ledger)) == 6
+    assert [sink.taken for sink in sinks.values()] == [places(ledger)] * 2
+    assert ledger.cursor("a") == ledger.cursor("a:other") == ledger.last_sequence()
+
+
+def test_more_than_a_batch(ledger: Ledger) -> None:
+    with ledger.transaction():
+        add(ledger, 150)
+    sink = Sink()
+    deliverer = Deliverer(ledger, {"a": sink}, no_error)
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    assert sink.taken == places(ledger) and len(sink.taken) == 300
+
+
+def test_only_the_chief_moves_a_cursor_and_a_crash_before_it_delivers_again(ledger: Ledger) -> None:
+    add(ledger, 1)
+    took = threading.Event()
+    sink = Sink()
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        took.set()
+        return event.wait(seconds)
+
+    deliverer = Deliverer(ledger, {"a": sink}, no_error, wait=wait)
+    assert took.wait(PATIENCE)
+    assert sink.taken == places(ledger) and ledger.cursor("a") == 0
+    restarted = Deliverer(ledger, {"a": sink}, no_error)
+    assert restarted.flush(PATIENCE) == {}
+    assert sink.taken == places(ledger) * 2 and ledger.cursor("a") == ledger.last_sequence()
+    restarted.close()
+    deliverer.close()
+
+
+def test_a_failing_sink_backs_off_is_reported_once_a_change_and_delays_nobody(ledger: Ledger) -> None:
+    add(ledger, 1)
+    waits, errors = Waits(), []
+    failing, fine = Sink(before=fail), Sink()
+    sinks = {"bad": failing, "good": fine}
+    deliverer = Deliverer(ledger, sinks, lambda sink, error: errors.append((sink, str(error))), wait=waits)
+    expected = [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    for place, seconds in enumerate(expected):
+        assert waits.asked.get(timeout=PATIENCE)[0] == seconds
+        if place == len(expected) - 2:
+            failing.before = lambda: fail("disk full")
+        if place < len(expected) - 1:
+            waits.over.put(None)
+    flush_until(deliverer, {"bad": 2})
+    assert fine.taken == places(ledger) and ledger.cursor("good") == ledger.last_sequence()
+    assert errors == [("bad", "no route to the database"), ("bad", "disk full")]
+    failing.before = lambda: None
+    waits.over.put(None)
+    assert deliverer.flush(PATIENCE) == {}
+    assert failing.taken == places(ledger)
+    deliverer.close()
+
+
+def test_after_a_success_the_same_error_counts_as_new_and_backs_off_from_the_start(ledger: Ledger) -> None:
+    waits, errors = Waits(), []
+    sink = Sink(before=fail)
+    deliverer = Deliverer(ledger, {"a": sink}, lambda name, error: errors.append(str(error)), wait=waits)
+    for _ in range(2):
+        sink.before = fail
+        add(ledger, 1)
+        deliverer.wake()
+        assert waits.asked.get(timeout=PATIENCE)[0] == 0.5
+        sink.before = lambda: None
+        waits.over.put(None)
+        assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    assert errors == ["no route to the database"] * 2
+
+
+def test_news_does_not_cut_a_backoff_short_and_a_flush_does(ledger: Ledger) -> None:
+    waits = Waits()
+    deliverer = Deliverer(ledger, {"a": Sink(before=fail)}, lambda *_: None, wait=waits)
+    add(ledger, 1)
+    deliverer.wake()
+    for _ in range(3):
+        deliverer.wake()
+        _, at_once = waits.asked.get(timeout=PATIENCE)
+        assert not at_once
+        waits.over.put(None)
+    waits.asked.get(timeout=PATIENCE)
+    assert deliverer.flush(0) == {"a": 2}
+    lane = deliverer._lanes["a"]
+    assert lane.retry.is_set()
+    waits.over.put(None)
+    waits.over.put(None)
+    deliverer.close()
+
+
+def test_an_error_without_a_message_and_sys_exit_are_reported_too(ledger: Ledger) -> None:
+    add(ledger, 1)
+    waits, errors = Waits(), []
+    sink = Sink(before=lambda: fail(""))
+    deliverer = Deliverer(ledger, {"a": sink}, lambda name, error: errors.append(type(error)), wait=waits)
+    waits.asked.get(timeout=PATIENCE)
+    sink.before = sys.exit
+    waits.over.put(None)
+    waits.asked.get(timeout=PATIENCE)
+    sink.before = lambda: None
+    waits.over.put(None)
+    assert deliverer.flush(PATIENCE) == {}
+    deliverer.close()
+    assert errors == [ConnectionError, SystemExit]
+
+
+def test_a_sink_that_hangs_blocks_neither_the_others_nor_the_chief(ledger: Ledger) -> None:
+    add(ledger, 1)
+    hanging = threading.Event()
+    sinks = {"hung": Sink(before=lambda: bool(hanging.wait()) and None), "good": Sink()}
+    deliverer = Deliverer(ledger, sinks, no_error)
+    flush_until(deliverer, {"hung": 2})
+    assert sinks["good"].taken == places(ledger)
+    deliverer.close()
+    assert sinks["hung"].taken == []
+    hanging.set()
+
+
+def test_closing_closes_every_sink_and_names_the_one_that_raises(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CLOSE_SECONDS", PATIENCE)
+    closed, errors = [], []
+    sinks = {"bad": Sink(close=fail), "good": Sink(close=lambda: closed.append("good"))}
+    deliverer = Deliverer(ledger, sinks, lambda name, error: errors.append((name, str(error))))
+    deliverer.close()
+    assert closed == ["good"] and errors == [("bad", "no route to the database")]
+
+
+def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CLOSE_SECONDS", PATIENCE)
+    told: list[str] = []
+    deliverer = Deliverer(
+        ledger, {"a": Sink(close=fail)}, no_error, on_close_error=lambda name, error: told.append(f"{name}: {error}")
+    )
+    deliverer.close()
+    assert told == ["a: no route to the database"]
+
+
+EVENT = CheckpointSeen(checkpoint=Checkpoint(uri="c", sha256="x", outer_step=1))
+
+
+def test_an_observer_that_raises_is_named_and_silences_nobody() -> None:
+    seen: list[object] = []
+    manager = PluginManager()
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=observer(seen.append)), name="first")
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=observer(lambda event: fail())), name="broken")
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=observer(lambda event: sys.exit(3))), name="quitter")
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=observer(lambda event: interrupt())), name="interrupter")
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=observer(seen.append)), name="last")
+    errors: list[str] = []
+    notify(manager, "lobench_checkpoint_seen", EVENT, lambda where, error: errors.append(f"{where}: {error}"))
+    assert seen == [EVENT, EVENT]
+    assert sorted(errors) == [
+        "plugin 'broken', hook lobench_checkpoint_seen: no route to the database",
+        "plugin 'interrupter', hook lobench_checkpoint_seen: ",
+        "plugin 'quitter', hook lobench_checkpoint_seen: 3",
+    ]
+
+
+def test_an_observer_may_leave_the_event_out() -> None:
+    called = []
+    manager = PluginManager()
+
+    def without_event() -> None:
+        called.append(1)
+
+    manager.register(SimpleNamespace(lobench_checkpoint_seen=without_event), name="first")
+    notify(manager, "lobench_checkpoint_seen", EVENT, no_error)
+    assert called == [1]
+
+
+def observer(act: Callable[[CheckpointSeen], object]) -> Callable[[CheckpointSeen], None]:
+    def observe(event: CheckpointSeen) -> None:
+        act(event)
+
+    return observe
+
+
+def test_a_signal_cuts_the_last_wait_for_a_sink_that_hangs(ledger: Ledger) -> None:
+    add(ledger, 1)
+    release = threading.Event()
+    deliverer = Deliverer(ledger, {"slow": Sink(before=release.wait)}, no_error)
+    assert deliverer.flush(3600.0, is_hurried=lambda: True) == {"slow": 2}
+    release.set()
+    deliverer.close()
+
+
+def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there_does_not(ledger: Ledger) -> None:
+    add(ledger, 1)
+
+    def take(destination: str) -> list[int]:
+        sink = Sink()
+        sink.destination = destination  # type: ignore[attr-defined]  # an attribute that a sink may have
+        deliverer = Deliverer(ledger, {"a": sink}, no_error)
+        assert deliverer.flush(PATIENCE) == {}
+        deliverer.close()
+        return sink.taken
+
+    assert [take(destination) for destination in ("first", "first", "second", "first")] == [
+        places(ledger),
+        [],
+        places(ledger),
+        [],
+    ]
