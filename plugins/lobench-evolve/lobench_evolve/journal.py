@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lobench import StoreBusy, StoreError, UsageError
+from lobench import StoreError, UsageError
+from lobench.extend import StoreBusy
 from lobench_evolve.truncation_ga import Generation
 
 __all__ = ["Block", "Closed", "Journal", "read_generations"]

@@ -14,14 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lobench import (
-    Layers,
-    StoreError,
-    UsageError,
-    WorkerConfig,
-    bind_case,
-    load_plugins,
-)
+from lobench import StoreError, UsageError
+from lobench.extend import Layers, WorkerConfig, bind_case, load_plugins
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial

@@ -22,17 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench import (
-    ConfigError,
-    Layers,
-    LobenchError,
-    as_learned_optimizer,
-    bind_case,
-    claim_for,
-    decode,
-    device_description,
-    encode,
-)
+from lobench import ConfigError, LobenchError
+from lobench.extend import Layers, as_learned_optimizer, bind_case, claim_for, decode, device_description, encode
 from lobench_evolve.genome import Genome
 from lobench_evolve.members import MemberProgram, cosine_adam
 from lobench_evolve.settings import Configuration, read_config

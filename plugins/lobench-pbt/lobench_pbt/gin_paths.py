@@ -83,7 +83,7 @@ def check_paths(paths: Sequence[str], where: str) -> None:
     Raises:
       ConfigError: as `bind`.
     """
-    from lobench.plugins import load_plugins
+    from lobench.extend import load_plugins
 
     try:
         bind(dict.fromkeys(paths, 0))

@@ -20,7 +20,8 @@ from typing import Any
 
 import grpc
 
-from lobench import ConfigError, LobenchError, StoreBusy, StoreError
+from lobench import ConfigError, LobenchError, StoreError
+from lobench.extend import StoreBusy
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer

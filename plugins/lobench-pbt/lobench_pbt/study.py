@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lobench import ConfigError, Direction, Member, Objective, UsageError
+from lobench import ConfigError, UsageError
+from lobench.extend import Direction, Member, Objective, PluginManager
 from lobench.hookspecs import SelectionStrategy
-from lobench.plugins import PluginManager
 from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 from lobench_pbt.trial import Value
 

@@ -30,8 +30,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench import ConfigError, Direction, LobenchError, Objective
-from lobench.plugins import load_plugins
+from lobench import ConfigError, LobenchError
+from lobench.extend import Direction, Objective, load_plugins
 from lobench_pbt.gin_paths import check_paths
 from lobench_pbt.lineage import warm_starts
 from lobench_pbt.space import Kind, Parameter, Rule, Scale

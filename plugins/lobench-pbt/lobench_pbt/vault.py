@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
-from lobench import CheckpointError, StoreError, checkpoint_sha256
+from lobench import CheckpointError, StoreError
+from lobench.extend import checkpoint_sha256
 from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]

@@ -21,7 +21,8 @@ from typing import Any
 
 import ray
 
-from lobench import Layers, LobenchError, LocalPool, Message, Parcel, WorkerConfig
+from lobench import LobenchError
+from lobench.extend import Layers, LocalPool, Message, Parcel, WorkerConfig
 
 __all__ = ["Slot", "node_folder", "versions"]
 
