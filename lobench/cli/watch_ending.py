@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ def exit_code(
         total = ending.num_left + sum(ending.outcomes.values())
         left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
         progress.say(f"--max-core-hours {command.max_core_hours:g} are used; {left}")
-    pending: Mapping[str, str] = getattr(source, "pending", dict)()
+    pending = source.pending()
     if ending.num_checkpoints == 0:
         details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
         raise CheckpointError(

@@ -34,8 +34,8 @@ from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
-from lobench.engine.workers.pool import Executor, WorkerConfig
-from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
+from lobench.engine.workers.pool import WorkerConfig
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import PluginManager, load_plugins
 from lobench.report.live import ReportSink
 from lobench.report.progress import ShownProgress, make_progress
@@ -258,6 +258,7 @@ def _worker_config(command: WatchCommand, manager: PluginManager, store: Path) -
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in command.suites),
         layers=_layers(command, manager),
+        serve="lobench.pytest_plugin.worker:serve",
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),
         max_cores=None if command.workers == "auto" else _workers(command.workers),
