@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
     from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
+    from lobench.core.headline import cause, headline
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.whole_file import write_whole
     from lobench.engine.workers.channel import Channel
     from lobench.engine.workers.parcel import Parcel
     from lobench.engine.workers.pool import LocalPool, Message, WorkerConfig
@@ -41,6 +43,7 @@ _HOMES = {
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
     "lobench.core.draws": "Draws fold",
     "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
+    "lobench.core.headline": "cause headline",
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
     "lobench.core.result": "Curves",
@@ -53,6 +56,7 @@ _HOMES = {
     "lobench.engine.workers.channel": "Channel",
     "lobench.engine.workers.parcel": "Parcel",
     "lobench.engine.workers.pool": "LocalPool Message WorkerConfig",
+    "lobench.engine.whole_file": "write_whole",
     "lobench.engine.workers.protocol": "decode encode",
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
@@ -66,10 +70,10 @@ __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "Curves", "Direction",
     "Draws", "Interval", "Layers", "LocalPool", "Member", "Message", "Objective", "Parcel", "PickleRefused",
     "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "WorkerConfig",
-    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "checkpoint_sha256", "claim_for",
-    "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "is_settled",
-    "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",
-    "stratified_t_mean", "weighted",
+    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "headline",
+    "is_settled", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",
+    "stratified_t_mean", "weighted", "write_whole",
 ]
 # fmt: on
 

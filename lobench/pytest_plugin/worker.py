@@ -138,8 +138,7 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
-            line = headline(error)
-            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
+            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=headline(error), replace=True)
             raise
         finished = self._finished()
         if finished is None:
