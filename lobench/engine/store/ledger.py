@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
+from lobench.core.subject import Subject
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.reader import EVALUATION_COLUMNS, OPTIMIZER_PREFIX, EvaluationRow, LedgerReader
 from lobench.engine.store.schema import StoreLock, connect, store_errors
 
 __all__ = ["EvaluationRow", "Ledger"]
@@ -154,26 +154,27 @@ class Ledger(LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        values = (checkpoint.uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step)
+        uri = f"{OPTIMIZER_PREFIX}{subject.uri}" if subject.is_optimizer else subject.uri
+        values = (uri, subject.sha256, subject.generation, subject.outer_step)
         where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
             if found is not None:
-                self.remember(checkpoint.uri, fingerprint)
+                self.remember(subject.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
             self._db.execute(
                 "INSERT INTO checkpoints (position, uri, sha256, generation, outer_step, run, seen_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, checkpoint.run, time.time()),
+                (position, *values, subject.run, time.time()),
             )
-            self.remember(checkpoint.uri, fingerprint)
+            self.remember(subject.uri, fingerprint)
             return int(position)
 
     def remember(self, uri: str, fingerprint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 import statistics
@@ -15,6 +16,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.schedule import EvaluationId, History
+from lobench.core.subject import Subject
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
@@ -25,12 +27,13 @@ EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, experiment, trial, session, recorded_at"
 )
+OPTIMIZER_PREFIX = "optimizer: "  # of the uri of an optimizer without theta, in a store of schema 1
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its checkpoint.
+    """One evaluation as it is stored, with every sighting of its subject.
 
     Attributes:
       program: What the key's program stands for.
@@ -44,11 +47,17 @@ class EvaluationRow:
     outcome: Outcome
     message: str
     payload: bytes | None
-    checkpoints: tuple[Checkpoint, ...]
+    subjects: tuple[Subject, ...]
     experiment: str
     trial: str
     session: str
     recorded_at: float
+
+    @property
+    def sightings(self) -> tuple[Subject, ...]:
+        """Its subjects; one without a place where it has none, as after a merge of a part."""
+        unseen = Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)
+        return self.subjects or (Subject.of_checkpoint(unseen),)
 
     @property
     def where(self) -> str:
@@ -77,12 +86,12 @@ class LedgerReader:
 
     # What a restart reads.
 
-    def sightings(self) -> dict[int, Checkpoint]:
+    def sightings(self) -> dict[int, Subject]:
         with store_errors(self.store):
             rows = self._db.execute(
                 "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
             ).fetchall()
-        return {row[0]: _checkpoint(row[1:]) for row in rows}
+        return {row[0]: _subject(row[1:]) for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what each location's files were like when they were last read."""
@@ -160,12 +169,12 @@ class LedgerReader:
             ).fetchall()
             deliveries = []
             for place, position, evaluation, *columns in rows:
-                checkpoint = _checkpoint(tuple(columns))
+                subject = _subject(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
-                    event = self._evaluation(evaluation, checkpoint)
+                    event = self._evaluation(evaluation, subject)
                 else:
-                    event = self._completion(position, checkpoint)
+                    event = self._completion(position, subject)
                 deliveries.append(Delivery(sequence=place, event=event))
             return deliveries
 
@@ -174,17 +183,17 @@ class LedgerReader:
         with store_errors(self.store), intact_rows(self.store):
             return self._completion(position, self.sightings()[position])
 
-    def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
+    def _evaluation(self, evaluation: int, subject: Subject) -> EvaluationFinished:
         query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
-        return _finished(checkpoint, self._db.execute(query, (evaluation,)).fetchone())
+        return _finished(subject, self._db.execute(query, (evaluation,)).fetchone())
 
-    def _completion(self, position: int, checkpoint: Checkpoint) -> CheckpointFinished:
+    def _completion(self, position: int, subject: Subject) -> CheckpointFinished:
         rows = self._db.execute(
             f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
             "ORDER BY case_identity, seed_start",
             (position,),
         ).fetchall()
-        return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
+        return CheckpointFinished(subject=subject, evaluations=tuple(_finished(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
         with store_errors(self.store):
@@ -206,10 +215,10 @@ class LedgerReader:
 
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
-        sightings: dict[str, list[Checkpoint]] = {}
-        for checkpoint in self.sightings().values():
-            sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
-        cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
+        sightings: dict[str, list[Subject]] = {}
+        for subject in self.sightings().values():
+            sightings.setdefault(subject.sha256, []).append(subject)
+        cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
@@ -230,7 +239,7 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    checkpoints=tuple(sightings.get(row[0], ())),
+                    subjects=tuple(sightings.get(row[0], ())),
                     experiment=row[11],
                     trial=row[12],
                     session=row[13],
@@ -243,15 +252,19 @@ class LedgerReader:
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+def _subject(row: tuple[Any, ...]) -> Subject:
     uri, sha256, outer_step, generation, run = row
-    return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+    if uri.startswith(OPTIMIZER_PREFIX):
+        return dataclasses.replace(Subject.of_optimizer(uri.removeprefix(OPTIMIZER_PREFIX)), sha256=sha256)
+    return Subject.of_checkpoint(
+        Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+    )
 
 
-def _finished(checkpoint: Checkpoint, row: tuple[Any, ...]) -> EvaluationFinished:
+def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
     case_json, start, size, outcome, message, payload = row
     return EvaluationFinished(
-        checkpoint=checkpoint,
+        subject=subject,
         case=CaseInfo(**json.loads(case_json)),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
