@@ -14,8 +14,8 @@ from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
-from lobench.engine.workers.protocol import Finished
 from lobench.hookspecs import EvaluationFinished
+from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.recording import _row
 from lobench.report.progress import describe
 
