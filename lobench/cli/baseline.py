@@ -42,7 +42,7 @@ def baseline(
 
     A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
     """
-    from lobench.cli.baseline_setup import BaselineCommand, check_baselines, make_baselines
+    from lobench.sessions.baseline import BaselineCommand, check_baselines, make_baselines
 
     command = BaselineCommand(
         optimizers=optimizers,

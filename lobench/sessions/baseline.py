@@ -1,4 +1,4 @@
-"""What `lobench baseline` does: which cases need a baseline, and where it goes."""
+"""`lobench.baseline`: which cases of a suite need a baseline; tunes it, and keeps it beside the suite."""
 
 from __future__ import annotations
 
