@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lobench.core.errors import LobenchError, PluginError
+from lobench.core.headline import headline
 from lobench.core.schedule import Policy
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
@@ -94,7 +95,7 @@ def make_deliverer(
     sinks = {address: _sink(address, manager, context) for address in settings.sinks}
 
     def say(then: str, sink: str, error: BaseException) -> None:
-        progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; {then}")
+        progress.say(f"sink {sink!r}: {headline(error)}; {then}")
 
     return Deliverer(ledger, sinks, partial(say, "trying again"), on_close_error=partial(say, "while it was closed"))
 
@@ -108,9 +109,7 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
     except LobenchError:
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(
-            "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
-        ) from error
+        raise PluginError("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
     return sink
 
 
@@ -132,7 +131,7 @@ def plugins_of(suites: Iterable[str], progress: Progress) -> PluginManager:
             with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
-            progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
+            progress.say(f"{file} does not import: {headline(error)}; its hooks do not take part")
             continue
         manager.register_conftest(module)
     return manager
