@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
+from lobench.core.headline import cause
 from lobench.engine.store.program_keys import migrate
 
 __all__ = ["SCHEMA_VERSION", "StoreLock", "connect", "store_errors"]
@@ -80,7 +81,7 @@ def store_errors(store: Path) -> Iterator[None]:
         raise StoreError(
             "cannot use the result store",
             where=str(store),
-            got=error.strerror or str(error),
+            got=cause(error),
             next_step="choose another folder with --store",
         ) from error
 
@@ -94,7 +95,7 @@ def intact_rows(where: Path | str) -> Iterator[None]:
         raise StoreError(
             "a row of the ledger is damaged",
             where=str(where),
-            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            got=cause(error),
             next_step="move the store away, or restore a copy",
         ) from error
 
@@ -187,7 +188,7 @@ class StoreLock:
                 raise StoreError(
                     "this file system cannot lock files, which is what keeps two chiefs apart",
                     where=str(store),
-                    got=error.strerror or str(error),
+                    got=cause(error),
                     next_step="choose another folder with --store",
                 ) from error
             holder = _describe(os.pread(self._file, 4096, 0))
