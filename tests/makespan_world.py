@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     CasesKnown,
     CheckpointSeen,
@@ -18,10 +17,11 @@ from lobench.core.schedule import (
     Finished,
     History,
     Lease,
-    Schedule,
+    Planner,
     StartWorker,
     WorkerReady,
 )
+from lobench.core.result import Outcome
 
 __all__ = ["MakespanWorld", "lower_bound"]
 
@@ -48,7 +48,7 @@ class MakespanWorld:
         self._seconds = {case.key: value for case, value in zip(self._cases, seconds, strict=True)}
         self._compile_seconds = compile_seconds
         self._compiled: set[tuple[int, str]] = set()
-        self._schedule = Schedule(
+        self._schedule = Planner(
             num_workers, every_checkpoint(""), History(durations=self._seconds if is_known else {})
         )
         self._queue: list[tuple[float, int, Event]] = []

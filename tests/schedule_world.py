@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lobench.core.admission import every_checkpoint, every_nth, latest
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Admit,
     CasesKnown,
@@ -29,6 +28,7 @@ from lobench.core.schedule import (
     History,
     KillWorker,
     Lease,
+    Planner,
     Prepare,
     Prepared,
     Record,
@@ -36,13 +36,13 @@ from lobench.core.schedule import (
     RecordSplit,
     Reopen,
     RunEnded,
-    Schedule,
     Skip,
     StartWorker,
     Tick,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
 
 POLICIES = {"latest": lambda: latest(""), "all": lambda: every_checkpoint(""), "every:3": lambda: every_nth("3")}
 
@@ -99,9 +99,9 @@ class World:
     def __post_init__(self) -> None:
         self.schedule = self.make_schedule(History())
 
-    def make_schedule(self, history: History) -> Schedule:
+    def make_schedule(self, history: History) -> Planner:
         policy = POLICIES[self.policy]()
-        return Schedule(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
+        return Planner(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
 
     def send(self, event: Event) -> None:
         actions = self.schedule.handle(event)

@@ -22,8 +22,8 @@ from lobench.cli.suites import require_suite
 from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
+from lobench.core.planner import Policy
 from lobench.core.result import Outcome
-from lobench.core.schedule import Policy
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
 from lobench.engine.checkpoints.source import GivenSource
 from lobench.engine.checkpoints.spool import Spool

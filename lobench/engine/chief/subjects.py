@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.schedule import History
+from lobench.core.planner import History
 from lobench.engine.checkpoints.intake import Intake
 
 __all__ = ["WatchSubjects", "todays"]

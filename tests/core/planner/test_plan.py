@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import CASES, EVENTS, POLICIES, World, case, play
 
+from lobench.core.planner import EvaluationId, Finished, Lease, Reopen, StartWorker
 from lobench.core.result import Outcome
-from lobench.core.schedule import EvaluationId, Finished, Lease, Reopen, StartWorker
 
 A, B, NEW = case("a"), case("b"), case("new", num_seeds=3, seed_block=2)
 CHOSEN = {"latest": [4], "all": [0, 1, 2, 3, 4], "every:3": [0, 3, 4]}

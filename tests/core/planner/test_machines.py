@@ -11,8 +11,7 @@ import pytest
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
@@ -21,15 +20,16 @@ from lobench.core.schedule import (
     Finished,
     KillWorker,
     Lease,
+    Planner,
     Prepare,
     Record,
     RecordDeath,
-    Schedule,
     Size,
     StartWorker,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
 
 PLAIN = CaseInfo(
     identity="plain",
@@ -51,7 +51,7 @@ class Driver:
     def __init__(
         self, *cases: CaseInfo, max_cores: int, max_gpus: float = math.inf, machines: Sequence[Size] = ()
     ) -> None:
-        self.schedule = Schedule(max_cores, every_checkpoint(""), max_gpus=max_gpus)
+        self.schedule = Planner(max_cores, every_checkpoint(""), max_gpus=max_gpus)
         self.now = 0.0
         self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
         if machines:
@@ -158,7 +158,7 @@ class Cluster:
     """
 
     def __init__(self, machines: Sequence[Size], *cases: CaseInfo, first: int, limit: float = math.inf) -> None:
-        self.schedule = Schedule(1, every_checkpoint(""))
+        self.schedule = Planner(1, every_checkpoint(""))
         self.free = [list(machine) for machine in machines]
         self.first, self.now = first, 0.0
         self.wanting: dict[int, Size] = {}
