@@ -5,7 +5,7 @@ nor the factory's module. Observing hooks get one frozen event; what they return
 reported with the plugin's name and silences nobody.
 
 Plugins register through entry points in the group "lobench", or by defining `lobench_*` functions in a suite's
-conftest.py (a plain `def lobench_...` counts; `@lobench.hookimpl` is needed only for options such as `trylast`).
+conftest.py (a plain `def lobench_...` counts; `@hookimpl` is needed only for options such as `trylast`).
 """
 
 from __future__ import annotations

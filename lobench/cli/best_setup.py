@@ -27,6 +27,7 @@ from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.headline import cause
 from lobench.core.metric import UnknownDirection
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -224,7 +225,7 @@ def _kept(path: Path) -> list[Any]:
         raise StoreError(
             "what earlier calls found cannot be read",
             where=str(path),
-            got=str(records).splitlines()[0],
+            got=cause(records) if isinstance(records, Exception) else str(records),
             expected="a JSON list",
             next_step="move it away",
         )

@@ -22,6 +22,7 @@ from lobench.cli.suites import require_suite
 from lobench.cli.watch_ending import exit_code
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, PluginError, UsageError
+from lobench.core.headline import headline
 from lobench.core.planner import Policy
 from lobench.core.result import Outcome
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
@@ -191,7 +192,7 @@ def _deliverer(
         sinks["report"] = ReportSink(store, command.suites)
 
     def say(then: str, sink: str, error: BaseException) -> None:
-        progress.say(f"sink {sink!r}: {type(error).__name__}: {error}; {then}")
+        progress.say(f"sink {sink!r}: {headline(error)}; {then}")
 
     return Deliverer(ledger, sinks, partial(say, "trying again"), on_close_error=partial(say, "while it was closed"))
 
@@ -336,9 +337,7 @@ def _sinks(addresses: tuple[str, ...], manager: PluginManager, context: SinkCont
         except LobenchError:
             raise
         except (Exception, SystemExit) as error:
-            raise PluginError(
-                "cannot be set up", where=f"sink {address!r}", got=f"{type(error).__name__}: {error}"
-            ) from error
+            raise PluginError("cannot be set up", where=f"sink {address!r}", got=headline(error)) from error
         sinks[address] = sink
     return sinks
 
@@ -357,6 +356,6 @@ def _register_conftests(suites: tuple[str, ...], manager: PluginManager, progres
             with exits_raise():
                 spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary; the workers report it too)
-            progress.say(f"{file} does not import: {type(error).__name__}: {error}; its hooks do not take part")
+            progress.say(f"{file} does not import: {headline(error)}; its hooks do not take part")
             continue
         manager.register_conftest(module)

@@ -13,7 +13,7 @@ from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, Verdict
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
-from lobench.engine.workers.protocol import Finished
+from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import Recorder

@@ -12,9 +12,9 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.protocol import LAYERS
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.pytest_plugin.finished import LAYERS
 
 __all__ = [
     "MANAGER",

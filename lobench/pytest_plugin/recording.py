@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey, mean_of
-from lobench.engine.workers.protocol import CURRENT_JOB, Finished
-from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
 
 if TYPE_CHECKING:
     from lobench.core.checkpoint import Checkpoint
@@ -30,20 +28,6 @@ class Recorder:
         self._programs: set[str] = set()
         self._problem = ""
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
-
-    @staticmethod
-    def case_info(item: pytest.Item) -> CaseInfo | None:
-        """Returns what a chief must know of an item's case; None for an ordinary test."""
-        from lobench.pytest_plugin.evaluate import case_info
-
-        return case_info(item) if case_of(item) is not None else None
-
-    @staticmethod
-    def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta_path: str) -> bool:
-        """Compiles what an item will need; see `lobench.pytest_plugin.evaluate.prepare`."""
-        from lobench.pytest_plugin.evaluate import prepare
-
-        return prepare(item, seed_block, checkpoint_uri, theta_path)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -13,8 +13,8 @@ from stores import add, case_info, curves
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
-from lobench.engine.workers.protocol import Finished
 from lobench.hookspecs import EvaluationFinished
+from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.recording import _row
 from lobench.report.progress import describe
 

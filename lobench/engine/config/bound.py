@@ -15,7 +15,7 @@ import gin.config as gin_state
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import headline
+from lobench.core.headline import cause, headline
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
@@ -231,10 +231,9 @@ def _build(scope: str, where: str) -> Case:
             case = _CASE()
     except LobenchError as error:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
-        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
+        raise ConfigError(cause(error), where=where) from error
     except Exception as error:
-        line = headline(error)
-        raise ConfigError("cannot build the case", where=where, got=line) from error
+        raise ConfigError("cannot build the case", where=where, got=headline(error)) from error
     assert isinstance(case, Case)
     return case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import statistics
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
+from lobench.engine.store.migrations import OPTIMIZER_PREFIX
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
@@ -23,8 +24,10 @@ __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, experiment, trial, session, recorded_at"
+    "message, payload, seconds, recorded_at"
 )
+_SUBJECT_COLUMNS = "c.kind, c.uri, c.sha256, c.outer_step, c.generation, c.run"
+_LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
@@ -80,7 +83,7 @@ class LedgerReader:
     def sightings(self) -> dict[int, Checkpoint]:
         with store_errors(self.store):
             rows = self._db.execute(
-                "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
+                f"SELECT c.position, {_SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
         return {row[0]: _checkpoint(row[1:]) for row in rows}
 
@@ -104,7 +107,7 @@ class LedgerReader:
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
             ).fetchall()
-            positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
+            positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         recorded, again, splits = set(), set(), set()
@@ -153,8 +156,8 @@ class LedgerReader:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
-                "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
+                f"SELECT d.sequence, d.position, d.evaluation, {_SUBJECT_COLUMNS} "
+                "FROM deliveries d JOIN subjects c ON c.position = d.position WHERE d.sequence > ? "
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
@@ -206,17 +209,19 @@ class LedgerReader:
 
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
-        sightings: dict[str, list[Checkpoint]] = {}
-        for checkpoint in self.sightings().values():
-            sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
+        sightings = self._sightings_of_evaluations()
         cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
+            labels = {
+                row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
+            }
             for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))
+                experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
                         checkpoint_sha256=row[0],
@@ -230,12 +235,34 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    checkpoints=tuple(sightings.get(row[0], ())),
-                    experiment=row[11],
-                    trial=row[12],
-                    session=row[13],
-                    recorded_at=row[14],
+                    checkpoints=tuple(sightings(number, row[0])),
+                    experiment=experiment,
+                    trial=trial,
+                    session=session,
+                    recorded_at=row[11],
                 )
+
+    def _sightings_of_evaluations(self) -> Callable[[int, str], list[Checkpoint]]:
+        """Returns what gives the sightings of an evaluation, by its id and its checkpoint's hash.
+
+        Those of a theta are all of them, unless it was seen with several bindings: then those that it was announced or
+        completed for.
+        """
+        sighted: dict[str, list[Checkpoint]] = {}
+        for checkpoint in self.sightings().values():
+            sighted.setdefault(checkpoint.sha256, []).append(checkpoint)
+        with store_errors(self.store):
+            several = "SELECT sha256 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT bindings) > 1"
+            rows = self._db.execute(
+                f"SELECT p.evaluation, {_SUBJECT_COLUMNS} FROM subjects c JOIN (SELECT position, evaluation FROM "
+                "deliveries WHERE evaluation IS NOT NULL UNION SELECT position, evaluation FROM completions) p "
+                f"ON p.position = c.position WHERE c.sha256 IN ({several}) ORDER BY c.position"
+            ).fetchall()
+            apart = {sha256 for (sha256,) in self._db.execute(several)}
+        belonging: dict[int, list[Checkpoint]] = {}
+        for evaluation, *columns in rows:
+            belonging.setdefault(evaluation, []).append(_checkpoint(tuple(columns)))
+        return lambda number, sha256: belonging.get(number, []) if sha256 in apart else sighted.get(sha256, [])
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
         with store_errors(self.store), intact_rows(self.store):
@@ -244,7 +271,8 @@ class LedgerReader:
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    uri, sha256, outer_step, generation, run = row
+    kind, uri, sha256, outer_step, generation, run = row
+    uri = f"{OPTIMIZER_PREFIX}{uri}" if kind == "optimizer" else uri
     return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
 
 

@@ -15,7 +15,8 @@ import pytest
 from lobench_tensorboard.sink import TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lobench import CaseInfo, Checkpoint, Curves, Outcome, PluginError, SeedBlock
+from lobench import Outcome
+from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
 
