@@ -28,7 +28,6 @@ from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
-    CheckpointSeen,
     Event,
     FinishCheckpoint,
     Finished,
@@ -38,12 +37,14 @@ from lobench.core.planner import (
     Record,
     Size,
     StartWorker,
+    SubjectSeen,
     Tick,
     WorkerDied,
     WorkerReady,
 )
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import SubjectKey
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import encode
 
@@ -147,7 +148,7 @@ class Cluster:
                 position = next(arrivals)
                 seen[position] = self.now
                 self.max_backlog = max(self.max_backlog, len(seen))
-                send(CheckpointSeen(position, _checkpoint(position)))
+                send(SubjectSeen(position, SubjectKey(_checkpoint(position).sha256, "")))
                 next_arrival += interval
             elif self.now == next_tick:
                 # As the chief does after each look at its pipes; results that come together share a look.

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Sequence
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import (
     Action,
     CasesKnown,
-    CheckpointSeen,
     Event,
     Finished,
     History,
     Lease,
     Planner,
     StartWorker,
+    SubjectSeen,
     WorkerReady,
 )
 from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 __all__ = ["MakespanWorld", "lower_bound"]
 
@@ -59,8 +59,7 @@ class MakespanWorld:
         """Evaluates checkpoints that come together; returns the seconds until all are done."""
         began = self._now
         for position in positions:
-            checkpoint = Checkpoint(uri=f"{position}", sha256=f"{position:064x}", outer_step=position)
-            self._send(CheckpointSeen(position, checkpoint))
+            self._send(SubjectSeen(position, SubjectKey(f"{position:064x}", "")))
         while self._queue:
             self._now, _, event = heapq.heappop(self._queue)
             self._send(event)

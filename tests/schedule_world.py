@@ -16,7 +16,6 @@ from lobench.core.planner import (
     Action,
     Admit,
     CasesKnown,
-    CheckpointSeen,
     Done,
     Drain,
     EvaluationId,
@@ -38,11 +37,13 @@ from lobench.core.planner import (
     RunEnded,
     Skip,
     StartWorker,
+    SubjectSeen,
     Tick,
     WorkerDied,
     WorkerReady,
 )
 from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 POLICIES = {"latest": lambda: latest(""), "all": lambda: every_checkpoint(""), "every:3": lambda: every_nth("3")}
 
@@ -97,14 +98,14 @@ class World:
     failed_starts: int = 0
 
     def __post_init__(self) -> None:
-        self.schedule = self.make_schedule(History())
+        self.planner = self.make_planner(History())
 
-    def make_schedule(self, history: History) -> Planner:
+    def make_planner(self, history: History) -> Planner:
         policy = POLICIES[self.policy]()
         return Planner(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
 
     def send(self, event: Event) -> None:
-        actions = self.schedule.handle(event)
+        actions = self.planner.handle(event)
         self.log.append((event, actions))
         for action in actions:
             self.take(action)
@@ -179,7 +180,7 @@ class World:
     def see(self, sha256: str | None = None) -> None:
         position = len(self.seen)
         self.seen[position] = checkpoint(position, sha256)
-        self.send(CheckpointSeen(position, self.seen[position]))
+        self.send(SubjectSeen(position, SubjectKey(self.seen[position].sha256, "")))
 
     def ready(self, cases: tuple[CaseInfo, ...]) -> None:
         for worker in sorted(self.starting):
@@ -253,9 +254,9 @@ class World:
             admissions=dict(self.admissions),
             finished=set(self.finished),
         )
-        self.schedule = self.make_schedule(history)
+        self.planner = self.make_planner(history)
         for position, found in self.seen.items():
-            self.send(CheckpointSeen(position, found))
+            self.send(SubjectSeen(position, SubjectKey(found.sha256, "")))
         if self.ended:
             self.send(RunEnded())
 

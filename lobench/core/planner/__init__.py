@@ -10,7 +10,6 @@ from lobench.core.planner.events import (
     Action,
     Admit,
     CasesKnown,
-    CheckpointSeen,
     Done,
     EvaluationId,
     Event,
@@ -27,6 +26,7 @@ from lobench.core.planner.events import (
     Reopen,
     RunEnded,
     Skip,
+    SubjectSeen,
 )
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
@@ -47,7 +47,6 @@ __all__ = [
     "Admit",
     "Capacity",
     "CasesKnown",
-    "CheckpointSeen",
     "Done",
     "Drain",
     "EvaluationId",
@@ -71,6 +70,7 @@ __all__ = [
     "Size",
     "Skip",
     "StartWorker",
+    "SubjectSeen",
     "Tick",
     "WorkerDied",
     "WorkerReady",

@@ -7,15 +7,9 @@ from collections.abc import Container, Set
 from typing import NamedTuple
 
 from lobench.core.planner.events import Admit, History, Policy, Skip
+from lobench.core.subject import SubjectKey
 
-__all__ = ["Backlog", "Replan", "Subject"]
-
-
-class Subject(NamedTuple):
-    """What is evaluated: a theta, on the cases of a variant."""
-
-    sha256: str
-    variant: str
+__all__ = ["Backlog", "Replan"]
 
 
 class Replan(NamedTuple):
@@ -43,7 +37,7 @@ class Backlog:
         self._policy = policy
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)
-        self._subjects: dict[int, Subject] = {}
+        self._subjects: dict[int, SubjectKey] = {}
         self._variants: set[str] = set()
         self._waiting: list[int] = []
         self._fresh: set[int] = set()  # of those that wait: the policy was never asked
@@ -60,7 +54,7 @@ class Backlog:
         """Whether a checkpoint waits that no earlier start decided on."""
         return bool(self._fresh)
 
-    def waiting(self) -> set[Subject]:
+    def waiting(self) -> set[SubjectKey]:
         """Returns what waits for the policy's word."""
         return {self._subjects[position] for position in self._waiting}
 
@@ -68,10 +62,10 @@ class Backlog:
         """Returns the variants of all that was seen."""
         return self._variants
 
-    def subject(self, position: int) -> Subject:
+    def subject(self, position: int) -> SubjectKey:
         return self._subjects[position]
 
-    def see(self, position: int, subject: Subject) -> bool:
+    def see(self, position: int, subject: SubjectKey) -> bool:
         """Takes note of a checkpoint; says whether it goes on at once, having been admitted before a restart."""
         if position in self._subjects:
             return False

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.schedule import (
     Capacity,
@@ -24,12 +23,12 @@ from lobench.core.schedule import (
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.subject import SubjectKey
 
 __all__ = [
     "Action",
     "Admit",
     "CasesKnown",
-    "CheckpointSeen",
     "Done",
     "EvaluationId",
     "Event",
@@ -46,6 +45,7 @@ __all__ = [
     "Reopen",
     "RunEnded",
     "Skip",
+    "SubjectSeen",
 ]
 
 
@@ -92,19 +92,16 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CasesKnown:
-    """The cases of a variant; what is said of one that is known already changes nothing."""
+    """The cases of a variant, by its key; what is said of one that is known already changes nothing."""
 
     cases: tuple[CaseInfo, ...]
     variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSeen:
-    """`variant` says whose cases it is to be evaluated on."""
-
+class SubjectSeen:
     position: int
-    checkpoint: Checkpoint
-    variant: str = ""
+    subject: SubjectKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class Finished:
 
 
 Event: TypeAlias = (
-    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
+    CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
 )
 
 

@@ -1,4 +1,4 @@
-"""From checkpoints to evaluations: what is admitted, what of it is missing, and what its results mean.
+"""From subjects to evaluations: what is admitted, what of it is missing, and what its results mean.
 
 The planner makes work of evaluations and hands it to the machine of `lobench.core.schedule`, which says who runs what.
 It is as deterministic as that one: the same events give the same actions. Only a `Record` action makes an outcome
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
-from lobench.core.planner.backlog import Backlog, Subject
+from lobench.core.planner.backlog import Backlog
 from lobench.core.planner.events import (
     Action,
     Admit,
     CasesKnown,
-    CheckpointSeen,
     Done,
     EvaluationId,
     Event,
@@ -34,9 +33,11 @@ from lobench.core.planner.events import (
     RecordSplit,
     Reopen,
     RunEnded,
+    SubjectSeen,
 )
 from lobench.core.planner.plan import Plan
 from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 __all__ = ["Planner"]
 
@@ -50,13 +51,13 @@ class _Wanted:
     """An evaluation that the machine has as work.
 
     Attributes:
-      position: Of the first checkpoint that wants it.
+      position: Of the first subject that wants it.
       subjects: Whoever is not finished without it.
     """
 
     case: CaseInfo
     position: int
-    subjects: list[Subject]
+    subjects: list[SubjectKey]
 
 
 class Planner:
@@ -92,10 +93,10 @@ class Planner:
             durations=history.durations,
         )
         self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
-        self._open: dict[Subject, set[int]] = {}  # admitted, unfinished positions
-        self._outstanding: dict[Subject, set[EvaluationId]] = {}
+        self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
+        self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
         self._wanted: dict[EvaluationId, _Wanted] = {}
-        self._retried: set[Subject] = set()  # of which something is tried again
+        self._retried: set[SubjectKey] = set()  # of which something is tried again
         self._done = False
         self._actions: list[Action] = []
 
@@ -105,8 +106,8 @@ class Planner:
         match event:
             case CasesKnown(cases, variant):
                 self._know_cases(cases, variant)
-            case CheckpointSeen(position, checkpoint, variant):
-                if self._backlog.see(position, Subject(checkpoint.sha256, variant)):
+            case SubjectSeen(position, subject):
+                if self._backlog.see(position, subject):
                     self._open_position(position)
             case RunEnded():
                 self._backlog.has_ended = True
@@ -148,7 +149,7 @@ class Planner:
         if (cases := self._cases.get(subject.variant)) is not None:
             self._expand(subject, cases)
 
-    def _expand(self, subject: Subject, cases: tuple[CaseInfo, ...]) -> None:
+    def _expand(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
         """Has the machine do what a subject still needs; one that needs nothing is finished at once."""
         if retried := self._plan.retried(subject.sha256, cases):
             self._plan.forget(retried)
@@ -161,7 +162,7 @@ class Planner:
         self._finish_if_complete(subject)
 
     def _want(
-        self, evaluations: Iterable[tuple[EvaluationId, CaseInfo]], position: int, subjects: list[Subject]
+        self, evaluations: Iterable[tuple[EvaluationId, CaseInfo]], position: int, subjects: list[SubjectKey]
     ) -> None:
         works = []
         for evaluation, case in evaluations:
@@ -175,7 +176,7 @@ class Planner:
         if works:
             self._machine.take(schedule.Add(tuple(works)))
 
-    def _finish_if_complete(self, subject: Subject) -> None:
+    def _finish_if_complete(self, subject: SubjectKey) -> None:
         if self._outstanding.get(subject):
             return
         for position in sorted(self._open.pop(subject, ())):

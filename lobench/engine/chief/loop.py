@@ -16,6 +16,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import SubjectKey
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
@@ -152,7 +153,7 @@ class Watch:
             self._subjects.add(position, checkpoint, is_needed=not is_done)
         for position, checkpoint, is_done in found:
             if not is_done or self._options.replan:
-                self._handle(planner.CheckpointSeen(position, checkpoint))
+                self._handle(planner.SubjectSeen(position, SubjectKey(checkpoint.sha256, "")))
         if found:
             num_done = sum(is_done for _, _, is_done in found)
             self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
@@ -229,7 +230,7 @@ class Watch:
             return
         self._subjects.add(position, checkpoint)
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
-        self._handle(planner.CheckpointSeen(position, checkpoint))
+        self._handle(planner.SubjectSeen(position, SubjectKey(checkpoint.sha256, "")))
 
     # Workers.
 

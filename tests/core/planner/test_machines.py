@@ -10,12 +10,10 @@ import pytest
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
-    CheckpointSeen,
     Event,
     Finished,
     KillWorker,
@@ -26,10 +24,12 @@ from lobench.core.planner import (
     RecordDeath,
     Size,
     StartWorker,
+    SubjectSeen,
     WorkerDied,
     WorkerReady,
 )
 from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 PLAIN = CaseInfo(
     identity="plain",
@@ -53,7 +53,7 @@ class Driver:
     ) -> None:
         self.schedule = Planner(max_cores, every_checkpoint(""), max_gpus=max_gpus)
         self.now = 0.0
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         if machines:
             self.send(Capacity(tuple(machines)))
         self.first = self.send(CasesKnown(cases))
@@ -165,7 +165,7 @@ class Cluster:
         self.placed: dict[int, tuple[int, Size]] = {}
         self.running: list[Lease] = []
         self.done: list[CaseInfo] = []
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         self.send(Capacity(tuple(machines), limit))
         self.place()
         self.send(CasesKnown(cases))
