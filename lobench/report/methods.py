@@ -197,14 +197,16 @@ class _LiveMethods(LiveProgress):
     def shown(self) -> Any:
         from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("method", "evaluations", "score so far", "running"):
             table.add_column(title)
         for state in self._methods.states():
-            table.add_row(one_line(state.name), state.count, state.score, str(state.num_running or ""))
+            cells = (one_line(state.name), state.count, state.score, str(state.num_running or ""))
+            table.add_row(*map(Text, cells))  # a name may look like markup
         left = self._methods.left().removeprefix(", ")
-        return Group(table, *([left] if left else []), super().shown())
+        return Group(table, *([Text(left)] if left else []), super().shown())
 
 
 def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) -> ShownProgress:

@@ -120,10 +120,11 @@ class LiveProgress(PlainProgress):
     def shown(self) -> Any:
         """Returns what stands below the lines."""
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         for name, step, total in self._running.values():
-            table.add_row(name, f"{step}/{total}" if step else "compiling")
+            table.add_row(Text(name), f"{step}/{total}" if step else "compiling")  # a name may look like markup
         return table
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from lobench.hookspecs import EvaluationFinished
 from lobench.report.methods import Methods, PlainMethods, make_method_progress, row_of
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
-NAMES = {ADAM.key: ["adam", "tuned"], SGD.key: ["sgd"]}
+NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}
 
 
 class Clock:
@@ -51,17 +51,17 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     clock, file = Clock(), io.StringIO()
     methods = Methods(methods_of, clock=clock)
     earlier = row_of(event(SGD, "a", 1.0), 0.0)
-    methods.plan({"adam": 2, "tuned": 2, "sgd": 2}, [earlier])
+    methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
     first, second, *through, last = file.getvalue().splitlines()
-    assert first.startswith("adam: 1 of 2 evaluations, score ") and second.startswith("tuned: 1 of 2 evaluations")
+    assert first.startswith("adam: 1 of 2 evaluations, score ") and second.startswith("[b]tuned: 1 of 2 evaluations")
     assert first.endswith(" left") and re.search(r"score 1\.\d+ \[|score 0\.\d+ \[", first)
-    assert through[0].startswith("adam: 2 of 2 evaluations") and last.startswith("tuned: 2 of 2")
+    assert through[0].startswith("adam: 2 of 2 evaluations") and last.startswith("[b]tuned: 2 of 2")
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "b", None)])
     assert "it broke" in file.getvalue(), "what went wrong has its own line"
     assert [(one.name, one.count) for one in methods.states()] == [
         ("adam", "2 of 2"),
-        ("tuned", "2 of 2"),
+        ("[b]tuned", "2 of 2"),
         ("sgd", "2 of 2"),
     ]
     assert methods.left() == ""
@@ -92,7 +92,7 @@ def test_a_terminal_has_a_table() -> None:
 
     file, clock = Terminal(), Clock()
     methods = Methods(methods_of, clock=clock)
-    methods.plan({"adam": 2, "tuned": 2, "sgd": 2})
+    methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     with make_method_progress(file, methods) as progress:
         one = event(ADAM, "a", 0.5)
         progress.leased(0, one.subject, one.case)
@@ -100,4 +100,10 @@ def test_a_terminal_has_a_table() -> None:
         progress.finished(one, 0)
         progress.leased(1, SGD, one.case)
     shown = file.getvalue()
-    assert "evaluations" in shown and "1 of 2" in shown and "0 of 2" in shown and "about 16 s left" in shown
+    assert (
+        "evaluations" in shown
+        and "1 of 2" in shown
+        and "0 of 2" in shown
+        and "about 16 s left" in shown
+        and "[b]tuned" in shown
+    )
