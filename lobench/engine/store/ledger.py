@@ -10,22 +10,22 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
+from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Experiments, label
-from lobench.engine.store.migrations import OPTIMIZER_PREFIX
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
 from lobench.engine.store.schema import StoreLock, connect, store_errors
+from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]
 
@@ -156,29 +156,27 @@ class Ledger(Experiments, LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        is_optimizer = checkpoint.uri.startswith(OPTIMIZER_PREFIX)
-        uri = checkpoint.uri.removeprefix(OPTIMIZER_PREFIX) if is_optimizer else checkpoint.uri
-        values = (uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step, "[]")
-        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ? AND bindings = ?"
+        values = values_of(subject)
+        where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
-            if found is not None:
-                self.remember(checkpoint.uri, fingerprint)
-                return int(found[0])
-            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
-            self._db.execute(
-                "INSERT INTO subjects (position, uri, sha256, generation, outer_step, bindings, kind, run, seen_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, "optimizer" if is_optimizer else "checkpoint", checkpoint.run, time.time()),
-            )
-            self.remember(checkpoint.uri, fingerprint)
-            return int(position)
+            if found is None:
+                found = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
+                values |= {"position": found[0], "seen_at": time.time()}
+                self._db.execute(
+                    f"INSERT INTO subjects ({', '.join(values)}) VALUES ({', '.join(map(':{}'.format, values))})",
+                    values,
+                )
+            elif values["label"]:
+                self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
+            self.remember(subject.uri, fingerprint)
+            return int(found[0])
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records what the files of a location were like when they were last looked at; "" is not recorded."""
@@ -204,7 +202,7 @@ class Ledger(Experiments, LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
-        bindings: Sequence[str] = (),
+        variant: str = "",
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -213,7 +211,7 @@ class Ledger(Experiments, LedgerReader):
 
         Args:
           experiment, trial, session: Labels, for studies.
-          bindings: Those of the subject that it was computed for: one theta may be seen with several.
+          variant: Of the subject that it was computed for (`variant_of`): one theta may be seen with several bindings.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -255,9 +253,9 @@ class Ledger(Experiments, LedgerReader):
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
                 "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 AND c.bindings = ? WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
+                "AND c.finished = 0 AND c.variant = ? WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
                 "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
-                (json.dumps(list(bindings)), *identity),
+                (variant, *identity),
             )
         return True
 
