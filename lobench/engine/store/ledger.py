@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
+from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId
 from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
@@ -202,7 +202,7 @@ class Ledger(Experiments, LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
-        variant: str = "",
+        variant: str | None = None,
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -211,7 +211,8 @@ class Ledger(Experiments, LedgerReader):
 
         Args:
           experiment, trial, session: Labels, for studies.
-          variant: Of the subject that it was computed for (`variant_of`): one theta may be seen with several bindings.
+          variant: Of the subject that it was computed for (`variant_of`); None: not known. Then a sighting of a theta
+            that was seen with several bindings gets it when it is finished.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -250,14 +251,23 @@ class Ledger(Experiments, LedgerReader):
                 register(self._db, program, expected)
             if experiment or trial or session:
                 label(self._db, identity, experiment=experiment, trial=trial, session=session)
-            self._db.execute(
-                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
-                "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 AND c.variant = ? WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
-                "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
-                (variant, *identity),
-            )
+            self._announce(identity, variant)
         return True
+
+    def _announce(self, identity: tuple[object, ...], variant: str | None) -> None:
+        """Has an evaluation delivered for the sightings of its subject that are under way."""
+        is_its = (
+            "c.variant = ?"
+            if variant is not None
+            else "(SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1"
+        )
+        self._db.execute(
+            "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
+            "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
+            "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
+            f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            (*identity, *(() if variant is None else (variant,))),
+        )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
         """Records a lost worker, or a block halved for want of memory, so that a restart knows."""
