@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome, mean_of
+from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
@@ -43,14 +43,14 @@ class PlainProgress:
         first = "; with the first checkpoint a program is compiled for each" if self._quiet else ""
         self.say(f"{len(cases)} cases: {names}{first}")
 
-    def admitted(self, checkpoint: Checkpoint) -> None:
+    def admitted(self, subject: Subject) -> None:
         if not self._quiet:
-            self.say(f"outer step {checkpoint.outer_step}: {checkpoint.uri}")
+            self.say(_name(subject) if subject.is_optimizer else f"{_name(subject)}: {subject.uri}")
 
     def step(self, lease: int, step: int) -> None:
         pass
 
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         pass
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
@@ -87,8 +87,8 @@ class LiveProgress(PlainProgress):
             self._running[lease] = (name, step, total)
             self._update()
 
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
-        name = f"outer step {checkpoint.outer_step}  {case.suite}/{case.name}"
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        name = f"{_name(subject)}  {case.suite}/{case.name}"
         self._running[lease] = (name, 0, case.num_inner_steps)
         self._update()
 
@@ -122,7 +122,7 @@ def make_progress(file: TextIO, *, quiet: bool = False) -> ShownProgress:
 
 def describe(event: EvaluationFinished) -> str:
     """Returns one line on an evaluation."""
-    head = f"outer step {event.checkpoint.outer_step}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    head = f"{_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:
         return f"{head}  {event.message}".rstrip()
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
@@ -132,3 +132,10 @@ def describe(event: EvaluationFinished) -> str:
     diverged += f"  {exploded} exploded" if exploded else ""
     message = f"  {event.message}" if event.message else ""
     return f"{head}  {shown}{diverged}{message}"
+
+
+def _name(subject: Subject) -> str:
+    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
+    if subject.is_optimizer or subject.variant.bindings:
+        return subject.label
+    return f"outer step {subject.outer_step}"
