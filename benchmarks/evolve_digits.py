@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench import stratified_t_mean
+from lobench.extend import stratified_t_mean
 
 SUITE = Path(__file__).resolve().parents[1] / "suites" / "demo"
 CASES = ("relu32", "tanh32", "relu32x2", "batch16", "gelu48")

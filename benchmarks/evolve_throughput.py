@@ -32,7 +32,7 @@ from lobench_evolve.run import Experiment, Machines, plan, run_experiment, worke
 from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
-from lobench import encode, load_plugins
+from lobench.extend import encode, load_plugins
 
 _parser = argparse.ArgumentParser()
 _parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])

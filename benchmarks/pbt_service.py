@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from lobench import checkpoint_sha256
+from lobench.extend import checkpoint_sha256
 
 PROCESSES = 5
 WINDOW = 500  # trials

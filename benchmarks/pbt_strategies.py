@@ -26,7 +26,7 @@ from lobench_pbt.study import Opponents, Study, load_strategy
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 
-from lobench import Direction, Draws, Objective
+from lobench.extend import Direction, Draws, Objective
 from lobench.plugins import load_plugins
 
 WORKERS = 4

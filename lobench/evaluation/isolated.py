@@ -20,12 +20,12 @@ from pathlib import Path
 from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta, load_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
 from lobench.engine.workers.protocol import decode, encode
-from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 from lobench.inner.witness import watch_for_backend
 
@@ -130,7 +130,7 @@ def main(descriptor: int, layers: str) -> None:
                     SeedBlock(start=start, size=size),
                 )
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                connection.send_bytes(encode("error", message=one_line(error), raised=type(error).__name__))
+                connection.send_bytes(encode("error", message=headline(error), raised=type(error).__name__))
             else:
                 connection.send_bytes(encode("curves", curves.to_payload()))
 

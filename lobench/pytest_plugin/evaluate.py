@@ -4,51 +4,48 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
 from lobench.engine.checkpoints.spool import load_theta
-from lobench.engine.config.bound import bind_case
-from lobench.engine.workers.protocol import CURRENT_JOB, ON_PROGRESS, Finished
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
-from lobench.evaluation.runner import BlockRunner, DeadlinePassed, ThetaLeaves, WrongThreads, claim_for
+from lobench.evaluation.runner import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.evaluation.together import JobRunner
-from lobench.inner.backend import claim_backend, foreign_maker
+from lobench.inner.backend import foreign_maker
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.finished import CURRENT_JOB, ON_PROGRESS, Finished
+from lobench.pytest_plugin.items import case_info, runner_of, test_name
 from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
 from lobench.pytest_plugin.reuse import stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
 
-__all__ = ["attach_evaluations", "case_info", "evaluator", "expectations_of", "prepare"]
+__all__ = ["attach_evaluations", "evaluator", "prepare"]
 
-_RUNNER: pytest.StashKey[BlockRunner] = pytest.StashKey()
 _JOBS: pytest.StashKey[JobRunner] = pytest.StashKey()
 _ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 _APART: pytest.StashKey[str] = pytest.StashKey()
 _OUR_FIXTURES = ("evaluate", "request")
-_MAKING = threading.Lock()
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns `evaluate` for one item."""
-    config, test = item.config, _test_name(item)
+    config, test = item.config, test_name(item)
 
     def evaluated(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
-        bound = _runner(config).bind(case, test)  # first: it makes jax's backend as this case wants it
+        bound = runner_of(config).bind(case, test)  # first: it makes jax's backend as this case wants it
         gate = _gate(item) if job is None and option(config, "against") else None
         info = bound.info(node_id=item.nodeid)
 
@@ -56,7 +53,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             try:
                 on_progress = config.stash.get(ON_PROGRESS, None)
                 if job is None:
-                    curves = _runner(config).run(case, test, theta, block, on_progress=on_progress)
+                    curves = runner_of(config).run(case, test, theta, block, on_progress=on_progress)
                 else:
                     curves = _jobs(config).run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
@@ -128,19 +125,12 @@ def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta
     if spec is None or not own.issuperset(getattr(item, "fixturenames", ())):
         return False
     theta = ThetaLeaves(leaves=load_theta(theta_path), where=checkpoint_uri)
-    return _runner(item.config).prepare(spec, _test_name(item), theta, seed_block)
-
-
-def _runner(config: pytest.Config) -> BlockRunner:
-    with _MAKING:
-        if _RUNNER not in config.stash:
-            config.stash[_RUNNER] = BlockRunner(layers_of(config))
-        return config.stash[_RUNNER]
+    return runner_of(item.config).prepare(spec, test_name(item), theta, seed_block)
 
 
 def _jobs(config: pytest.Config) -> JobRunner:
     if _JOBS not in config.stash:
-        config.stash[_JOBS] = JobRunner(_runner(config))
+        config.stash[_JOBS] = JobRunner(runner_of(config))
     return config.stash[_JOBS]
 
 
@@ -150,46 +140,6 @@ def _isolated(config: pytest.Config) -> IsolatedRunner:
         config.add_cleanup(runner.close)
         config.stash[_ISOLATED] = runner
     return config.stash[_ISOLATED]
-
-
-def _test_name(item: pytest.Item) -> str:
-    """Returns the test's part of a case's identity: with the parameters, where it has others than the case."""
-    if not isinstance(item, pytest.Function):
-        return ""
-    name: str = item.function.__name__
-    callspec = getattr(item, "callspec", None)  # none where the test gets its case otherwise
-    if callspec is None or all(isinstance(value, CaseSpec) for value in callspec.params.values()):
-        return name
-    return f"{name}[{callspec.id}]"
-
-
-def expectations_of(item: pytest.Item) -> Expectations:
-    """Returns what the gin file of an evaluated item expects."""
-    spec = case_of(item)
-    assert spec is not None
-    return _runner(item.config).bind(spec, _test_name(item)).expectations
-
-
-def case_info(item: pytest.Item) -> CaseInfo:
-    """Returns what a chief must know of the item's case; of one that was evaluated, as it was then."""
-    spec = case_of(item)
-    assert spec is not None
-    runner = item.config.stash.get(_RUNNER, None)
-    bound = runner.bound(spec, _test_name(item)) if runner is not None else None
-    if bound is None:
-        _claim(item.config, spec)
-        bound = bind_case(spec, layers_of(item.config), test=_test_name(item), build=False)
-        bound.require_optimizer()
-    return bound.info(node_id=item.nodeid)
-
-
-def _claim(config: pytest.Config, spec: CaseSpec) -> None:
-    """Makes jax's backend before a case's modules are imported: a watch's worker has the number of its threads."""
-    threads = os.environ.get("NPROC", "")
-    if threads.isdecimal() and int(threads):
-        claim_backend(int(threads))
-    else:
-        claim_for(spec, layers_of(config))
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
@@ -235,8 +185,7 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
             return Outcome.SKIPPED, f"xfail: {report.wasxfail}".strip().splitlines()[0]
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         return Outcome.SKIPPED, reason.splitlines()[0] if reason else ""
-    message = f"{type(error).__name__}: {error}" if not isinstance(error, LobenchError) else str(error)
-    message = message.strip().splitlines()[0] if message.strip() else type(error).__name__
+    message = headline(error) if error is not None else "no exception"
     if isinstance(error, DeadlinePassed):
         return Outcome.TIMEOUT, message
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:

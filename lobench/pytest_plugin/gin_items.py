@@ -12,7 +12,8 @@ from lobench.core.case import CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.result import Result
-from lobench.pytest_plugin.evaluate import evaluator, expectations_of
+from lobench.pytest_plugin.evaluate import evaluator
+from lobench.pytest_plugin.items import expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]
 

@@ -22,8 +22,8 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.engine.workers.protocol import Finished
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.references import Finals, Reference, Train, find_reference, scale_of
 
@@ -160,7 +160,7 @@ def gate_of(item: pytest.Item) -> Gate:
 
 
 def _cases(session: pytest.Session) -> list[CaseInfo]:
-    from lobench.pytest_plugin.evaluate import case_info
+    from lobench.pytest_plugin.items import case_info
 
     found = []
     for item in session.items:

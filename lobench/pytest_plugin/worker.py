@@ -31,7 +31,9 @@ from lobench.core.headline import headline
 from lobench.core.result import Outcome
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import current_folder_last
-from lobench.engine.workers.protocol import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished, Job, decode, encode, record_of
+from lobench.engine.workers.protocol import Job, decode, encode, record_of
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.finished import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished
 
 __all__ = ["main", "serve"]
 
@@ -80,17 +82,19 @@ class Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        # CaseInfo comes from the pytest plugin, which knows how items and cases belong together.
-        recorder: Any = session.config.pluginmanager.get_plugin("lobench-recorder")
-        case_info, self._prepare_item = recorder.case_info, recorder.prepare
+        # Not before: what these import makes jax read its settings, which a conftest.py may have set.
+        from lobench.pytest_plugin.evaluate import prepare
+        from lobench.pytest_plugin.items import case_info
+
+        self._prepare_item = prepare
         infos: list[CaseInfo] = []
         for item in session.items:
+            if case_of(item) is None:
+                continue  # an ordinary test
             try:
                 info = case_info(item)
             except LobenchError as error:
                 self._errors.append(str(error))
-                continue
-            if info is None:
                 continue
             if info.key not in self._items:
                 self._items[info.key] = item
@@ -134,8 +138,7 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
-            line = headline(error)
-            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
+            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=headline(error), replace=True)
             raise
         finished = self._finished()
         if finished is None:

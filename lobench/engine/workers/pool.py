@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lobench.core.errors import LobenchError
+from lobench.core.headline import cause
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
@@ -134,7 +135,7 @@ class LocalPool:
             process = WorkerProcess(environment, self._config.log_folder / f"worker-{worker}.log")
         except OSError as error:
             self._devices.release(worker)
-            self._own.append(_died(worker, f"it could not be started: {error.strerror or error}"))
+            self._own.append(_died(worker, f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
         self._keeper.keep(process.pid)

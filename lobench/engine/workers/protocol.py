@@ -1,26 +1,41 @@
-"""What crosses between a chief and its workers: JSON records, and results as bytes; no pickle."""
+"""What a chief and its workers say to each other, each message a frozen dataclass.
+
+A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
+`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`, `Prepare` by `Prepared`. Executors
+carry the bytes of these and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside
+its protocol in `lobench.hookspecs`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import pytest
+from typing import Any, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.codec import Codec, Message, has_begun_well
 from lobench.core.result import Outcome
 from lobench.engine.config.layers import Layers
 
 __all__ = [
-    "CURRENT_JOB",
-    "LAYERS",
-    "ON_PROGRESS",
-    "Finished",
+    "FROM_WORKER",
+    "TO_WORKER",
+    "Configure",
+    "Describe",
+    "Described",
+    "Exit",
+    "Failed",
+    "FileMark",
+    "FromWorker",
     "Job",
+    "Prepare",
+    "Prepared",
+    "Progress",
+    "Ready",
+    "Result",
+    "ToWorker",
     "case_from_record",
     "decode",
     "encode",
@@ -29,15 +44,44 @@ __all__ = [
 ]
 
 _LENGTH = struct.Struct("<I")
-_OPENING = b'{"kind": "'  # of the JSON part
+
+
+# A chief to a worker.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One seed block of one case on one checkpoint.
+class Configure(Message):
+    """The first message: what the process is to be.
 
     Attributes:
+      num_cpus: Cores that it computes with.
+      arguments: pytest's, the suites among them.
+      layers: gin text around the cases.
+      compilation_cache: Folder of jax's persistent cache.
+      serve: "module:function" that runs the worker: `serve(connection, configure, *, exit_at_eof)`.
+      log: File that takes what the process prints; "" where there is none.
+      file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
+    """
+
+    num_cpus: int
+    arguments: tuple[str, ...]
+    layers: Layers
+    compilation_cache: str
+    serve: str
+    log: str = ""
+    file_folder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Message):
+    """One seed block of one case for one subject.
+
+    Attributes:
+      lease: Comes back with `Progress` and `Result`.
+      case_key: `CaseInfo.key` of a case as it is with these bindings.
+      theta_path: File of theta's leaves; "" where there is no theta.
       companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
+      bindings: The gin bindings of the subject's variant.
     """
 
     lease: int
@@ -46,55 +90,123 @@ class Job:
     checkpoint_uri: str
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
+    bindings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """One evaluation as it is attached to a pytest report and sent to the chief.
+class Prepare(Message):
+    """Asks to compile, beside a job, what a later job needs; the fields are that job's."""
+
+    case_key: str
+    seed_block: SeedBlock
+    checkpoint_uri: str
+    theta_path: str
+    bindings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe(Message):
+    """Asks which cases the suites have with a variant's bindings; there is no other way to learn cases."""
+
+    variant_key: str = ""
+    bindings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit(Message):
+    """Asks to end after what runs."""
+
+
+# A worker to its chief.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Message):
+    """The suites are collected; jobs may come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMark:
+    """A file as it was when it was read: one with other marks may have other contents."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described(Message):
+    """Answers `Describe`.
 
     Attributes:
+      cases: Of this variant, each once.
+      files: Every file that the answer hangs on: those of the suites, and each Python module that the process has
+        loaded from outside the interpreter's and the packages' folders. While their marks stay, so does the answer.
+    """
+
+    variant_key: str
+    cases: tuple[CaseInfo, ...]
+    files: tuple[FileMark, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Message):
+    """The suites cannot be used.
+
+    Attributes:
+      messages: Why, a line each.
+      variant_key: Of the variant whose cases cannot be bound: the worker lives on. None: the suites cannot be collected
+        at all, and the worker ends.
+    """
+
+    messages: tuple[str, ...]
+    variant_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Message):
+    """How many inner steps the job has done."""
+
+    lease: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Message):
+    """How a job ended.
+
+    Attributes:
+      message: One line on what went wrong, "" where nothing did.
+      replace: The worker's state is unknown: another should take its place.
       payload: `Curves.to_payload()`, or b"" where there are none.
     """
 
-    case: CaseInfo
-    seed_block: SeedBlock
+    lease: int
     outcome: Outcome
-    message: str
-    payload: bytes
-
-    def to_record(self) -> dict[str, Any]:
-        """As plain values, which pytest-xdist can carry."""
-        return {
-            "case": record_of(self.case),
-            "seeds": [self.seed_block.start, self.seed_block.size],
-            "outcome": str(self.outcome),
-            "message": self.message,
-            "payload": self.payload,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Finished:
-        start, size = record["seeds"]
-        return cls(
-            case=case_from_record(record["case"]),
-            seed_block=SeedBlock(start=start, size=size),
-            outcome=Outcome(record["outcome"]),
-            message=record["message"],
-            payload=bytes(record["payload"]),
-        )
+    message: str = ""
+    replace: bool = False
+    payload: bytes = b""
 
 
-# How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
-CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
-LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
-ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(Message):
+    """Answers `Prepare`; `is_done` says whether the job will find a program."""
+
+    is_done: bool
+
+
+ToWorker: TypeAlias = Job | Prepare | Describe | Exit
+FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result | Prepared
+
+TO_WORKER: Codec[ToWorker] = Codec(Job, Prepare, Describe, Exit)
+FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result, Prepared)
 
 
 def record_of(case: CaseInfo) -> dict[str, Any]:
     return dataclasses.asdict(case)
 
 
-def case_from_record(record: Mapping[str, Any]) -> CaseInfo:
+def case_from_record(record: dict[str, Any]) -> CaseInfo:
     return CaseInfo(**record)
 
 
@@ -118,9 +230,3 @@ def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         raise ValueError("no message: it has no kind")
     return values, message[_LENGTH.size + length :]
-
-
-def has_begun_well(part: bytes | bytearray) -> bool:
-    """Says whether the first bytes of a message may be `encode`'s, however few have come."""
-    opening = part[_LENGTH.size : _LENGTH.size + len(_OPENING)]
-    return _OPENING.startswith(opening)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lobench import fold
+from lobench.extend import fold
 from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.settings import AntitheticES
 from lobench_evolve.truncation_ga import Generation, ranked, summary

@@ -1,7 +1,7 @@
 """Genomes: a theta as the history that makes it, a few bytes whatever its size. Standard library only.
 
-Every random choice is a hash (`lobench.fold`) of what it is for, (run's seed, purpose, generation, index), so that
-nothing hangs on the order in which workers answer, and a killed run draws the same again.
+Every random choice is a hash (`lobench.extend.fold`) of what it is for, (run's seed, purpose, generation, index), so
+that nothing hangs on the order in which workers answer, and a killed run draws the same again.
 """
 
 from __future__ import annotations

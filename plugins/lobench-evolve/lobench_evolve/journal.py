@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lobench import StoreBusy, StoreError, UsageError
+from lobench import StoreError, UsageError
+from lobench.extend import StoreBusy, cause
 from lobench_evolve.truncation_ga import Generation
 
 __all__ = ["Block", "Closed", "Journal", "read_generations"]
@@ -76,7 +77,7 @@ class Journal:
         except BlockingIOError as error:
             raise StoreBusy("another `lobench evolve` writes this run", where=str(folder)) from error
         except OSError as error:
-            raise StoreError("cannot write the run", where=str(folder), got=error.strerror or str(error)) from error
+            raise StoreError("cannot write the run", where=str(folder), got=cause(error)) from error
         with _readable(self._path):
             self._connection = sqlite3.connect(self._path, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode=WAL")
@@ -155,7 +156,7 @@ class Journal:
             yield self._connection
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise StoreError("cannot write the run's journal", where=str(self._path), got=str(error)) from error
+            raise StoreError("cannot write the run's journal", where=str(self._path), got=cause(error)) from error
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -189,7 +190,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise StoreError(
             "cannot read the run's journal",
             where=str(path),
-            got=str(error),
+            got=cause(error),
             next_step="restore it, or begin again in an empty --store: what it held cannot be made from checkpoints",
         ) from error
 

@@ -10,18 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lobench import (
-    ArrayDataset,
-    Case,
-    ConfigError,
-    SampledDataset,
-    Task,
-    TaskFamily,
-    as_learned_optimizer,
-    as_stepper,
-    as_task,
-    compiler_options,
-)
+from lobench import ArrayDataset, Case, ConfigError, SampledDataset, Task, TaskFamily
+from lobench.extend import as_learned_optimizer, as_stepper, as_task, compiler_options
 from lobench_evolve.settings import Evolve
 from lobench_evolve.weights import Weights, key_of
 

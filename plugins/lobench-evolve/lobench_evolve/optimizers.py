@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import optax
 
-from lobench import LearnedOptimizer, TaskFamily, as_stepper, as_task, configurable
+from lobench import LearnedOptimizer, TaskFamily, configurable
+from lobench.extend import as_stepper, as_task
 
 __all__ = ["LearnedInit"]
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import gin
 
-from lobench import CaseSpec, ConfigError, UsageError, parse_file, parse_text, specs_in
+from lobench import ConfigError, UsageError
+from lobench.extend import CaseSpec, parse_file, parse_text, specs_in
 
 __all__ = ["AntitheticES", "Configuration", "Evolve", "TruncationGA", "read_config"]
 

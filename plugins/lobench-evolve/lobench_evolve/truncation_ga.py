@@ -18,7 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lobench import ConfigError, Member, Pool, fold, load_plugins, rank
+from lobench import ConfigError
+from lobench.extend import Member, Pool, fold, load_plugins, rank
 from lobench.hookspecs import SelectionStrategy
 from lobench_evolve.genome import Genome, Trial, lineage
 from lobench_evolve.settings import TruncationGA

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from lobench import ConfigError, LearnedOptimizer, leaf_paths
+from lobench import ConfigError, LearnedOptimizer
+from lobench.extend import leaf_paths
 from lobench_evolve.genome import Genome, lineage
 
 __all__ = ["RANDOM_IMPLEMENTATION", "Decoder", "Weights", "key_of"]

@@ -22,16 +22,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench import (
-    ConfigError,
+from lobench import ConfigError, LobenchError
+from lobench.extend import (
     Layers,
-    LobenchError,
     as_learned_optimizer,
     bind_case,
     claim_for,
     decode,
     device_description,
     encode,
+    headline,
 )
 from lobench_evolve.genome import Genome
 from lobench_evolve.members import MemberProgram, cosine_adam
@@ -169,11 +169,9 @@ def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_
 
 def _failed(error: Exception) -> bytes:
     """Says what happened in a line; the worker's log has all of it."""
-    if isinstance(error, LobenchError):
-        return encode("failed", messages=[str(error)])
-    traceback.print_exception(error)
-    # jax ends what a traceback says with a note of its own.
-    return encode("failed", messages=[f"{type(error).__name__}: {error}".splitlines()[0]])
+    if not isinstance(error, LobenchError):
+        traceback.print_exception(error)
+    return encode("failed", messages=[headline(error)])
 
 
 def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:

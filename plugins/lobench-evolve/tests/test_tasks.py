@@ -14,7 +14,8 @@ from lobench_evolve.optimizers import LearnedInit
 from lobench_evolve.tasks import PointGoals, Sinusoids
 
 import lobench
-from lobench import ConfigError, Task, as_stepper
+from lobench import ConfigError, Task
+from lobench.extend import as_stepper
 from lobench.inner.optimizers import schedule_free_adamw
 from lobench.testing.optimizers import OptimizerContract
 from lobench.testing.tasks import TaskContract

@@ -7,7 +7,8 @@ import pytest
 from lobench_evolve.genome import Genome, lineage
 from lobench_evolve.weights import Decoder, Weights, key_of
 
-from lobench import ConfigError, fold
+from lobench import ConfigError
+from lobench.extend import fold
 from lobench.inner.optimizers import AdafacMLPLOpt, LearnableAdam
 
 

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 from etils import epath
 
-from lobench import CheckpointContent, content_of, flatten, is_settled, reading
+from lobench.extend import CheckpointContent, content_of, flatten, is_settled, reading
 
 __all__ = ["MsgpackReader"]
 

@@ -19,7 +19,8 @@ import numpy as np
 import tensorstore
 from etils import epath
 
-from lobench import CheckpointContent, CheckpointError, content_of, is_settled, reading
+from lobench import CheckpointError
+from lobench.extend import CheckpointContent, content_of, is_settled, reading
 
 __all__ = ["OrbaxReader"]
 

@@ -22,10 +22,11 @@ from etils import epath
 from lobench_flax.msgpack_reader import MsgpackReader
 from lobench_flax.orbax_reader import OrbaxReader
 
-from lobench import CheckpointContent, CheckpointError
+from lobench import CheckpointError
 from lobench.core.checkpoint import theta_sha256
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
 from lobench.engine.checkpoints.source import DirectorySource
+from lobench.extend import CheckpointContent
 from lobench.hookspecs import SourceContext
 from lobench.plugins import load_plugins
 

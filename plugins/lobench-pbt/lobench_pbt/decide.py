@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lobench import Member, Pool, fold
+from lobench.extend import Member, Pool, fold
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.space import Space
 from lobench_pbt.study import Opponents, Study

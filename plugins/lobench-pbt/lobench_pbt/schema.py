@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lobench import StoreError
+from lobench.extend import cause
 
 __all__ = ["StudyRow", "connect", "reading", "studies", "transaction"]
 
@@ -86,7 +87,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(_VERSION),))
         (version,) = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
-        raise StoreError("cannot use the study's database", where=str(path), got=str(error)) from error
+        raise StoreError("cannot use the study's database", where=str(path), got=cause(error)) from error
     if int(version) > _VERSION:
         raise StoreError("the database is of a newer version", where=str(path), got=version)
     return db
@@ -122,7 +123,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError("cannot read the study's database", got=str(error)) from error
+        raise StoreError("cannot read the study's database", got=cause(error)) from error
 
 
 @contextlib.contextmanager
@@ -137,7 +138,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         yield
         db.execute("COMMIT")
     except sqlite3.Error as error:
-        raise StoreError("cannot write the study's database", got=str(error)) from error
+        raise StoreError("cannot write the study's database", got=cause(error)) from error
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")

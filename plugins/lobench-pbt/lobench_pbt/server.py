@@ -20,7 +20,8 @@ from typing import Any
 
 import grpc
 
-from lobench import ConfigError, LobenchError, StoreBusy, StoreError
+from lobench import ConfigError, LobenchError, StoreError
+from lobench.extend import StoreBusy, cause, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer
@@ -102,9 +103,8 @@ def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path 
         return Security(token=token, tls_cert=tls_cert.read_bytes(), tls_key=tls_key.read_bytes())
     except OSError as error:  # as ssl's errors are
         expected = "a certificate chain and its key without a password, both PEM"
-        got = error.strerror or str(error)
         raise ConfigError(
-            "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=got, expected=expected
+            "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=cause(error), expected=expected
         ) from error
 
 
@@ -266,7 +266,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
         else:
             port = server.add_insecure_port(listen)
     except RuntimeError as error:
-        raise StoreError("cannot listen here", where=listen, got=str(error).splitlines()[0]) from error
+        raise StoreError("cannot listen here", where=listen, got=cause(error)) from error
     server.start()
     return server, f"{listen.rpartition(':')[0]}:{port}"
 
@@ -287,9 +287,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         service.create_study(study)
         service.resume()
         server, address = start_server(service, _again(store, listen), security)
-        temporary = store / "address.tmp"
-        temporary.write_text(address)
-        os.replace(temporary, store / "address")
+        write_whole(store / "address", address)
         say(f"study {study.name!r} is served at {address}; store: {store}")
         trouble = ""
         while not ended.wait(_TICK_SECONDS):
@@ -354,7 +352,7 @@ def _lock(store: Path) -> int:
         store.mkdir(parents=True, exist_ok=True)
         file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StoreError("cannot write the store", where=str(store), got=error.strerror or str(error)) from error
+        raise StoreError("cannot write the store", where=str(store), got=cause(error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from lobench.extend import PluginManager, load_plugins
 from lobench.hookspecs import SelectionStrategy
-from lobench.plugins import PluginManager, load_plugins
 from lobench_pbt import transitions
 from lobench_pbt.decide import Answer, Suggestion, suggest
 from lobench_pbt.durable import CommitLog

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lobench import ConfigError, Draws
+from lobench import ConfigError
+from lobench.extend import Draws
 from lobench_pbt.trial import Value
 
 __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "check_parameters"]

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lobench import Member, better
+from lobench.extend import Member, better
 from lobench_pbt.transitions import Score
 from lobench_pbt.trial import Artifact, Outline, State, Trial
 

@@ -25,7 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lobench import LobenchError, checkpoint_sha256
+from lobench import LobenchError
+from lobench.extend import checkpoint_sha256
 from lobench_pbt.codec import artifact_to, trial_from
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import apply, read_back, to_text

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lobench import LobenchError, oriented, weighted
+from lobench import LobenchError
+from lobench.extend import oriented, weighted
 from lobench_pbt.study import FitnessFrom, Study
 from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, Trial
 

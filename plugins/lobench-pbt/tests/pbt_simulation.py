@@ -16,7 +16,7 @@ from lobench_pbt.study import FitnessFrom, Study
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refused, State, Trial
 
-from lobench import Direction, Draws, Objective, checkpoint_sha256
+from lobench.extend import Direction, Draws, Objective, checkpoint_sha256
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import load_plugins
 

@@ -24,7 +24,7 @@ from lobench_pbt.trial import State
 from pbt_simulation import PLUGINS, assert_properties
 from tiny import make_suite
 
-from lobench import Draws, checkpoint_sha256
+from lobench.extend import Draws, checkpoint_sha256
 
 KILLS = int(os.environ.get("LOBENCH_PBT_KILLS", "4"))
 GENERATIONS = max(2, KILLS // 2)

@@ -32,7 +32,7 @@ from pbt_simulation import (
     write_theta,
 )
 
-from lobench import Direction, Draws, Objective, fold
+from lobench.extend import Direction, Draws, Objective, fold
 
 STRATEGIES = ("tournament", "truncation", "exploit_explore", "winner_takes_all", "single_worker", "random_search")
 # Every transition waits for the disk: thousands of them are quicker where there is none.

@@ -16,7 +16,8 @@ from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import State
 from pbt_simulation import PLUGINS, make_study, write_theta
 
-from lobench import Direction, LobenchError, Objective, UsageError
+from lobench import LobenchError, UsageError
+from lobench.extend import Direction, Objective
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench.testing.sinks import sample_deliveries
 

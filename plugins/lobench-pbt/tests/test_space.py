@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 
-from lobench import Draws
+from lobench.extend import Draws
 
 PROBABILITY = st.sampled_from([0.0, 0.25, 1.0])
 SEED = st.integers(0, 2**31)

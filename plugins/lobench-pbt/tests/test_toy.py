@@ -19,7 +19,7 @@ from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
 
-from lobench import Direction, Draws, Member, Objective, better, checkpoint_sha256
+from lobench.extend import Direction, Draws, Member, Objective, better, checkpoint_sha256
 
 START = (0.9, 0.9)
 NOISY = tuple(Parameter(path=f"toy.h{place}", kind=Kind.REAL, low=0.0, high=1.0, rule=Rule.NOISE) for place in range(2))

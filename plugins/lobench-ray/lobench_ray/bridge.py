@@ -27,7 +27,8 @@ import ray
 import ray.exceptions
 from ray._private.services import canonicalize_bootstrap_address
 
-from lobench import LobenchError, Message
+from lobench import LobenchError
+from lobench.extend import Message
 from lobench_ray import entry
 from lobench_ray.access import check_access, check_token
 from lobench_ray.clock import AwakeClock

@@ -13,7 +13,8 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lobench import Channel, LobenchError, Message, Parcel, WorkerConfig
+from lobench import LobenchError
+from lobench.extend import Channel, Message, Parcel, WorkerConfig
 from lobench_ray.clock import AwakeClock
 
 __all__ = ["SILENCE_SECONDS", "RayExecutor"]

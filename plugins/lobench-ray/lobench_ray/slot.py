@@ -21,7 +21,8 @@ from typing import Any
 
 import ray
 
-from lobench import Layers, LobenchError, LocalPool, Message, Parcel, WorkerConfig
+from lobench import LobenchError
+from lobench.extend import Layers, LocalPool, Message, Parcel, WorkerConfig, write_whole
 
 __all__ = ["Slot", "node_folder", "versions"]
 
@@ -139,7 +140,7 @@ class Slot:
             for sha256, theta in zip(values["theta_sha256"], thetas, strict=True):
                 path = node_folder() / "theta" / f"{sha256}.npz"
                 if not path.is_file():
-                    _write(path, ray.get(theta))
+                    write_whole(path, ray.get(theta))
                 os.utime(path)
                 paths.append(str(path))
             companions = [(uri, path) for (uri, _), path in zip(values.get("companions", ()), paths[1:], strict=True)]
@@ -166,13 +167,6 @@ class Slot:
             while True:
                 messages.append(self._heard.get_nowait())
         return [(message.kind, message.values, message.payload) for message in [*progress, *messages]]
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"tmp-{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    temporary.rename(path)
 
 
 def _touch(*folders: Path) -> None:

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import pytest
 from two_nodes import PATIENT, Cluster
 
-from lobench import WorkerConfig
+from lobench.extend import WorkerConfig
 from lobench.testing.executors import Executor, ExecutorContract
 
 

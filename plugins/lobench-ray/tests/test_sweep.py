@@ -11,7 +11,7 @@ import pytest
 from lobench_ray import slot
 from lobench_ray.slot import Slot
 
-from lobench import Message
+from lobench.extend import Message
 
 DAYS = 2 * 86400.0
 

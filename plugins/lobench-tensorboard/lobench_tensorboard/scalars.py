@@ -24,7 +24,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from lobench import Curves, Outcome, stratified_t_mean
+from lobench import Outcome
+from lobench.extend import Curves, stratified_t_mean
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
 __all__ = ["Scalar", "scalars_of"]

@@ -24,7 +24,7 @@ from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, SummaryMetad
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench import Checkpoint, PluginError
+from lobench.extend import Checkpoint, PluginError
 from lobench.hookspecs import Delivery, SinkContext
 from lobench_tensorboard.scalars import Scalar, scalars_of
 

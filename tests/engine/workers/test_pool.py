@@ -21,7 +21,7 @@ from lobench.engine.workers.pool import LocalPool, Message, WorkerConfig
 
 SERVE = """
 import os, resource, signal, struct, sys, time
-from lobench import encode
+from lobench.extend import encode
 
 def child():
     pid = os.fork()

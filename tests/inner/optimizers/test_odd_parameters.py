@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lobench import LearnedOptimizer, as_stepper
+from lobench import LearnedOptimizer
+from lobench.extend import as_stepper
 from lobench.inner import optimizers
 
 KEY = jax.random.key(0)

@@ -1,0 +1,220 @@
+"""Frozen dataclasses as bytes, for what crosses between processes: JSON and one payload, no pickle.
+
+A message is the length of its JSON part in four bytes (little-endian), the JSON part, and the payload. The JSON part
+has the message's kind first, and then its fields; the payload is the value of the one field whose type is `bytes`,
+where a message has one. Whoever reads believes nothing: a field that is missing, unknown or of another type is a
+ValueError that names it (`result.lease: got '3', expected int`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+import struct
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+__all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
+
+_LENGTH = struct.Struct("<I")
+_OPENING = b'{"kind": "'  # of the JSON part
+_LONGEST_KIND = 64
+_SHOWN = 60  # letters of a value that is refused
+
+_Reader = Callable[[object, str], Any]
+
+
+class Message:
+    """Base of what crosses. A subclass is a frozen dataclass, and its kind is its name in lower case.
+
+    Fields may be str, int, float, bool, a string enum, another dataclass, `X | None`, `tuple[X, ...]`, `tuple[X, Y]`,
+    `Mapping[str, X]`; and one of them bytes.
+    """
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def to_bytes(self) -> bytes:
+        kind: Any = type(self)
+        values, payload_name = {"kind": kind.__name__.lower(), **_values_of(self)}, _payload_name(kind)
+        payload: bytes = values.pop(payload_name) if payload_name else b""
+        text = json.dumps(values, default=_values_of).encode()
+        return _LENGTH.pack(len(text)) + text + payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Reads a message of this kind.
+
+        Raises:
+          ValueError: it is anything else; the text says what is wrong, and where.
+        """
+        return Codec(cls).from_bytes(data)
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Codec(Generic[M]):
+    """Reads messages of several kinds: all that one end of a pipe may say to the other.
+
+    Args:
+      kinds: The classes, each with a name of its own.
+    """
+
+    def __init__(self, *kinds: type[M]) -> None:
+        self._kinds: dict[str, Any] = {kind.__name__.lower(): kind for kind in kinds}
+
+    def from_bytes(self, data: bytes) -> M:
+        """Reads a message.
+
+        Raises:
+          ValueError: it is none of these kinds, or not what its kind says; the text says what is wrong, and where.
+        """
+        values, payload = _unpacked(data)
+        name = values.pop("kind", None)
+        if not isinstance(name, str):
+            raise ValueError("no message: it has no kind")
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise ValueError(f"a message of unknown kind {_shown(name)}, expected one of {', '.join(self._kinds)}")
+        if payload_name := _payload_name(kind):
+            if payload_name in values:
+                raise ValueError(f"{name}.{payload_name}: it belongs behind the fields, not among them")
+            values[payload_name] = payload
+        elif payload:
+            raise ValueError(f"{name}: {len(payload)} bytes behind a message that has no payload")
+        message: M = _dataclass_reader(kind)(values, name)
+        return message
+
+
+def has_begun_well(part: bytes | bytearray) -> bool:
+    """Says whether the first bytes of a message may be a message's, however few have come."""
+    opening = part[_LENGTH.size : _LENGTH.size + len(_OPENING)]
+    return _OPENING.startswith(opening)
+
+
+def kind_of(message: bytes) -> str:
+    """Returns a message's kind by its beginning alone, for who carries it and does not open it; "" if it has none."""
+    start = _LENGTH.size + len(_OPENING)
+    if message[_LENGTH.size : start] != _OPENING:
+        return ""
+    return message[start : start + _LONGEST_KIND].partition(b'"')[0].decode(errors="replace")
+
+
+def _unpacked(data: bytes) -> tuple[dict[str, object], bytes]:
+    try:
+        (length,) = _LENGTH.unpack_from(data)
+        end = _LENGTH.size + length
+        if len(data) < end:
+            raise ValueError(f"no message: {len(data) - _LENGTH.size} bytes of {length}")
+        values = json.loads(data[_LENGTH.size : end])
+    except (struct.error, RecursionError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"no message: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError("no message: it has no kind")
+    return values, data[end:]
+
+
+def _values_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+@functools.cache
+def _payload_name(kind: Any) -> str:
+    names = [field.name for field in dataclasses.fields(kind) if typing.get_type_hints(kind)[field.name] is bytes]
+    if "kind" in kind.__dataclass_fields__:
+        raise TypeError(f"{kind.__name__} has a field `kind`, which every message has of itself")
+    if len(names) > 1:
+        raise TypeError(f"{kind.__name__} has several payloads: {', '.join(names)}")
+    return names[0] if names else ""
+
+
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """Returns what reads one value of a type, or says where it is another."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _PLAIN:
+        return functools.partial(_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
+    if origin in (types.UnionType, typing.Union) and len(arguments) == 2 and types.NoneType in arguments:
+        return functools.partial(_optional, _reader(next(one for one in arguments if one is not types.NoneType)))
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return functools.partial(_many, _reader(arguments[0]))
+    if origin is tuple:
+        return functools.partial(_each, tuple(map(_reader, arguments)))
+    if isinstance(origin, type) and issubclass(origin, Mapping) and arguments[0] is str:
+        return functools.partial(_mapping, _reader(arguments[1]))
+    if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
+        return functools.partial(_enum, hint)
+    if hasattr(hint, "__dataclass_fields__"):
+        return _dataclass_reader(hint)
+    raise TypeError(f"a message cannot have a field of type {hint}")
+
+
+# JSON has no difference between 1 and 1.0; True is an int for Python, and for nobody else.
+_PLAIN: Mapping[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (float, int), bool: (bool,), bytes: (bytes,)}
+
+
+def _plain(accepted: tuple[type, ...], expected: str, value: object, where: str) -> object:
+    if type(value) not in accepted:
+        raise _refused(value, where, expected)
+    return value
+
+
+def _optional(read: _Reader, value: object, where: str) -> object:
+    return None if value is None else read(value, where)
+
+
+def _many(read: _Reader, value: object, where: str) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise _refused(value, where, "a list")
+    return tuple(read(each, f"{where}[{index}]") for index, each in enumerate(value))
+
+
+def _each(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
+    if not isinstance(value, list) or len(value) != len(readers):
+        raise _refused(value, where, f"a list of {len(readers)}")
+    return tuple(read(each, f"{where}[{index}]") for index, (read, each) in enumerate(zip(readers, value, strict=True)))
+
+
+def _mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _refused(value, where, "an object")
+    return {name: read(each, f"{where}[{name!r}]") for name, each in value.items()}
+
+
+def _enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:
+    if isinstance(value, str) and value in kind._value2member_map_:
+        return kind(value)
+    raise _refused(value, where, f"one of {', '.join(kind)}")
+
+
+@functools.cache
+def _dataclass_reader(kind: Any) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    return functools.partial(_dataclass, kind, readers)
+
+
+def _dataclass(kind: type, readers: Mapping[str, _Reader], value: object, where: str) -> object:
+    if not isinstance(value, dict):
+        raise _refused(value, where, f"the fields of {kind.__name__}")
+    if missing := [name for name in readers if name not in value]:
+        raise ValueError(f"{where}: no field {', '.join(map(repr, missing))}")
+    if unknown := [name for name in value if name not in readers]:
+        raise ValueError(f"{where}: unknown field {', '.join(map(_shown, unknown))}")
+    return kind(**{name: read(value[name], f"{where}.{name}") for name, read in readers.items()})
+
+
+def _refused(value: object, where: str, expected: str) -> ValueError:
+    return ValueError(f"{where}: got {_shown(value)}, expected {expected}")
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

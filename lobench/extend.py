@@ -1,0 +1,89 @@
+"""What plugins use of lobench, besides `lobench.hookspecs` (the hooks) and `lobench.testing` (the contracts).
+
+A plugin imports `lobench`, `lobench.extend`, `lobench.hookspecs` and `lobench.testing`, and no other module of
+lobench: what lies behind these may move. Each name is loaded when it is first used, as in `lobench` itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lobench.core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+    from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.draws import Draws, fold
+    from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
+    from lobench.core.headline import cause, headline
+    from lobench.core.metric import Direction
+    from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
+    from lobench.core.result import Curves
+    from lobench.core.subject import Subject, Variant
+    from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
+    from lobench.engine.checkpoints.spool import checkpoint_sha256
+    from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.layers import Layers
+    from lobench.engine.config.suite import specs_in
+    from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.whole_file import write_whole
+    from lobench.engine.workers.channel import Channel
+    from lobench.engine.workers.parcel import Parcel
+    from lobench.engine.workers.pool import LocalPool, Message, WorkerConfig
+    from lobench.engine.workers.protocol import decode, encode
+    from lobench.evaluation.runner import claim_for
+    from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
+    from lobench.inner.backend import compiler_options, device_description
+    from lobench.inner.theta import leaf_paths
+    from lobench.plugins import PluginManager, load_plugins
+    from lobench.report.lines import text_table
+
+_HOMES = {
+    "lobench.analysis.intervals": "Interval stratified_t_mean",
+    "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
+    "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
+    "lobench.core.draws": "Draws fold",
+    "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
+    "lobench.core.headline": "cause headline",
+    "lobench.core.metric": "Direction",
+    "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
+    "lobench.core.result": "Curves",
+    "lobench.core.subject": "Subject Variant",
+    "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
+    "lobench.engine.checkpoints.spool": "checkpoint_sha256",
+    "lobench.engine.config.bound": "bind_case",
+    "lobench.engine.config.layers": "Layers",
+    "lobench.engine.config.suite": "specs_in",
+    "lobench.engine.config.syntax": "parse_file parse_text",
+    "lobench.engine.workers.channel": "Channel",
+    "lobench.engine.workers.parcel": "Parcel",
+    "lobench.engine.workers.pool": "LocalPool Message WorkerConfig",
+    "lobench.engine.whole_file": "write_whole",
+    "lobench.engine.workers.protocol": "decode encode",
+    "lobench.evaluation.runner": "claim_for",
+    "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
+    "lobench.inner.backend": "compiler_options device_description",
+    "lobench.inner.theta": "leaf_paths",
+    "lobench.report.lines": "text_table",
+    "lobench.plugins": "PluginManager load_plugins",
+}
+
+# fmt: off
+__all__ = [
+    "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "Curves", "Direction",
+    "Draws", "Interval", "Layers", "LocalPool", "Member", "Message", "Objective", "Parcel", "PickleRefused",
+    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "Subject",
+    "Variant", "WorkerConfig",
+    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "headline",
+    "is_settled", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",
+    "stratified_t_mean", "text_table", "weighted", "write_whole",
+]
+# fmt: on
+
+__getattr__ = on_first_use(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

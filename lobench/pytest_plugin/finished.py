@@ -1,0 +1,57 @@
+"""One evaluation of a pytest session, as a report carries it; where the session keeps what its watch told it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.result import Outcome
+from lobench.engine.config.layers import Layers
+from lobench.engine.workers.protocol import Job, case_from_record, record_of
+
+__all__ = ["CURRENT_JOB", "LAYERS", "ON_PROGRESS", "Finished"]
+
+# How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
+CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
+LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
+ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """One evaluation as it is attached to a pytest report and sent to the chief.
+
+    Attributes:
+      payload: `Curves.to_payload()`, or b"" where there are none.
+    """
+
+    case: CaseInfo
+    seed_block: SeedBlock
+    outcome: Outcome
+    message: str
+    payload: bytes
+
+    def to_record(self) -> dict[str, Any]:
+        """As plain values, which pytest-xdist can carry."""
+        return {
+            "case": record_of(self.case),
+            "seeds": [self.seed_block.start, self.seed_block.size],
+            "outcome": str(self.outcome),
+            "message": self.message,
+            "payload": self.payload,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Finished:
+        start, size = record["seeds"]
+        return cls(
+            case=case_from_record(record["case"]),
+            seed_block=SeedBlock(start=start, size=size),
+            outcome=Outcome(record["outcome"]),
+            message=record["message"],
+            payload=bytes(record["payload"]),
+        )
