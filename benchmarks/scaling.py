@@ -44,7 +44,7 @@ from lobench.core.planner import (
 )
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
-from lobench.core.subject import SubjectKey
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import encode
 
@@ -229,7 +229,7 @@ def measure_ledger(records: int, per_commit: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger.open(Path(folder), name="scaling")
         for position in range(records // NUM_CASES):
-            ledger.record_sighting(_checkpoint(position))
+            ledger.record_sighting(Subject.of_checkpoint(_checkpoint(position)))
             ledger.set_admission(position, "admitted")
         keys = [
             EvaluationKey(

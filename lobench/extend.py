@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves
+    from lobench.core.subject import Subject, Variant
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
@@ -47,6 +48,7 @@ _HOMES = {
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
     "lobench.core.result": "Curves",
+    "lobench.core.subject": "Subject Variant",
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
     "lobench.engine.config.bound": "bind_case",
@@ -69,7 +71,8 @@ _HOMES = {
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "Curves", "Direction",
     "Draws", "Interval", "Layers", "LocalPool", "Member", "Message", "Objective", "Parcel", "PickleRefused",
-    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "WorkerConfig",
+    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "Subject",
+    "Variant", "WorkerConfig",
     "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
     "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "headline",
     "is_settled", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",

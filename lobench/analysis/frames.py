@@ -133,9 +133,8 @@ class StoredResults:
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
         for row in self.rows:
-            unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
-            for checkpoint in row.checkpoints or (unseen,):
-                yield row, checkpoint
+            for subject in row.sightings:
+                yield row, subject.checkpoint
 
     def __repr__(self) -> str:
         checkpoints = {row.key.checkpoint_sha256 for row in self.rows}

@@ -13,6 +13,7 @@ from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, Verdict
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
+from lobench.core.subject import Subject
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
@@ -83,7 +84,7 @@ class GateReporter:
         checkpoint = find_reference(self._config).checkpoint if records else None
         if checkpoint is not None:
             for record in records:
-                self._recorder.record(Finished.from_record(record), checkpoint)
+                self._recorder.record(Finished.from_record(record), Subject.of_checkpoint(checkpoint))
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         self._recorder.record_event("gate", **_event(self._report, option(self._config, "against"), margins))
 

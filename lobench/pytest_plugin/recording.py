@@ -11,7 +11,7 @@ from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
 
 if TYPE_CHECKING:
-    from lobench.core.checkpoint import Checkpoint
+    from lobench.core.subject import Subject
     from lobench.engine.store.ledger import Ledger
 
 __all__ = ["Recorder"]
@@ -24,7 +24,7 @@ class Recorder:
         self._config = config
         self._finished: list[Finished] = []
         self._ledger: Ledger | None = None
-        self._positions: dict[Checkpoint, int] = {}
+        self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
@@ -47,12 +47,12 @@ class Recorder:
             self._finished.append(finished)
             self.record(finished)
 
-    def record(self, finished: Finished, checkpoint: Checkpoint | None = None) -> None:
-        """Writes an evaluation into the ledger, of the session's own checkpoint or of another one."""
+    def record(self, finished: Finished, subject: Subject | None = None) -> None:
+        """Writes an evaluation into the ledger, of the session's own subject or of another one."""
         if self._problem:
             return
         try:
-            self._record(finished, checkpoint)
+            self._record(finished, subject)
         except LobenchError as error:
             self._problem = str(error)
 
@@ -64,22 +64,22 @@ class Recorder:
             except LobenchError as error:
                 self._problem = str(error)
 
-    def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
+    def _record(self, finished: Finished, subject: Subject | None) -> None:
         from lobench.core.program import Program
         from lobench.engine.store.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
-        checkpoint = checkpoint or subject_of(self._config).checkpoint
+        subject = subject or subject_of(self._config).subject
         if self._ledger is None:
             self._ledger = self._open(finished.case.suite)
-        if checkpoint not in self._positions:
-            self._positions[checkpoint] = self._ledger.record_sighting(checkpoint)
-            self._ledger.set_admission(self._positions[checkpoint], "admitted")
+        if subject not in self._positions:
+            self._positions[subject] = self._ledger.record_sighting(subject)
+            self._ledger.set_admission(self._positions[subject], "admitted")
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = Program.of(curves.provenance) if curves else program_here(num_gpus=finished.case.num_gpus)
         self._programs.add(program.key)
         key = EvaluationKey(
-            checkpoint_sha256=checkpoint.sha256,
+            checkpoint_sha256=subject.sha256,
             optimizer_hash=finished.case.optimizer_hash,
             case_identity=finished.case.identity,
             seed_block=finished.seed_block,

@@ -67,7 +67,7 @@ def _subject(event: CheckpointFinished) -> Subject | None:
     rows = [
         EvaluationRow(
             key=EvaluationKey(
-                checkpoint_sha256=event.checkpoint.sha256,
+                checkpoint_sha256=event.subject.sha256,
                 optimizer_hash=one.case.optimizer_hash,
                 case_identity=one.case.identity,
                 seed_block=one.seed_block,
@@ -78,7 +78,7 @@ def _subject(event: CheckpointFinished) -> Subject | None:
             outcome=one.outcome,
             message=one.message,
             payload=one.curves.to_payload() if one.curves is not None else None,
-            checkpoints=(event.checkpoint,),
+            subjects=(event.subject,),
             experiment="",
             trial="",
             session="",

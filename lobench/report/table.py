@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from lobench.analysis.overview import Overview
 from lobench.core.metric import how_to_declare
+from lobench.core.subject import Subject
 from lobench.report.lines import one_line
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
@@ -32,7 +33,7 @@ def _last_if_nan(value: float) -> tuple[bool, float]:
 # What `--sort` can name; ties, and everything else, in order of case, outer step and seeds.
 COLUMNS: dict[str, _Key] = {
     "case": lambda line: (),
-    "step": lambda line: (line.checkpoint.generation, line.checkpoint.outer_step),
+    "step": lambda line: (line.subject.generation, line.subject.outer_step),
     "train": _value("train/loss"),
     "test": _value("test/loss"),
     "best": lambda line: _last_if_nan(line.best),
@@ -64,8 +65,8 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
 
 
 def _place(line: Overview) -> tuple[Any, ...]:
-    case, checkpoint = line.row.case, line.checkpoint
-    return case.suite, case.name, checkpoint.generation, checkpoint.outer_step, line.row.key.seed_block.start
+    case, subject = line.row.case, line.subject
+    return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
 def _cells(line: Overview, with_accuracy: bool) -> list[str]:
@@ -93,10 +94,10 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
 
 
 def _subject(line: Overview) -> str:
-    checkpoint = line.checkpoint
-    if checkpoint.uri.startswith("optimizer: "):
-        return checkpoint.uri.removeprefix("optimizer: ")
-    return f"{checkpoint.generation}:{checkpoint.outer_step}" if checkpoint.generation else str(checkpoint.outer_step)
+    subject = line.subject
+    if subject.is_optimizer:
+        return subject.label
+    return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
 
 
 def _number(final: dict[str, float], name: str) -> str:
@@ -123,13 +124,20 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
 
 def _summary(lines: Sequence[Overview]) -> str:
     outcomes = Counter(str(line.row.outcome) for line in lines)
-    checkpoints = {line.checkpoint for line in lines}
+    subjects = {line.subject for line in lines}
     measured = [line for line in lines if line.diverged >= 0]
     seeds = sum(line.row.key.seed_block.size for line in measured)
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{len(lines)} evaluations of {len(checkpoints)} checkpoints: {counts}; "
+        f"{len(lines)} evaluations of {_counted(subjects)}: {counts}; "
         f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )
+
+
+def _counted(subjects: Collection[Subject]) -> str:
+    """Returns how many checkpoints and optimizers there are, in words."""
+    optimizers = sum(subject.is_optimizer for subject in subjects)
+    counts = {"checkpoints": len(subjects) - optimizers, "optimizers": optimizers}
+    return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "no subjects"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["ERRORS", "Ending", "Progress", "WatchOptions", "skipped_line"]
@@ -24,11 +24,11 @@ class Progress(Protocol):
 
     def cases(self, cases: Sequence[CaseInfo]) -> None: ...
 
-    def admitted(self, checkpoint: Checkpoint) -> None: ...
+    def admitted(self, subject: Subject) -> None: ...
 
     def step(self, lease: int, step: int) -> None: ...
 
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 

@@ -13,10 +13,9 @@ from typing import Any
 
 from lobench.core import planner
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import SubjectKey
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
@@ -91,7 +90,7 @@ class Watch:
         )
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
-        self._sighted: list[tuple[int, Checkpoint]] = []
+        self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
         self._signals = 0
@@ -148,12 +147,12 @@ class Watch:
     def _recover(self) -> None:
         """Goes on where the ledger ends."""
         found = list(todays(self._ledger.sightings(), self._history, self._options.only))
-        self._intake.recover([checkpoint for _, checkpoint, is_done in found if not is_done])
-        for position, checkpoint, is_done in found:
-            self._subjects.add(position, checkpoint, is_needed=not is_done)
-        for position, checkpoint, is_done in found:
+        self._intake.recover([subject for _, subject, is_done in found if not is_done])
+        for position, subject, is_done in found:
+            self._subjects.add(position, subject, is_needed=not is_done)
+        for position, subject, is_done in found:
             if not is_done or self._options.replan:
-                self._handle(planner.SubjectSeen(position, SubjectKey(checkpoint.sha256, "")))
+                self._handle(planner.SubjectSeen(position, SubjectKey(subject.sha256, "")))
         if found:
             num_done = sum(is_done for _, _, is_done in found)
             self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
@@ -211,8 +210,8 @@ class Watch:
         if self._sighted and self._is_suite_edited():
             return num_found  # the ledger has them: they are the next watch's
         if not self._intake.is_choosing:  # before, the newest that is known of would not be among them
-            for position, checkpoint in self._sighted:
-                self._see(position, checkpoint)
+            for position, subject in self._sighted:
+                self._see(position, subject)
             self._sighted.clear()
         return num_found
 
@@ -224,13 +223,13 @@ class Watch:
             self._own_events.append(planner.Drain())
         return self._suite_changed
 
-    def _see(self, position: int, checkpoint: Checkpoint) -> None:
+    def _see(self, position: int, subject: Subject) -> None:
         if position in self._subjects:
-            self._subjects.release_unneeded(checkpoint.sha256)
+            self._subjects.release_unneeded(subject.sha256)
             return
-        self._subjects.add(position, checkpoint)
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
-        self._handle(planner.SubjectSeen(position, SubjectKey(checkpoint.sha256, "")))
+        self._subjects.add(position, subject)
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
+        self._handle(planner.SubjectSeen(position, SubjectKey(subject.sha256, "")))
 
     # Workers.
 
@@ -344,20 +343,20 @@ class Watch:
 
     def _lease(self, action: planner.Lease) -> None:
         evaluation = action.evaluation
-        checkpoint = self._subjects.first(evaluation.sha256)
+        subject = self._subjects.first(evaluation.sha256)
         if not self._subjects.has_theta(evaluation.sha256):
-            text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
+            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             now = time.monotonic()
             self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
-        self._progress.leased(action.lease, checkpoint, action.case)
+        self._progress.leased(action.lease, subject, action.case)
         self._workers.run(
             action.worker,
             lease=action.lease,
             case_key=evaluation.case_key,
             seeds=[evaluation.block.start, evaluation.block.size],
-            checkpoint_uri=checkpoint.uri,
+            checkpoint_uri=subject.uri,
             theta_path=str(self._spool.path(evaluation.sha256)),
             companions=[self._companion(other.sha256) for other in action.companions],
         )
@@ -381,7 +380,7 @@ class Watch:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
         for position in self._subjects.positions(action.evaluation.sha256):
             event = EvaluationFinished(
-                checkpoint=self._subjects[position],
+                subject=self._subjects[position],
                 case=action.case,
                 seed_block=action.evaluation.block,
                 outcome=action.outcome,

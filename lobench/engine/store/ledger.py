@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
 from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Experiments, label
-from lobench.engine.store.migrations import OPTIMIZER_PREFIX
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, bindings_text
 from lobench.engine.store.schema import StoreLock, connect, store_errors
 
 __all__ = ["EvaluationRow", "Ledger"]
@@ -156,28 +155,27 @@ class Ledger(Experiments, LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        is_optimizer = checkpoint.uri.startswith(OPTIMIZER_PREFIX)
-        uri = checkpoint.uri.removeprefix(OPTIMIZER_PREFIX) if is_optimizer else checkpoint.uri
-        values = (uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step, "[]")
+        bindings = bindings_text(subject)
+        values = (subject.uri, subject.sha256, subject.generation, subject.outer_step, bindings)
         where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ? AND bindings = ?"
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
             if found is not None:
-                self.remember(checkpoint.uri, fingerprint)
+                self.remember(subject.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
             self._db.execute(
-                "INSERT INTO subjects (position, uri, sha256, generation, outer_step, bindings, kind, run, seen_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, "optimizer" if is_optimizer else "checkpoint", checkpoint.run, time.time()),
+                "INSERT INTO subjects (position, uri, sha256, generation, outer_step, bindings, kind, label, run, "
+                "seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (position, *values, subject.kind, subject.label, subject.run, time.time()),
             )
-            self.remember(checkpoint.uri, fingerprint)
+            self.remember(subject.uri, fingerprint)
             return int(position)
 
     def remember(self, uri: str, fingerprint: str) -> None:

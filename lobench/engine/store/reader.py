@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 import statistics
@@ -15,25 +16,25 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
-from lobench.engine.store.migrations import OPTIMIZER_PREFIX
+from lobench.core.subject import Subject, Variant
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "bindings_text"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, recorded_at"
 )
-_SUBJECT_COLUMNS = "c.kind, c.uri, c.sha256, c.outer_step, c.generation, c.run"
+_SUBJECT_COLUMNS = "c.kind, c.uri, c.sha256, c.outer_step, c.generation, c.run, c.label, c.bindings"
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its checkpoint.
+    """One evaluation as it is stored, with every sighting of its subject.
 
     Attributes:
       program: What the key's program stands for.
@@ -47,11 +48,17 @@ class EvaluationRow:
     outcome: Outcome
     message: str
     payload: bytes | None
-    checkpoints: tuple[Checkpoint, ...]
+    subjects: tuple[Subject, ...]
     experiment: str
     trial: str
     session: str
     recorded_at: float
+
+    @property
+    def sightings(self) -> tuple[Subject, ...]:
+        """Its subjects; one without a place where it has none, as after a merge of a part."""
+        unseen = Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)
+        return self.subjects or (Subject.of_checkpoint(unseen),)
 
     @property
     def where(self) -> str:
@@ -80,12 +87,12 @@ class LedgerReader:
 
     # What a restart reads.
 
-    def sightings(self) -> dict[int, Checkpoint]:
+    def sightings(self) -> dict[int, Subject]:
         with store_errors(self.store):
             rows = self._db.execute(
                 f"SELECT c.position, {_SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
-        return {row[0]: _checkpoint(row[1:]) for row in rows}
+        return {row[0]: _subject(row[1:]) for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what each location's files were like when they were last read."""
@@ -163,12 +170,12 @@ class LedgerReader:
             ).fetchall()
             deliveries = []
             for place, position, evaluation, *columns in rows:
-                checkpoint = _checkpoint(tuple(columns))
+                subject = _subject(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
-                    event = self._evaluation(evaluation, checkpoint)
+                    event = self._evaluation(evaluation, subject)
                 else:
-                    event = self._completion(position, checkpoint)
+                    event = self._completion(position, subject)
                 deliveries.append(Delivery(sequence=place, event=event))
             return deliveries
 
@@ -177,17 +184,17 @@ class LedgerReader:
         with store_errors(self.store), intact_rows(self.store):
             return self._completion(position, self.sightings()[position])
 
-    def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
+    def _evaluation(self, evaluation: int, subject: Subject) -> EvaluationFinished:
         query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
-        return _finished(checkpoint, self._db.execute(query, (evaluation,)).fetchone())
+        return _finished(subject, self._db.execute(query, (evaluation,)).fetchone())
 
-    def _completion(self, position: int, checkpoint: Checkpoint) -> CheckpointFinished:
+    def _completion(self, position: int, subject: Subject) -> CheckpointFinished:
         rows = self._db.execute(
             f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
             "ORDER BY case_identity, seed_start",
             (position,),
         ).fetchall()
-        return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
+        return CheckpointFinished(subject=subject, evaluations=tuple(_finished(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
         with store_errors(self.store):
@@ -210,7 +217,7 @@ class LedgerReader:
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
         sightings = self._sightings_of_evaluations()
-        cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
+        cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
@@ -235,22 +242,22 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    checkpoints=tuple(sightings(number, row[0])),
+                    subjects=tuple(sightings(number, row[0])),
                     experiment=experiment,
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
                 )
 
-    def _sightings_of_evaluations(self) -> Callable[[int, str], list[Checkpoint]]:
+    def _sightings_of_evaluations(self) -> Callable[[int, str], list[Subject]]:
         """Returns what gives the sightings of an evaluation, by its id and its checkpoint's hash.
 
         Those of a theta are all of them, unless it was seen with several bindings: then those that it was announced or
         completed for.
         """
-        sighted: dict[str, list[Checkpoint]] = {}
-        for checkpoint in self.sightings().values():
-            sighted.setdefault(checkpoint.sha256, []).append(checkpoint)
+        sighted: dict[str, list[Subject]] = {}
+        for subject in self.sightings().values():
+            sighted.setdefault(subject.sha256, []).append(subject)
         with store_errors(self.store):
             several = "SELECT sha256 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT bindings) > 1"
             rows = self._db.execute(
@@ -259,9 +266,9 @@ class LedgerReader:
                 f"ON p.position = c.position WHERE c.sha256 IN ({several}) ORDER BY c.position"
             ).fetchall()
             apart = {sha256 for (sha256,) in self._db.execute(several)}
-        belonging: dict[int, list[Checkpoint]] = {}
+        belonging: dict[int, list[Subject]] = {}
         for evaluation, *columns in rows:
-            belonging.setdefault(evaluation, []).append(_checkpoint(tuple(columns)))
+            belonging.setdefault(evaluation, []).append(_subject(tuple(columns)))
         return lambda number, sha256: belonging.get(number, []) if sha256 in apart else sighted.get(sha256, [])
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
@@ -270,16 +277,28 @@ class LedgerReader:
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    kind, uri, sha256, outer_step, generation, run = row
-    uri = f"{OPTIMIZER_PREFIX}{uri}" if kind == "optimizer" else uri
-    return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+def bindings_text(subject: Subject) -> str:
+    """Returns a subject's own bindings as a row keeps them; those of an optimizer without theta are its text."""
+    variant = Variant() if subject.is_optimizer else subject.variant
+    if variant.trainer_config is None:
+        return json.dumps(variant.bindings)
+    return json.dumps({"bindings": variant.bindings, "trainer_config": variant.trainer_config})
 
 
-def _finished(checkpoint: Checkpoint, row: tuple[Any, ...]) -> EvaluationFinished:
+def _subject(row: tuple[Any, ...]) -> Subject:
+    kind, uri, sha256, outer_step, generation, run, label, bindings = row
+    if kind == "optimizer":
+        return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
+    kept = json.loads(bindings)
+    own, trainer_config = (kept["bindings"], kept["trainer_config"]) if isinstance(kept, dict) else (kept, None)
+    checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+    return Subject.of_checkpoint(checkpoint, own, label=label, trainer_config=trainer_config)
+
+
+def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
     case_json, start, size, outcome, message, payload = row
     return EvaluationFinished(
-        checkpoint=checkpoint,
+        subject=subject,
         case=CaseInfo(**json.loads(case_json)),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),

@@ -19,6 +19,7 @@ from lobench.core.errors import StoreBusy, StoreError
 from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store import schema as ledger_schema
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
@@ -51,7 +52,7 @@ def key(sha256: str) -> EvaluationKey:
 
 
 def sight(ledger: Ledger, sha256: str, step: int) -> int:
-    position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+    position = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step)))
     ledger.set_admission(position, "admitted")
     return position
 
@@ -80,13 +81,13 @@ def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_pa
     assert isinstance(events[0], EvaluationFinished) and events[0].curves is not None
     assert events[0].curves.final("train/loss") == [1.0]
     (row,) = ledger.evaluations()
-    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.checkpoints] == [1, 2]
+    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.subjects] == [1, 2]
 
 
 def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     done, skipped = sight(ledger, "x", 1), sight(ledger, "y", 2)
-    waiting = ledger.record_sighting(Checkpoint(uri="c3", sha256="z", outer_step=3))
+    waiting = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="c3", sha256="z", outer_step=3)))
     ledger.set_admission(skipped, "skipped")
     evaluation = EvaluationId("x", CASE.key, BLOCK)
     ledger.record_incident("death", evaluation)
@@ -242,7 +243,7 @@ def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock
     rest = writer.communicate()[0].split()
     acknowledged += [int(line) for line in rest]
     ledger = Ledger.open(tmp_path)
-    stored = [row.checkpoints[0].outer_step for row in ledger.evaluations()]
+    stored = [row.subjects[0].outer_step for row in ledger.evaluations()]
     assert stored[: len(acknowledged)] == acknowledged
     assert len(stored) <= len(acknowledged) + 1
 
