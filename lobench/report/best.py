@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lobench.report.lines import one_line
+from lobench.report.lines import one_line, text_table
 
 __all__ = ["best_text"]
 
@@ -14,7 +14,7 @@ def best_text(record: dict[str, Any]) -> str:
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in record["candidates"]:
         row = [
-            one_line(candidate["uri"]),
+            candidate["uri"],
             str(candidate["outer_step"]),
             _text(candidate["fresh"]),
             _text(candidate["chosen_by"]),
@@ -23,8 +23,6 @@ def best_text(record: dict[str, Any]) -> str:
             str(candidate["lost"]),
         ]
         rows.append(row)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [one_line(f"gone from its place: {uri}") for uri in record["gone"]]
     report = record["report"]
     number = "none, it could not be evaluated on further seeds: see the lines above"
@@ -33,7 +31,7 @@ def best_text(record: dict[str, Any]) -> str:
         number += f"; diverged {report['diverged']}, exploded {report['exploded']}, lost {report['lost']}"
     return "\n".join(
         [
-            *lines,
+            text_table(rows),
             "",
             *notes,
             one_line(f"best in {record['metric']}: {record['best']}"),
