@@ -18,6 +18,7 @@ from random import Random
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["main", "make_store"]
@@ -34,7 +35,7 @@ def make_store(store: Path, num_evaluations: int) -> None:
         for number in range(num_evaluations // NUM_CASES):
             sha256 = f"{number:064x}"
             checkpoint = Checkpoint(uri=f"runs/theta_{number}.npz", sha256=sha256, outer_step=number * 10)
-            position = ledger.record_sighting(checkpoint)
+            position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
             ledger.set_admission(position, "admitted")
             for case in range(NUM_CASES):
                 info = _case(case)

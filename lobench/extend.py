@@ -17,15 +17,28 @@ if TYPE_CHECKING:
     from lobench.core.codec import Codec, Message, kind_of
     from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
+    from lobench.core.headline import cause, headline
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves
+    from lobench.core.subject import Subject, Variant
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.store.database import (
+        StoreLock,
+        database_errors,
+        newer_schema,
+        open_to_read,
+        open_to_write,
+        schema_version,
+        transaction,
+        write_ahead,
+    )
+    from lobench.engine.whole_file import write_whole
     from lobench.engine.workers.channel import Channel
     from lobench.engine.workers.chief_end import ChiefEnd
     from lobench.engine.workers.parcel import Parcel
@@ -36,6 +49,7 @@ if TYPE_CHECKING:
     from lobench.inner.backend import compiler_options, device_description
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
+    from lobench.report.lines import text_table
 
 _HOMES = {
     "lobench.analysis.intervals": "Interval stratified_t_mean",
@@ -44,24 +58,31 @@ _HOMES = {
     "lobench.core.codec": "Codec Message kind_of",
     "lobench.core.draws": "Draws fold",
     "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
+    "lobench.core.headline": "cause headline",
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
     "lobench.core.result": "Curves",
+    "lobench.core.subject": "Subject Variant",
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
     "lobench.engine.config.bound": "bind_case",
     "lobench.engine.config.layers": "Layers",
     "lobench.engine.config.suite": "specs_in",
     "lobench.engine.config.syntax": "parse_file parse_text",
+    "lobench.engine.store.database": (
+        "StoreLock database_errors newer_schema open_to_read open_to_write schema_version transaction write_ahead"
+    ),
     "lobench.engine.workers.channel": "Channel",
     "lobench.engine.workers.parcel": "Parcel",
     "lobench.engine.workers.pool": "LocalPool WorkerConfig",
     "lobench.engine.workers.chief_end": "ChiefEnd",
     "lobench.engine.workers.protocol": "Configure Exit",
+    "lobench.engine.whole_file": "write_whole",
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
     "lobench.inner.theta": "leaf_paths",
+    "lobench.report.lines": "text_table",
     "lobench.plugins": "PluginManager load_plugins",
 }
 
@@ -70,10 +91,12 @@ __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
     "Configure", "Curves", "Direction", "Draws", "Exit", "Interval", "Layers", "LocalPool", "Member", "Message",
     "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint",
-    "Selection", "StoreBusy", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case",
-    "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "device_description", "flatten", "fold",
-    "is_settled", "kind_of", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading",
-    "specs_in", "stratified_t_mean", "weighted",
+    "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
+    "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
+    "database_errors", "device_description", "flatten", "fold", "headline", "is_settled", "kind_of", "leaf_paths",
+    "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
+    "reading", "schema_version", "specs_in", "stratified_t_mean", "text_table", "transaction", "weighted",
+    "write_ahead", "write_whole",
 ]
 # fmt: on
 

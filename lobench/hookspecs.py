@@ -22,6 +22,7 @@ from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoin
 from lobench.core.codec import Message
 from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Subject
 
 if TYPE_CHECKING:
     from etils import epath
@@ -72,26 +73,39 @@ class Declaration:
     metric_directions: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-# Events, in the order in which a checkpoint meets them. All are immutable.
+# Events, in the order in which a subject meets them. All are immutable.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSeen:
-    """A checkpoint was copied and read."""
+class _OfSubject:
+    """What every event has.
 
-    checkpoint: Checkpoint
+    Attributes:
+      subject: Whom it is about: a checkpoint, or an optimizer without theta (`subject.kind`).
+    """
+
+    subject: Subject
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The subject as a checkpoint; see `Subject.checkpoint` for an optimizer without theta."""
+        return self.subject.checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationFinished:
-    """One seed block of one case reached its outcome for one sighting of a checkpoint.
+class CheckpointSeen(_OfSubject):
+    """A checkpoint was copied and read, or an optimizer without theta was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFinished(_OfSubject):
+    """One seed block of one case reached its outcome for one sighting of a subject.
 
     Attributes:
       curves: None where the outcome gave none (error, timeout, poisoned, ...).
       message: One line on what went wrong; empty where nothing did.
     """
 
-    checkpoint: Checkpoint
     case: CaseInfo
     seed_block: SeedBlock
     outcome: Outcome
@@ -100,10 +114,9 @@ class EvaluationFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointFinished:
-    """Every evaluation of a checkpoint has an outcome; all of them, in a fixed order."""
+class CheckpointFinished(_OfSubject):
+    """Every evaluation of a subject has an outcome; all of them, in a fixed order."""
 
-    checkpoint: Checkpoint
     evaluations: tuple[EvaluationFinished, ...]
 
 
@@ -196,11 +209,13 @@ class SinkContext:
       store: Folder of the store; a sink may keep files below it.
       argument: What followed `NAME:` on the command line, or "".
       name: Name of the watch.
+      suites: What the watch evaluates on: folders and `.gin` files, whole paths.
     """
 
     store: Path
     argument: str = ""
     name: str = ""
+    suites: tuple[str, ...] = ()
 
 
 class ResultSink(Protocol):

@@ -12,6 +12,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
 NASTY = "<script>alert('x')</script>&\"quoted\""
@@ -64,7 +65,7 @@ def make_store(folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3) ->
     for step in range(num_checkpoints):
         checkpoint = Checkpoint(uri=f"/runs/{NASTY}/theta_{step}.npz", sha256=f"{step:064d}", outer_step=step)
         with ledger.transaction():
-            position = ledger.record_sighting(checkpoint)
+            position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
             ledger.set_admission(position, "admitted")
             for index, case in enumerate(cases):
                 is_last = step == num_checkpoints - 1

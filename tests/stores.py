@@ -11,6 +11,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
 EVAL_STEPS = (0, 5, 10)
@@ -75,6 +76,7 @@ def add(
     start: int = 0,
     sha256: str = "",
     uri: str = "",
+    optimizer: str = "",
     revision: str = "r1",
     identities: Mapping[str, str] | None = None,
     program_version: str = "1",
@@ -83,10 +85,11 @@ def add(
     directions: Mapping[str, str] | None = None,
     added: tuple[str, ...] | None = (),
 ) -> None:
-    """Adds a checkpoint: by case the final values of each metric, or an outcome without curves."""
+    """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
     checkpoint = Checkpoint(uri=uri or f"run/theta_{step}.npz", sha256=sha256 or f"{step:064x}", outer_step=step)
-    position = ledger.record_sighting(checkpoint)
+    subject = Subject.of_optimizer(optimizer) if optimizer else Subject.of_checkpoint(checkpoint)
+    position = ledger.record_sighting(subject)
     ledger.set_admission(position, "admitted")
     keys = []
     for name, finals in cases.items():
@@ -97,7 +100,7 @@ def add(
         )
         keys.append(info.key)
         key = EvaluationKey(
-            checkpoint_sha256=checkpoint.sha256,
+            checkpoint_sha256=subject.sha256,
             optimizer_hash=info.optimizer_hash,
             case_identity=info.identity,
             seed_block=SeedBlock(start=start, size=size),

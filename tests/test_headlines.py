@@ -14,8 +14,8 @@ from commands import lobench
 from report_store import make_baseline
 from stores import add
 
-from lobench.cli.best_setup import ranked_run
 from lobench.core.result import Outcome
+from lobench.sessions.best import ranked_run
 
 NAN = math.nan
 
@@ -52,7 +52,7 @@ def several(store: Path) -> None:
 
 
 def optimizers(store: Path) -> None:
-    add(store, 0, {"case0": {"train/loss": [0.2, 0.3]}}, uri="optimizer: adam()", sha256="a")
+    add(store, 0, {"case0": {"train/loss": [0.2, 0.3]}}, optimizer="adam()")
     add(store, 1, {"case0": {"train/loss": [1.0, 1.1]}})
     add(store, 2, {"case0": {"train/loss": [0.5, 0.6]}})
 
@@ -118,7 +118,7 @@ def test_every_headline_of_a_store_is_the_same_number(
             assert row.split(" & ")[order].find(expected[0]) >= 0, shown
     against = re.search(r"Against (.*?): (\w+) \(difference (\S+) \[(\S+), (\S+)\]", text)
     assert against, text
-    first = {"optimizers": "optimizer: adam()"}.get(write.__name__, "1")
+    first = {"optimizers": "adam()"}.get(write.__name__, "1")
     done = lobench("compare", first, run["last_checkpoint"], "--store", store, "--format", "json")
     (pair,) = json.loads(done.stdout)
     effect = next(iter(pair["metrics"].values()))

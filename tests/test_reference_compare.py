@@ -12,6 +12,7 @@ from reference import reference_curves
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 
 CASE = CaseInfo(
@@ -30,7 +31,9 @@ def recorded_store(store: Path, *names: str) -> None:
     """A store of the recorded curves of optimizers on the reference task; their positions are their outer steps."""
     ledger = Ledger.open(store)
     for step, name in enumerate(names, 1):
-        position = ledger.record_sighting(Checkpoint(uri=name, sha256=f"{step:064x}", outer_step=step))
+        position = ledger.record_sighting(
+            Subject.of_checkpoint(Checkpoint(uri=name, sha256=f"{step:064x}", outer_step=step))
+        )
         ledger.set_admission(position, "admitted")
         seeds = reference_curves()[name]
         train = np.asarray([seed["train_loss_every25"] for seed in seeds], np.float32)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lobench.analysis.algoperf import Targets, WorkloadTarget
 from lobench.core.errors import UsageError
+from lobench.core.headline import cause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +49,7 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
             warnings.simplefilter("error", pd.errors.ParserWarning)
             log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
-        raise UsageError("this is not a CSV of evaluations", where=where, got=_one_line(error)) from error
+        raise UsageError("this is not a CSV of evaluations", where=where, got=cause(error)) from error
     log.columns = [_plain(str(column)) for column in log.columns]
     needed = (*_NAMES, *_NUMBERS)
     missing = [column for column in needed if column not in log.columns]
@@ -91,7 +92,7 @@ def read_targets(path: Path) -> Targets:
         held_out = [_plain(name) for name in found.get("held_out_workloads", [])]
         entries = {_plain(name): entry for name, entry in found["workloads"].items()}
     except json.JSONDecodeError as error:
-        raise UsageError("this is not JSON", where=where, got=str(error)) from error
+        raise UsageError("this is not JSON", where=where, got=cause(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
         expected = "base_workloads, held_out_workloads and workloads {name: {target_metric_name, ...}}"
         raise UsageError("this is not a file of targets", where=where, got=repr(error), expected=expected) from error
@@ -135,10 +136,9 @@ def _text(path: Path) -> str:
             content = gzip.decompress(content)
         return content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
-        got = getattr(error, "strerror", None) or _one_line(error)
-        raise UsageError("cannot read this file", where=str(path), got=got) from error
+        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
     except UnicodeDecodeError as error:
-        raise UsageError("this is not a text file", where=str(path), got=_one_line(error)) from error
+        raise UsageError("this is not a text file", where=str(path), got=cause(error)) from error
 
 
 def _numbers(column: pd.Series, where: str, log: str) -> pd.Series:

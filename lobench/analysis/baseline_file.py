@@ -16,6 +16,7 @@ import numpy as np
 from lobench.analysis.score_scale import ScoreScale
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.whole_file import write_whole
@@ -224,9 +225,7 @@ class Baseline:
             cases = {name: _case_of(case) for name, case in record.pop("cases").items()}
             return cls(cases=cases, **record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise BaselineError(
-                "cannot read the baseline", where=str(path), got=f"{type(error).__name__}: {error}"
-            ) from error
+            raise BaselineError("cannot read the baseline", where=str(path), got=headline(error)) from error
 
 
 def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:

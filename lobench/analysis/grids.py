@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import ConfigError
+from lobench.core.headline import cause
 
 __all__ = ["Grid", "algoperf_grid", "grid_from_file", "named_grid", "velo_grid"]
 
@@ -71,7 +72,7 @@ def grid_from_file(path: Path) -> Grid:
     try:
         points = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError("cannot read the grid", where=str(path), got=str(error)) from error
+        raise ConfigError("cannot read the grid", where=str(path), got=cause(error)) from error
     rows = points if isinstance(points, list) else []
     is_valid = bool(rows) and all(
         isinstance(point, dict)

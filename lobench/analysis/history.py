@@ -75,7 +75,7 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
-            positions = {subject.checkpoint: place for place, subject in enumerate(whole.subjects)}
+            positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
             runs += [(name, Reading.of(store, rows, positions=positions)) for name, rows in groups.items()]
     scales = Scales.of([subject for _, reading in runs for subject in reading.subjects], None)
     found = [_summary(revision, reading, scales) for revision, reading in runs]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.metric import Direction, direction_of
+from lobench.core.metric import Direction, direction_of, is_of_batch
 from lobench.core.result import count_exploded
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "Overview", "overview"]
@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """One line of a table: an evaluation, or a sighting of its checkpoint.
+    """One line of a table: an evaluation, or a sighting of its subject.
 
     Attributes:
       direction: Of the primary metric; None without curves too.
@@ -40,7 +40,7 @@ class Overview:
     """
 
     row: EvaluationRow
-    checkpoint: Checkpoint
+    subject: Subject
     direction: Direction | None
     final: dict[str, float]
     best: float
@@ -63,11 +63,10 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
         _measure(members, [rows[place].case for place, _, _ in members], found)
     lines = []
     for row, (direction, final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
-        unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
-        for checkpoint in row.checkpoints or (unseen,):
+        for subject in row.sightings:
             line = Overview(
                 row=row,
-                checkpoint=checkpoint,
+                subject=subject,
                 direction=direction,
                 final=final,
                 best=best,
@@ -99,7 +98,7 @@ def _measure(
         size = math.prod(shape)
         block = values[:, offset : offset + size].reshape(len(members), *shape).astype(np.float64)
         offset += size
-        if size == 0 or name == "batch/loss":
+        if size == 0 or is_of_batch(name):
             continue
         finals[name] = block[:, :, -1].mean(axis=1).tolist()
         if name == primary:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
+from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["Reading", "case_names", "read_store"]
@@ -46,7 +46,7 @@ class Reading:
         store: Path,
         rows: Sequence[EvaluationRow],
         *,
-        positions: Mapping[Checkpoint, int] | None = None,
+        positions: Mapping[Who, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
     ) -> Reading:
         """Reads rows of a store.
@@ -120,7 +120,7 @@ def read_store(store: Path) -> Reading:
     ledger = Ledger.open(store, read_only=True)
     try:
         rows = tuple(ledger.evaluations())
-        positions = {checkpoint: place for place, checkpoint in ledger.sightings().items()}
+        positions = {who: place for place, who in ledger.sightings().items()}
         events = tuple(ledger.events())
     finally:
         ledger.close()

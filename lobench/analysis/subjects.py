@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.metric import Direction
+from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["Cell", "Subject", "current_forms", "headline_metrics", "last_subject", "place_of", "subjects_of"]
-
-_OPTIMIZER = "optimizer: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +68,17 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A checkpoint with an optimizer's bindings, as a store holds it.
+    """What was evaluated with an optimizer's bindings, as a store holds it.
 
     Attributes:
+      who: The checkpoint, or the optimizer without theta.
       cells: By the identity of the case.
       former: By identity too: cases in a form that the store has a later one of. They are in no headline.
       git_revisions: Of the checkouts that the evaluations were made in, `+` where that had changes.
-      name: How to call it, where not by its checkpoint.
+      name: How to call it, where not by its own label.
     """
 
-    checkpoint: Checkpoint
+    who: Who
     optimizer_hashes: frozenset[str]
     cells: Mapping[str, Cell]
     former: Mapping[str, Cell] = field(default_factory=dict)
@@ -93,15 +93,16 @@ class Subject:
     @property
     def is_optimizer(self) -> bool:
         """Whether it is an optimizer without theta."""
-        return self.checkpoint.uri.startswith(_OPTIMIZER)
+        return self.who.is_optimizer
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where it stands; see `lobench.core.subject.Subject.checkpoint`."""
+        return self.who.checkpoint
 
     @property
     def label(self) -> str:
-        if self.name:
-            return self.name
-        if self.is_optimizer:
-            return self.checkpoint.uri.removeprefix(_OPTIMIZER)
-        return self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or self.checkpoint.sha256[:12]
+        return self.name or self.who.label
 
     @property
     def num_lost(self) -> int:
@@ -124,7 +125,7 @@ class Subject:
         return {**self.former, **self.cells}
 
 
-def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Checkpoint, int] | None = None) -> list[Subject]:
+def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None) -> list[Subject]:
     """Returns what a store's evaluations are of, by generation, outer step and first sight.
 
     A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
@@ -133,23 +134,20 @@ def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Checkpoint, in
     that the store evaluated last is in `Subject.cells`, on whomever that was.
 
     Args:
-      positions: In which order the checkpoints were seen; None: that of their first evaluations.
+      positions: In which order they were seen; None: that of their first evaluations.
     """
     ordered = sorted(rows, key=lambda row: row.recorded_at)
     current = current_forms(ordered)
-    groups: dict[Checkpoint, list[EvaluationRow]] = {}
+    groups: dict[Who, list[EvaluationRow]] = {}
     for row in ordered:
-        unseen = Checkpoint(uri="", sha256=row.key.checkpoint_sha256, outer_step=0)
-        for checkpoint in row.checkpoints or (unseen,):
-            groups.setdefault(checkpoint, []).append(row)
-    found = [
-        _subject(checkpoint, part, current) for checkpoint, members in groups.items() for part in _by_optimizer(members)
-    ]
+        for who in row.sightings:
+            groups.setdefault(who, []).append(row)
+    found = [_subject(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}
 
     def place(subject: Subject) -> tuple[int, int, int]:
-        checkpoint = subject.checkpoint
-        return checkpoint.generation, checkpoint.outer_step, sights.get(checkpoint, -1)
+        who = subject.who
+        return who.generation, who.outer_step, sights.get(who, -1)
 
     return sorted(found, key=place)
 
@@ -203,7 +201,7 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
+def _subject(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
@@ -211,7 +209,7 @@ def _subject(checkpoint: Checkpoint, rows: Sequence[EvaluationRow], current: set
     blocks = {id(curves): curves for cell in cells.values() for curves, _ in cell.sources.values()}
     origins = [curves.provenance for curves in blocks.values()]
     return Subject(
-        checkpoint=checkpoint,
+        who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
         cells={identity: cell for identity, cell in cells.items() if identity in current},
         former={identity: cell for identity, cell in cells.items() if identity not in current},
@@ -254,7 +252,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         for name, view in curves.metrics.items():
             block = np.asarray(view)
-            if name != "batch/loss" and block.size:
+            if not is_of_batch(name) and block.size:
                 first, last = block[:, 0].tolist(), block[:, -1].tolist()
                 untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
                 final.setdefault(name, {}).update({seed: last[place] for place, seed in counting})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.headline import cause
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -102,7 +103,7 @@ def written(output: Path | None) -> Iterator[None]:
         output.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise StoreError("cannot write this file", where=str(output), got=error.strerror or str(error)) from error
+        raise StoreError("cannot write this file", where=str(output), got=cause(error)) from error
 
 
 def _rows(store: Path, pattern: str) -> list[EvaluationRow]:

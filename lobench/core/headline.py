@@ -1,10 +1,32 @@
-"""What an exception says first."""
+"""An exception in one line."""
 
 from __future__ import annotations
 
-__all__ = ["headline"]
+from lobench.core.errors import LobenchError
+
+__all__ = ["cause", "headline"]
 
 
 def headline(error: BaseException) -> str:
-    """Returns the class of an exception and the first line of its text, without notes, which jax adds."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    """Returns the class of an exception and what it says first; of lobench's own, which say all, only that.
+
+    Example: "KeyError: 'relu'". A line that only announces the next one has it behind it: jax says "... must have
+    equal types, but they differ:", and below which of them do. Its notes, and gin's on where it was, are left away.
+    """
+    if isinstance(error, LobenchError):
+        return cause(error)
+    return _first(f"{type(error).__name__}: {error}")
+
+
+def cause(error: BaseException) -> str:
+    """Returns what an exception says first, without its class; of the system's errors their text.
+
+    Example: "No space left on device", and not "[Errno 28] No space left on device: '/data/store'".
+    """
+    return getattr(error, "strerror", None) or _first(str(error)) or type(error).__name__
+
+
+def _first(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    announces = len(lines) > 1 and lines[0].endswith(":")
+    return " ".join(lines[: 1 + announces])

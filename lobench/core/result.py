@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "mean_of", "read_header"]
@@ -72,8 +73,8 @@ class Curves:
     Attributes:
       seeds: The seeds, one a row.
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview (`numpy.asarray` makes it an array
-        without a copy); `batch/loss` is [num_seeds, num_logs].
-      eval_steps: Inner steps of the evaluations; those of `batch/loss` are `log_steps`.
+        without a copy); `batch/<metric>` is [num_seeds, num_logs].
+      eval_steps: Inner steps of the evaluations; those of `batch/<metric>` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
       ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
@@ -176,7 +177,7 @@ class Curves:
         try:
             return cls._read(header, memoryview(payload)[start:])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+            raise ValueError(f"a damaged payload: {headline(error)}") from error
 
     @classmethod
     def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
@@ -241,5 +242,5 @@ def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
         (length,) = struct.unpack_from("<I", payload, 4)
         header: dict[str, Any] = json.loads(payload[8 : 8 + length])
     except (ValueError, TypeError, KeyError, struct.error) as error:
-        raise ValueError(f"a damaged payload: {type(error).__name__}: {error}") from error
+        raise ValueError(f"a damaged payload: {headline(error)}") from error
     return header, 8 + length

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 __all__ = ["write_whole"]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file, as UTF-8, and makes its folder: who reads it meanwhile has the text before or the new one.
+def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Writes a file, text as UTF-8, and makes its folder: who reads it meanwhile has what was there or the new content.
 
+    Several processes and threads may write one file: the last one stays.
+
+    Args:
+      durable: What is under the name when the machine loses power is whole too: the content is on the disk before it
+        gets its name.
     Raises:
       OSError: nothing was replaced, and nothing is left beside the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise

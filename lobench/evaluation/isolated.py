@@ -22,11 +22,11 @@ from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.codec import Codec, Message
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
-from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 from lobench.inner.witness import watch_for_backend
 
@@ -154,7 +154,7 @@ def main(descriptor: int, layers: str) -> None:
                 theta = ThetaLeaves.at(asked.theta, where=asked.where)
                 curves = runner.run(asked.spec, asked.test, theta, asked.seed_block)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                answer: Answer = Raised(name=type(error).__name__, message=one_line(error))
+                answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
                 answer = Trained(payload=curves.to_payload())
             connection.send_bytes(answer.to_bytes())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
 from lobench.plugins import Registered
@@ -43,9 +44,7 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the rest goes on)
-            text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
-            line = text.strip().splitlines()[0]
-            problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {line}")
+            problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {headline(error)}")
         else:
             metrics |= found
             directions |= declared_directions

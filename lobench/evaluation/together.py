@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.workers.protocol import Job
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
@@ -73,8 +74,7 @@ class JobRunner:
                 spec, test, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
             )
         except Exception as error:  # noqa: BLE001  (alone it will be raised again, where it is the job's own)
-            text = str(error) if isinstance(error, LobenchError) else f"{type(error).__name__}: {error}"
-            self._apart[spec, test] = text.strip().splitlines()[0]
+            self._apart[spec, test] = headline(error)
             return {}
         return {(spec, test, job.seed_block, path): each for path, each in zip(found, curves, strict=False)}
 

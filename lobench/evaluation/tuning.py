@@ -15,11 +15,11 @@ from lobench.analysis.baseline_file import BaselineCase, GridPoint
 from lobench.analysis.grids import Grid
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.one_line import one_line
 from lobench.evaluation.runner import claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
 from lobench.inner.optimizer import PyTree
@@ -118,7 +118,7 @@ def _run(
         raise
     except Exception as error:  # a task's or an optimizer's own
         where = f"{spec.path}: case {spec.scope!r}"
-        raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=one_line(error)) from error
+        raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=headline(error)) from error
     assert curves is not None, "nobody stops it"
     return curves
 

@@ -11,6 +11,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
 from lobench.engine.workers.protocol import Prepare
 from lobench.evaluation.metrics import with_metrics
@@ -167,8 +168,7 @@ def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Out
             return Outcome.SKIPPED, f"xfail: {report.wasxfail}".strip().splitlines()[0]
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         return Outcome.SKIPPED, reason.splitlines()[0] if reason else ""
-    message = f"{type(error).__name__}: {error}" if not isinstance(error, LobenchError) else str(error)
-    message = message.strip().splitlines()[0] if message.strip() else type(error).__name__
+    message = headline(error) if error is not None else "no exception"
     if isinstance(error, DeadlinePassed):
         return Outcome.TIMEOUT, message
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in message:

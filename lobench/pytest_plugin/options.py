@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
+from lobench.core.subject import Subject
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.runner import ThetaLeaves
@@ -18,8 +17,9 @@ from lobench.pytest_plugin.finished import LAYERS
 
 __all__ = [
     "MANAGER",
-    "Subject",
+    "LoadedSubject",
     "add_options",
+    "gin_params_of",
     "layers_of",
     "manager_of",
     "metrics_of",
@@ -30,14 +30,14 @@ __all__ = [
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
-_SUBJECT: pytest.StashKey[Subject] = pytest.StashKey()
+_SUBJECT: pytest.StashKey[LoadedSubject] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What the session evaluates: a checkpoint, or an optimizer without theta."""
+class LoadedSubject:
+    """What the session evaluates, and its theta."""
 
-    checkpoint: Checkpoint
+    subject: Subject
     theta: ThetaLeaves
 
 
@@ -99,6 +99,10 @@ def _several(config: pytest.Config, name: str) -> tuple[str, ...]:
     return (*config.getini(f"lobench_{name}"), *config.getoption(f"lobench_{name}"))
 
 
+def gin_params_of(config: pytest.Config) -> tuple[str, ...]:
+    return _several(config, "gin_param")
+
+
 def manager_of(config: pytest.Config) -> PluginManager:
     if MANAGER not in config.stash:
         config.stash[MANAGER] = load_plugins()
@@ -135,7 +139,7 @@ def layers_of(config: pytest.Config) -> Layers:
     return config.stash[LAYERS]
 
 
-def subject_of(config: pytest.Config) -> Subject:
+def subject_of(config: pytest.Config) -> LoadedSubject:
     """Reads the checkpoint that the session evaluates, once a process.
 
     Raises:
@@ -147,18 +151,17 @@ def subject_of(config: pytest.Config) -> Subject:
     return config.stash[_SUBJECT]
 
 
-def _subject(config: pytest.Config) -> Subject:
+def _subject(config: pytest.Config) -> LoadedSubject:
     path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
     if path and optimizer:
         raise UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other", next_step="give one")
     if optimizer:
-        digest = hashlib.sha256("\n".join(part.strip() for part in optimizer.split(";")).encode()).hexdigest()
-        checkpoint = Checkpoint(uri=f"optimizer: {optimizer}", sha256=digest, outer_step=0)
-        return Subject(checkpoint=checkpoint, theta=ThetaLeaves(leaves=None, where="--lobench-optimizer"))
+        theta = ThetaLeaves(leaves=None, where="--lobench-optimizer")
+        return LoadedSubject(subject=Subject.of_optimizer(optimizer), theta=theta)
     if not path:
         raise UsageError(
             "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
         )
     allow_pickle = bool(config.getoption("lobench_allow_pickle"))
     checkpoint, leaves = load_checkpoint(path, manager_of(config), allow_pickle=allow_pickle)
-    return Subject(checkpoint=checkpoint, theta=ThetaLeaves(leaves=leaves, where=path))
+    return LoadedSubject(subject=Subject.of_checkpoint(checkpoint), theta=ThetaLeaves(leaves=leaves, where=path))

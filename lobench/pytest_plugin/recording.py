@@ -9,9 +9,10 @@ import pytest
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
+from lobench.report.lines import text_table
 
 if TYPE_CHECKING:
-    from lobench.core.checkpoint import Checkpoint
+    from lobench.core.subject import Subject
     from lobench.engine.store.ledger import Ledger
 
 __all__ = ["Recorder"]
@@ -24,7 +25,7 @@ class Recorder:
         self._config = config
         self._finished: list[Finished] = []
         self._ledger: Ledger | None = None
-        self._positions: dict[Checkpoint, int] = {}
+        self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
@@ -47,12 +48,12 @@ class Recorder:
             self._finished.append(finished)
             self.record(finished)
 
-    def record(self, finished: Finished, checkpoint: Checkpoint | None = None) -> None:
-        """Writes an evaluation into the ledger, of the session's own checkpoint or of another one."""
+    def record(self, finished: Finished, subject: Subject | None = None) -> None:
+        """Writes an evaluation into the ledger, of the session's own subject or of another one."""
         if self._problem:
             return
         try:
-            self._record(finished, checkpoint)
+            self._record(finished, subject)
         except LobenchError as error:
             self._problem = str(error)
 
@@ -64,22 +65,22 @@ class Recorder:
             except LobenchError as error:
                 self._problem = str(error)
 
-    def _record(self, finished: Finished, checkpoint: Checkpoint | None) -> None:
+    def _record(self, finished: Finished, subject: Subject | None) -> None:
         from lobench.core.program import Program
         from lobench.engine.store.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
-        checkpoint = checkpoint or subject_of(self._config).checkpoint
+        subject = subject or subject_of(self._config).subject
         if self._ledger is None:
             self._ledger = self._open(finished.case.suite)
-        if checkpoint not in self._positions:
-            self._positions[checkpoint] = self._ledger.record_sighting(checkpoint)
-            self._ledger.set_admission(self._positions[checkpoint], "admitted")
+        if subject not in self._positions:
+            self._positions[subject] = self._ledger.record_sighting(subject)
+            self._ledger.set_admission(self._positions[subject], "admitted")
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = Program.of(curves.provenance) if curves else program_here(num_gpus=finished.case.num_gpus)
         self._programs.add(program.key)
         key = EvaluationKey(
-            checkpoint_sha256=checkpoint.sha256,
+            checkpoint_sha256=subject.sha256,
             optimizer_hash=finished.case.optimizer_hash,
             case_identity=finished.case.identity,
             seed_block=finished.seed_block,
@@ -120,13 +121,7 @@ class Recorder:
             return
         terminalreporter.section("lobench")
         rows = [_HEADER] + [_row(finished) for finished in self._finished]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-        for row in rows:
-            cells = [
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            terminalreporter.write_line("  ".join(cells))
+        terminalreporter.write_line(text_table(rows, left={0}))
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
             terminalreporter.write_line(line, yellow=True)

@@ -37,7 +37,7 @@ def stored_curves(config: pytest.Config, info: CaseInfo, block: SeedBlock) -> Cu
     stored = config.stash.setdefault(_STORED, {})
     path = store_path(config, info.suite)
     if path not in stored:
-        stored[path] = _read(path, subject_of(config).checkpoint.sha256)
+        stored[path] = _read(path, subject_of(config).subject.sha256)
     row = stored[path].get((info.key, block))
     return row.curves if row is not None else None
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
+from lobench.core.headline import cause
 from lobench.report.charts import Section, sections
 from lobench.report.lines import one_line
 from lobench.report.svg import Chart
@@ -45,7 +46,7 @@ def write_figures(findings: Findings, folder: Path, kind: str) -> list[Path]:
         with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
             return [path for section in sections(findings) for path in _write(section, folder, kind)]
     except OSError as error:
-        raise StoreError("cannot write the figures", where=str(folder), got=error.strerror or str(error)) from error
+        raise StoreError("cannot write the figures", where=str(folder), got=cause(error)) from error
 
 
 def _write(section: Section, folder: Path, kind: str) -> list[Path]:

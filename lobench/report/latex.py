@@ -12,6 +12,7 @@ from lobench.analysis.intervals import stratified_t_mean
 from lobench.analysis.subjects import Cell
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
+from lobench.core.headline import cause
 from lobench.core.metric import Direction, how_to_declare
 from lobench.report.lines import one_line
 
@@ -38,7 +39,7 @@ def write_latex(findings: Findings, output: Path, *, precision: int) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StoreError("cannot write the table", where=str(output), got=error.strerror or str(error)) from error
+        raise StoreError("cannot write the table", where=str(output), got=cause(error)) from error
 
 
 def latex_table(findings: Findings, *, precision: int = 3) -> str:

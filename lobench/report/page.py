@@ -18,6 +18,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.headline import cause
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -47,7 +48,7 @@ def write_page(findings: Findings, output: Path) -> None:
     try:
         write_whole(output, text)
     except OSError as error:
-        raise StoreError("cannot write the report", where=str(output), got=error.strerror or str(error)) from error
+        raise StoreError("cannot write the report", where=str(output), got=cause(error)) from error
 
 
 def render_page(findings: Findings) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome, mean_of
+from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
 
-__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "make_progress"]
+__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "SilentProgress", "make_progress"]
 
 
 class ShownProgress(Progress, Protocol):
@@ -25,7 +25,37 @@ class ShownProgress(Progress, Protocol):
     ) -> None: ...
 
 
-class PlainProgress:
+class SilentProgress:
+    """Shows nothing."""
+
+    def say(self, line: str) -> None:
+        pass
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        pass
+
+    def admitted(self, subject: Subject) -> None:
+        pass
+
+    def step(self, lease: int, step: int) -> None:
+        pass
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        pass
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class PlainProgress(SilentProgress):
     """A line for everything that is worth one.
 
     Args:
@@ -43,27 +73,13 @@ class PlainProgress:
         first = "; with the first checkpoint a program is compiled for each" if self._quiet else ""
         self.say(f"{len(cases)} cases: {names}{first}")
 
-    def admitted(self, checkpoint: Checkpoint) -> None:
+    def admitted(self, subject: Subject) -> None:
         if not self._quiet:
-            self.say(f"outer step {checkpoint.outer_step}: {checkpoint.uri}")
-
-    def step(self, lease: int, step: int) -> None:
-        pass
-
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
-        pass
+            self.say(_name(subject) if subject.is_optimizer else f"{_name(subject)}: {subject.uri}")
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         if not self._quiet or event.outcome is not Outcome.PASSED:
             self.say(describe(event))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
 
 class LiveProgress(PlainProgress):
@@ -87,8 +103,8 @@ class LiveProgress(PlainProgress):
             self._running[lease] = (name, step, total)
             self._update()
 
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None:
-        name = f"outer step {checkpoint.outer_step}  {case.suite}/{case.name}"
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        name = f"{_name(subject)}  {case.suite}/{case.name}"
         self._running[lease] = (name, 0, case.num_inner_steps)
         self._update()
 
@@ -99,12 +115,17 @@ class LiveProgress(PlainProgress):
         self._update()
 
     def _update(self) -> None:
+        self._live.update(self.shown())
+
+    def shown(self) -> Any:
+        """Returns what stands below the lines."""
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         for name, step, total in self._running.values():
-            table.add_row(name, f"{step}/{total}" if step else "compiling")
-        self._live.update(table)
+            table.add_row(Text(name), f"{step}/{total}" if step else "compiling")  # a name may look like markup
+        return table
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -122,7 +143,7 @@ def make_progress(file: TextIO, *, quiet: bool = False) -> ShownProgress:
 
 def describe(event: EvaluationFinished) -> str:
     """Returns one line on an evaluation."""
-    head = f"outer step {event.checkpoint.outer_step}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    head = f"{_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:
         return f"{head}  {event.message}".rstrip()
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
@@ -132,3 +153,10 @@ def describe(event: EvaluationFinished) -> str:
     diverged += f"  {exploded} exploded" if exploded else ""
     message = f"  {event.message}" if event.message else ""
     return f"{head}  {shown}{diverged}{message}"
+
+
+def _name(subject: Subject) -> str:
+    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
+    if subject.is_optimizer or subject.variant.bindings:
+        return subject.label
+    return f"outer step {subject.outer_step}"

@@ -7,8 +7,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome, mean_of
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["finite_or_none", "records", "unread_records"]
@@ -35,8 +35,8 @@ _FIELDS = (
 def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:
     """Yields a record for each evaluation and sighting; NaN and infinities as None, which JSON can hold."""
     for row in rows:
-        for checkpoint in row.checkpoints or (None,):
-            yield _record(row, checkpoint, curves)
+        for subject in row.sightings:
+            yield _record(row, subject, curves)
 
 
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -52,6 +52,9 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
         if uri not in uris:
             yield {
                 **dict.fromkeys(_FIELDS),
+                "kind": "checkpoint",
+                "label": uri.rstrip("/").rsplit("/", 1)[-1],
+                "bindings": [],
                 "checkpoint": {"uri": uri, "outer_step": None, "generation": None, "sha256": None},
                 "case": {"suite": "", "name": "", "identity": ""},
                 "seeds": [],
@@ -62,13 +65,16 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
             }
 
 
-def _record(row: EvaluationRow, checkpoint: Checkpoint | None, with_curves: bool) -> dict[str, Any]:
+def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str, Any]:
     found = row.curves
     record: dict[str, Any] = {
+        "kind": subject.kind,
+        "label": subject.label,
+        "bindings": list(subject.variant.bindings),
         "checkpoint": {
-            "uri": checkpoint.uri if checkpoint else None,
-            "outer_step": checkpoint.outer_step if checkpoint else None,
-            "generation": checkpoint.generation if checkpoint else None,
+            "uri": subject.uri or None,
+            "outer_step": subject.outer_step if subject.uri else None,
+            "generation": subject.generation if subject.uri else None,
             "sha256": row.key.checkpoint_sha256,
         },
         "optimizer": row.key.optimizer_hash,

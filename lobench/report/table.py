@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from lobench.analysis.overview import Overview
 from lobench.core.metric import how_to_declare
-from lobench.report.lines import one_line
+from lobench.core.subject import Subject
+from lobench.report.lines import one_line, text_table
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
@@ -32,7 +33,7 @@ def _last_if_nan(value: float) -> tuple[bool, float]:
 # What `--sort` can name; ties, and everything else, in order of case, outer step and seeds.
 COLUMNS: dict[str, _Key] = {
     "case": lambda line: (),
-    "step": lambda line: (line.checkpoint.generation, line.checkpoint.outer_step),
+    "step": lambda line: (line.subject.generation, line.subject.outer_step),
     "train": _value("train/loss"),
     "test": _value("test/loss"),
     "best": lambda line: _last_if_nan(line.best),
@@ -42,10 +43,7 @@ COLUMNS: dict[str, _Key] = {
 
 
 def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
-    """Returns the table and a line on what is in it.
-
-    Text, made at once: ten thousand rows take a terminal library many seconds.
-    """
+    """Returns the table and a line on what is in it."""
     if not lines:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
@@ -54,25 +52,23 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     header = ["case", "outer step", "seeds", "outcome", "train final", "test final"]
     header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
     rows = [header, *(_cells(line, with_accuracy) for line in ordered)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = {0, 3, len(header) - 1}
-    form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
+    table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
     notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
-    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", _summary(lines), *map(one_line, notes)])
+    return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
 def _place(line: Overview) -> tuple[Any, ...]:
-    case, checkpoint = line.row.case, line.checkpoint
-    return case.suite, case.name, checkpoint.generation, checkpoint.outer_step, line.row.key.seed_block.start
+    case, subject = line.row.case, line.subject
+    return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
 def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
-        one_line(f"{row.case.suite}/{row.case.name}"),
-        one_line(_subject(line)),
+        f"{row.case.suite}/{row.case.name}",
+        _subject(line),
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),
         _number(line.final, "train/loss"),
@@ -81,7 +77,7 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     if with_accuracy:
         cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
-        return [*cells, "-", "", "", "", one_line(row.message[:60])]
+        return [*cells, "-", "", "", "", row.message[:60]]
     return [
         *cells,
         "-" if math.isnan(line.best) else f"{line.best:.4g}",
@@ -93,10 +89,10 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
 
 
 def _subject(line: Overview) -> str:
-    checkpoint = line.checkpoint
-    if checkpoint.uri.startswith("optimizer: "):
-        return checkpoint.uri.removeprefix("optimizer: ")
-    return f"{checkpoint.generation}:{checkpoint.outer_step}" if checkpoint.generation else str(checkpoint.outer_step)
+    subject = line.subject
+    if subject.is_optimizer:
+        return subject.label
+    return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
 
 
 def _number(final: dict[str, float], name: str) -> str:
@@ -123,13 +119,20 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
 
 def _summary(lines: Sequence[Overview]) -> str:
     outcomes = Counter(str(line.row.outcome) for line in lines)
-    checkpoints = {line.checkpoint for line in lines}
+    subjects = {line.subject for line in lines}
     measured = [line for line in lines if line.diverged >= 0]
     seeds = sum(line.row.key.seed_block.size for line in measured)
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{len(lines)} evaluations of {len(checkpoints)} checkpoints: {counts}; "
+        f"{len(lines)} evaluations of {_counted(subjects)}: {counts}; "
         f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )
+
+
+def _counted(subjects: Collection[Subject]) -> str:
+    """Returns how many checkpoints and optimizers there are, in words."""
+    optimizers = sum(subject.is_optimizer for subject in subjects)
+    counts = {"checkpoints": len(subjects) - optimizers, "optimizers": optimizers}
+    return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "no subjects"

@@ -30,6 +30,7 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
 
 __all__ = ["SinkContract", "sample_deliveries"]
@@ -46,22 +47,22 @@ def sample_deliveries(num_checkpoints: int = 3) -> list[Delivery]:
     events: list[EvaluationFinished | CheckpointFinished] = []
     for index in range(num_checkpoints):
         last = index == num_checkpoints - 1
-        checkpoint = Checkpoint(
-            uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+last
+        subject = Subject.of_checkpoint(
+            Checkpoint(uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+last)
         )
         evaluations = (
-            _evaluation(checkpoint, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
-            _evaluation(checkpoint, "blocks", SeedBlock(start=0, size=2), (4.0, 5.0), num_seeds=3),
-            _evaluation(checkpoint, "blocks", SeedBlock(start=2, size=1), (6.0,), num_seeds=3),
-            _evaluation(checkpoint, "diverges", SeedBlock(start=0, size=2), (3.0, _NAN), num_seeds=2),
-            _evaluation(checkpoint, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
+            _evaluation(subject, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
+            _evaluation(subject, "blocks", SeedBlock(start=0, size=2), (4.0, 5.0), num_seeds=3),
+            _evaluation(subject, "blocks", SeedBlock(start=2, size=1), (6.0,), num_seeds=3),
+            _evaluation(subject, "diverges", SeedBlock(start=0, size=2), (3.0, _NAN), num_seeds=2),
+            _evaluation(subject, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
         )
-        events += [*evaluations, CheckpointFinished(checkpoint=checkpoint, evaluations=evaluations)]
+        events += [*evaluations, CheckpointFinished(subject=subject, evaluations=evaluations)]
     return [Delivery(sequence=place, event=event) for place, event in enumerate(events, start=1)]
 
 
 def _evaluation(
-    checkpoint: Checkpoint, name: str, block: SeedBlock, finals: tuple[float, ...], *, num_seeds: int
+    subject: Subject, name: str, block: SeedBlock, finals: tuple[float, ...], *, num_seeds: int
 ) -> EvaluationFinished:
     case = CaseInfo(
         identity=name,
@@ -75,7 +76,7 @@ def _evaluation(
     )
     if not finals:
         return EvaluationFinished(
-            checkpoint=checkpoint, case=case, seed_block=block, outcome=Outcome.ERROR, message="it broke"
+            subject=subject, case=case, seed_block=block, outcome=Outcome.ERROR, message="it broke"
         )
     rows: np.ndarray[Any, Any] = np.asarray([(9.0, 8.0, final) for final in finals], np.float32)
     curves = Curves(
@@ -86,7 +87,7 @@ def _evaluation(
         wall_seconds=0.5,
         num_params=7,
     )
-    return EvaluationFinished(checkpoint=checkpoint, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
+    return EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
 
 
 class SinkContract:

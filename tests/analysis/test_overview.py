@@ -12,6 +12,7 @@ from stores import add
 from lobench.analysis.overview import NUM_SPARKS, overview
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 
@@ -26,7 +27,7 @@ def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5], "test/loss": [1.5, 1.25]}, "b": {"train/loss": [0.5, 3.0, 4.0]}})
     add(tmp_path, 2, {"a": {"train/loss": [0.25, math.nan], "test/loss": [0.5, math.nan]}, "c": Outcome.TIMEOUT})
     lines = overview(rows(tmp_path))
-    assert [(line.checkpoint.outer_step, line.row.case.name) for line in lines] == [
+    assert [(line.subject.outer_step, line.row.case.name) for line in lines] == [
         (1, "a"),
         (1, "b"),
         (2, "a"),
@@ -47,6 +48,6 @@ def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
 def test_a_line_for_each_sighting(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0]}}, sha256="x")
     ledger = Ledger.open(tmp_path)
-    ledger.record_sighting(Checkpoint(uri="run/theta_2.npz", sha256="x", outer_step=2))
+    ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="run/theta_2.npz", sha256="x", outer_step=2)))
     ledger.close()
-    assert [line.checkpoint.outer_step for line in overview(rows(tmp_path))] == [1, 2]
+    assert [line.subject.outer_step for line in overview(rows(tmp_path))] == [1, 2]

@@ -13,6 +13,7 @@ from stores import add, case_info, curves
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.recording import _row
@@ -60,9 +61,9 @@ def test_a_comparison_shows_them(store: Path) -> None:
 
 def test_a_watch_and_a_session_of_pytest_show_them() -> None:
     found, case = curves(FINALS), case_info("a", 3)
-    checkpoint = Checkpoint(uri="c", sha256="x", outer_step=1)
+    subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="x", outer_step=1))
     event = EvaluationFinished(
-        checkpoint=checkpoint, case=case, seed_block=BLOCK, outcome=Outcome.PASSED, curves=found, message=""
+        subject=subject, case=case, seed_block=BLOCK, outcome=Outcome.PASSED, curves=found, message=""
     )
     assert "train/loss nan  test/loss nan" in describe(event)
     finished = Finished(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())

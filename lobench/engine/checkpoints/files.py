@@ -23,6 +23,7 @@ from lobench.core.checkpoint import (
     CheckpointContent,
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
+from lobench.core.headline import cause
 
 __all__ = ["content_of", "flatten", "index_in_name", "is_settled", "mark_of", "reading", "settling_seconds"]
 
@@ -94,8 +95,7 @@ def reading(path: Any, kind: str) -> Iterator[None]:
             raise CheckpointError(
                 "this is a Git LFS pointer, not the file", where=str(path), next_step="run `git lfs pull`"
             ) from error
-        line = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise CheckpointError(f"cannot read it as {kind}", where=str(path), got=line) from error
+        raise CheckpointError(f"cannot read it as {kind}", where=str(path), got=cause(error)[:200]) from error
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, Any]:

@@ -7,20 +7,20 @@ import dataclasses
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from etils import epath
 
-from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
+from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
+from lobench.core.subject import Subject
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
-from lobench.engine.chief.contract import skipped_line
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "skipped_line"]
 
 _SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _SHORT_SECONDS = 60.0  # after so long without a free descriptor a checkpoint is unreadable
@@ -62,28 +62,28 @@ class Intake:
         """Whether something may still be written; what is half-written for good is not meant."""
         return bool(self._postponed) or any(found.is_awaited for found in self._source.pending().values())
 
-    def recover(self, unfinished: Collection[Checkpoint]) -> None:
+    def recover(self, unfinished: Collection[Subject]) -> None:
         """Clears the spool of what nothing needs, and copies again what it should hold and does not."""
-        self._spool.sweep({checkpoint.sha256 for checkpoint in unfinished})
-        for checkpoint in unfinished:
-            self.fetch(checkpoint)
+        self._spool.sweep({subject.sha256 for subject in unfinished})
+        for subject in unfinished:
+            self.fetch(subject)
 
-    def fetch(self, checkpoint: Checkpoint) -> bool:
-        """Says whether the spool holds a theta, after copying it again from its place where it does not."""
-        if self.holds(checkpoint.sha256):
+    def fetch(self, subject: Subject) -> bool:
+        """Says whether the spool holds a subject's theta, after copying it again from its place where it does not."""
+        if subject.is_optimizer or self.holds(subject.sha256):
             return True
-        path = epath.Path(checkpoint.uri)
+        path = epath.Path(subject.uri)
         reader = reader_for(path, self._readers)
         if reader is not None:
             seen = SeenCheckpoint(
-                uri=checkpoint.uri,
+                uri=subject.uri,
                 reader=reader,
                 index=index_in_name(path.name),
-                run=checkpoint.run,
-                generation=checkpoint.generation,
+                run=subject.run,
+                generation=subject.generation,
             )
             self._take(seen, again=True)
-        return self.holds(checkpoint.sha256)
+        return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
         return self._spool.path(sha256).exists()
@@ -98,7 +98,7 @@ class Intake:
         """Whether what `poll` has not come to yet may be newer than what it has taken."""
         return any(_folder(seen) not in self._newest for seen in self._found)
 
-    def poll(self) -> tuple[int, list[tuple[int, Checkpoint]]]:
+    def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
         """Takes what the source finds, for a while: the rest is taken by the next calls.
 
         Returns:
@@ -122,7 +122,7 @@ class Intake:
                 self._tell_passed_over()
         return num_taken, taken
 
-    def _take_next(self) -> tuple[int, Checkpoint] | None:
+    def _take_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:
             return self._take(self._found.popleft())
         seen = self._found.pop()
@@ -166,7 +166,7 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Checkpoint] | None:
+    def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Subject] | None:
         """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
@@ -177,7 +177,7 @@ class Intake:
             if not again and self._is_known(seen):
                 return None
             mark = fingerprint(epath.Path(seen.uri))
-            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+            subject = Subject.of_checkpoint(self._spool.take(seen, self._readers[seen.reader]))
         except CheckpointGone as error:
             self._incident("expired", seen, error)
         except (CheckpointError, StoreError) as error:
@@ -188,7 +188,7 @@ class Intake:
             self._incident("unreadable", seen, error)
         else:
             self._short_since.pop(seen.uri, None)
-            return self._ledger.record_sighting(checkpoint, mark), checkpoint
+            return self._ledger.record_sighting(subject, mark), subject
         return None
 
     def _is_postponed(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
@@ -233,3 +233,9 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def skipped_line(uris: Sequence[str]) -> str:
+    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
+    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
+    return f"skipped: {named} (a newer checkpoint goes first)"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint
+from lobench.core.headline import cause
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
@@ -109,7 +110,7 @@ class PopulationSource:
                 if not parts:
                     raise
                 # Gone since its name was read, or not ours to read: other trials' are found all the same.
-                folder.source, folder.trouble, folder.inside = self._source(path), error.strerror or str(error), []
+                folder.source, folder.trouble, folder.inside = self._source(path), cause(error), []
                 return
             for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.headline import cause
 from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
@@ -56,7 +57,7 @@ class DirectorySource:
     def _postpone(self, path: epath.Path, error: OSError) -> None:
         """What is gone between listing and looking was never there; whatever else it is may pass."""
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            self._pending[str(path)] = Unfinished(reason=error.strerror or str(error))
+            self._pending[str(path)] = Unfinished(reason=cause(error))
 
     def _candidates(self) -> list[epath.Path]:
         """Returns what may be a checkpoint: the location itself, or what lies in it.

@@ -18,8 +18,10 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
+from lobench.core.headline import cause
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
+from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
@@ -100,13 +102,8 @@ class Spool:
         path = self.path(sha256)
         if path.exists():
             return
-        temporary = self._root / f"tmp-{uuid.uuid4().hex}"
         with self._writing():
-            with temporary.open("wb") as file:
-                file.write(dump_theta(leaves))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
+            write_whole(path, dump_theta(leaves), durable=True)
 
     def discard(self, sha256: str) -> None:
         self.path(sha256).unlink(missing_ok=True)
@@ -127,7 +124,7 @@ class Spool:
             raise StoreError(
                 "cannot write the spool",
                 where=str(self._root),
-                got=error.strerror or str(error),
+                got=cause(error),
                 next_step="free some space, or choose another folder with --store",
             ) from error
 
@@ -142,7 +139,7 @@ def _files(folder: epath.Path) -> Iterator[epath.Path]:
 
 
 def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
-    return CheckpointError("the checkpoint cannot be copied", where=str(path), got=error.strerror or str(error))
+    return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
 
 def fingerprint(path: epath.Path) -> str:

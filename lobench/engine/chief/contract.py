@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
+from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions", "skipped_line"]
+__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions"]
 
 # Outcomes that another try may change, and that make a watch's exit code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -24,11 +24,11 @@ class Progress(Protocol):
 
     def cases(self, cases: Sequence[CaseInfo]) -> None: ...
 
-    def admitted(self, checkpoint: Checkpoint) -> None: ...
+    def admitted(self, subject: Subject) -> None: ...
 
     def step(self, lease: int, step: int) -> None: ...
 
-    def leased(self, lease: int, checkpoint: Checkpoint, case: CaseInfo) -> None: ...
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
@@ -87,9 +87,3 @@ class Ending:
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
-
-
-def skipped_line(uris: Sequence[str]) -> str:
-    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
-    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {named} (a newer checkpoint goes first)"

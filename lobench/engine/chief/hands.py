@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from lobench.core.cost import Usage
+from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
-from lobench.core.schedule import Finished, Size
 from lobench.engine.workers.protocol import (
     FROM_WORKER,
     Describe,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lobench.core import schedule
+from lobench.core import planner
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
-from lobench.engine.checkpoints.intake import Intake
+from lobench.core.subject import Subject
+from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
+from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
 from lobench.engine.chief.hands import Told, WatchWorkers, finished_of
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.subjects import WatchSubjects, todays
@@ -45,7 +45,7 @@ _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
 
 # What the scheduler is told, and the curves that came with it, where it is a result's.
-_Told = tuple[schedule.Event, Curves | None]
+_Told = tuple[planner.Event, Curves | None]
 
 
 class Watch:
@@ -63,7 +63,7 @@ class Watch:
         source: CheckpointSource,
         readers: Mapping[str, CheckpointReader],
         make_executor: Callable[[Connection], Executor],
-        policy: schedule.Policy,
+        policy: planner.Policy,
         max_cores: int,
         max_gpus: float,
         deliverer: Deliverer,
@@ -78,7 +78,7 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._journal = Journal(ledger, options, self._cases)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
-        self._schedule = schedule.Schedule(
+        self._planner = planner.Planner(
             max_cores,
             policy,
             self._history,
@@ -99,8 +99,8 @@ class Watch:
         )
         self._workers.describe("")
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
-        self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
-        self._sighted: list[tuple[int, Checkpoint]] = []
+        self._own_events: list[planner.Event] = []  # what the chief found out while it acted
+        self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
         self._signals = 0
@@ -144,7 +144,7 @@ class Watch:
             recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
-            num_left=self._schedule.num_left,
+            num_left=self._planner.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
@@ -157,12 +157,12 @@ class Watch:
     def _recover(self) -> None:
         """Goes on where the ledger ends."""
         found = list(todays(self._ledger.sightings(), self._history, self._options.only))
-        self._intake.recover([checkpoint for _, checkpoint, is_done in found if not is_done])
-        for position, checkpoint, is_done in found:
-            self._subjects.add(position, checkpoint, is_needed=not is_done)
-        for position, checkpoint, is_done in found:
+        self._intake.recover([subject for _, subject, is_done in found if not is_done])
+        for position, subject, is_done in found:
+            self._subjects.add(position, subject, is_needed=not is_done)
+        for position, subject, is_done in found:
             if not is_done or self._options.replan:
-                self._handle(schedule.CheckpointSeen(position, checkpoint))
+                self._handle(planner.SubjectSeen(position, subject.key))
         if found:
             num_done = sum(is_done for _, _, is_done in found)
             self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
@@ -175,12 +175,12 @@ class Watch:
             if self._signals and not drain_deadline:
                 self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
                 drain_deadline = now + _GRACE_SECONDS
-                self._handle(schedule.Drain())
+                self._handle(planner.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
             if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
-                self._handle(schedule.Drain())
+                self._handle(planner.Drain())
             is_polling = not self._ended and not self._suite_changed and not drain_deadline
             if is_polling and now >= next_poll:
                 found = self._poll()
@@ -208,7 +208,7 @@ class Watch:
             or (options.idle_timeout is not None and idle > options.idle_timeout)
         ):
             self._ended = True
-            self._handle(schedule.RunEnded())
+            self._handle(planner.RunEnded())
 
     # Checkpoints.
 
@@ -220,8 +220,8 @@ class Watch:
         if self._sighted and self._is_suite_edited():
             return num_found  # the ledger has them: they are the next watch's
         if not self._intake.is_choosing:  # before, the newest that is known of would not be among them
-            for position, checkpoint in self._sighted:
-                self._see(position, checkpoint)
+            for position, subject in self._sighted:
+                self._see(position, subject)
             self._sighted.clear()
         return num_found
 
@@ -230,16 +230,16 @@ class Watch:
         if not self._suite_changed and (file := self._suite.changed()):
             self._suite_changed = True
             self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
-            self._own_events.append(schedule.Drain())
+            self._own_events.append(planner.Drain())
         return self._suite_changed
 
-    def _see(self, position: int, checkpoint: Checkpoint) -> None:
+    def _see(self, position: int, subject: Subject) -> None:
         if position in self._subjects:
-            self._subjects.release_unneeded(checkpoint.sha256)
+            self._subjects.release_unneeded(subject.sha256)
             return
-        self._subjects.add(position, checkpoint)
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(checkpoint=checkpoint), self._plugin_error)
-        self._handle(schedule.CheckpointSeen(position, checkpoint))
+        self._subjects.add(position, subject)
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
+        self._handle(planner.SubjectSeen(position, subject.key))
 
     # Workers.
 
@@ -251,7 +251,7 @@ class Watch:
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
-        events.append((schedule.Tick(now), None))
+        events.append((planner.Tick(now), None))
         self._handle_all(events)
         if time.monotonic() >= self._journal.commit_at:
             self._commit()
@@ -261,22 +261,22 @@ class Watch:
             case (_, Described(cases=cases)):
                 self._cases.update({case.key: case for case in cases})
                 self._progress.cases(cases)
-                return [(schedule.CasesKnown(cases), None)]
+                return [(planner.CasesKnown(cases), None)]
             case (worker, Ready()):
-                return [(schedule.WorkerReady(worker, now), None)]
+                return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages)):
                 raise SuiteError("; ".join(messages))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, Prepared(is_done=is_done)):
-                return [(schedule.Prepared(worker, is_done), None)]
+                return [(planner.Prepared(worker, is_done), None)]
             case (worker, Result() as result):
                 return [self._result(worker, result, now)]
             case Died(worker=worker, message=why, lost=lost):
-                return [(schedule.WorkerDied(worker, now, why, lost), None)]
+                return [(planner.WorkerDied(worker, now, why, lost), None)]
             case Capacity(machines=machines, limit=limit):
-                sizes = tuple(schedule.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
-                return [(schedule.Capacity(sizes, limit or math.inf), None)]
+                sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
+                return [(planner.Capacity(sizes, limit or math.inf), None)]
             case Notice(message=line):
                 self._progress.say(line)
         return []
@@ -290,20 +290,20 @@ class Watch:
 
     # Decisions and what follows from them.
 
-    def _handle(self, event: schedule.Event) -> None:
+    def _handle(self, event: planner.Event) -> None:
         self._handle_all([(event, None)])
 
     def _handle_all(self, events: Sequence[_Told]) -> None:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
-            for action in self._schedule.handle(event):
-                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease | schedule.Prepare):
+            for action in self._planner.handle(event):
+                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease | planner.Prepare):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
-                    if isinstance(action, schedule.Reopen):
+                    if isinstance(action, planner.Reopen):
                         self._subjects.need(action.position)  # the leases that follow wait for no commit
-                    is_result = isinstance(action, schedule.Record) and action.lease is not None
+                    is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
 
     def _commit(self) -> None:
@@ -314,56 +314,56 @@ class Watch:
             self._deliverer.wake()
 
     def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
-        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, schedule.Skip)]
+        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, planner.Skip)]
         if uris:
             self._progress.say(skipped_line(uris))
 
-    def _act(self, action: schedule.Action, curves: Curves | None) -> None:
+    def _act(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
-            case schedule.StartWorker(worker, size):
+            case planner.StartWorker(worker, size):
                 if not self._is_suite_edited():  # a new worker would have other cases
                     self._suite.remember()
                     self._workers.start(worker, size)
-            case schedule.KillWorker(worker, _):
+            case planner.KillWorker(worker, _):
                 self._workers.kill(worker)
-            case schedule.Lease():
+            case planner.Lease():
                 self._lease(action)
-            case schedule.Prepare():
+            case planner.Prepare():
                 self._prepare(action)
-            case schedule.Record():
+            case planner.Record():
                 self._recorded(action, curves)
-            case schedule.RecordDeath(evaluation):
+            case planner.RecordDeath(evaluation):
                 case = self._cases[evaluation.case_key]
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
-            case schedule.Admit(position) | schedule.Reopen(position):
+            case planner.Admit(position) | planner.Reopen(position):
                 self._progress.admitted(self._subjects[position])
-            case schedule.Forget(evaluations):
+            case planner.Forget(evaluations):
                 self._progress.say(f"trying {len(evaluations)} evaluations again")
-            case schedule.Skip(position):
+            case planner.Skip(position):
                 self._subjects.release(position)
-            case schedule.FinishCheckpoint(position):
+            case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
                 self._finished(position)
-            case schedule.Fail(message):
+            case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
-            case schedule.Done():
+            case planner.Done():
                 self._done = True
 
-    def _lease(self, action: schedule.Lease) -> None:
+    def _lease(self, action: planner.Lease) -> None:
         evaluation = action.evaluation
-        checkpoint = self._subjects.first(evaluation.sha256)
+        subject = self._subjects.first(evaluation.sha256)
         if not self._subjects.has_theta(evaluation.sha256):
-            text = f"its theta is gone: the spool lost its copy, and {checkpoint.uri} cannot be read any more"
+            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             now = time.monotonic()
-            self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
+            self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
-        self._progress.leased(action.lease, checkpoint, action.case)
+        self._progress.leased(action.lease, subject, action.case)
         job = Job(
             lease=action.lease,
             case_key=evaluation.case_key,
             seed_block=evaluation.block,
-            checkpoint_uri=checkpoint.uri,
+            checkpoint_uri=subject.uri,
             theta_path=str(self._spool.path(evaluation.sha256)),
             companions=tuple(self._companion(other.sha256) for other in action.companions),
         )
@@ -373,18 +373,18 @@ class Watch:
         self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
         return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
 
-    def _prepare(self, action: schedule.Prepare) -> None:
+    def _prepare(self, action: planner.Prepare) -> None:
         evaluation = action.evaluation
         uri, theta_path = self._companion(evaluation.sha256)
         block, key = evaluation.block, evaluation.case_key
         prepare = Prepare(case_key=key, seed_block=block, checkpoint_uri=uri, theta_path=theta_path)
         self._workers.prepare(action.worker, prepare)
 
-    def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
+    def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
         for position in self._subjects.positions(action.evaluation.sha256):
             event = EvaluationFinished(
-                checkpoint=self._subjects[position],
+                subject=self._subjects[position],
                 case=action.case,
                 seed_block=action.evaluation.block,
                 outcome=action.outcome,

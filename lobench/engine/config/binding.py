@@ -54,11 +54,10 @@ def import_named(statement: Import) -> None:
     except LobenchError:
         raise
     except Exception as error:
-        line = headline(error)
         raise ConfigError(
             f"cannot import {statement.module!r}",
             where=statement.where,
-            got=line,
+            got=headline(error),
             next_step="the suite's folder, its parent and the installed packages are searched",
         ) from error
     if hasattr(module, "lobench_on_use"):

@@ -15,7 +15,9 @@ import gin.config as gin_state
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import headline
+from lobench.core.experiment import Experiment, Method
+from lobench.core.headline import cause, headline
+from lobench.core.metric import EVALUATED_SPLITS
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
@@ -24,14 +26,17 @@ from lobench.engine.config.reach import bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Statement
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
+__all__ = ["BoundCase", "bind_case", "num_cpus_of", "num_seeds_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
+# A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
+_METHOD = gin.external_configurable(Method, name="Method", module="lobench")
+_EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
-_NO_IDENTITY = ("first_seed", "scale", "minimum")
+_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +84,9 @@ class BoundCase:
             name=name or self.spec.scope,
             node_id=node_id,
             num_inner_steps=case.num_inner_steps,
-            num_seeds=case.num_seeds,
+            num_seeds=sum(case.block_sizes) or case.num_seeds,
             seed_block=case.seed_block,
+            block_sizes=tuple(case.block_sizes),
             primary_metric=case.primary_metric,
             num_cpus=case.num_cpus,
             num_gpus=case.num_gpus,
@@ -114,6 +120,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    _check_is_evaluated(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
@@ -122,9 +129,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         expectations=expectations,
         identity=identity,
         optimizer_hash=optimizer_hash,
-        problem=_sha256(
-            f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}", *task_lines(spec.scope, reached_case)
-        ),
+        problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
@@ -165,20 +170,29 @@ def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
     Raises:
       ConfigError: a file cannot be read, a syntax error.
     """
+    return _number_of(spec, layers, "num_cpus", Case().num_cpus)
+
+
+def num_seeds_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_seeds` likewise."""
+    return _number_of(spec, layers, "num_seeds", Case().num_seeds)
+
+
+def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
     parsed = parse_layers(spec, layers)
     with isolated_gin():
-        bind_what_is_known(_of_cores(parsed.trainer))
-        bind_what_is_known(_of_cores(parsed.case))
-        bind_what_is_known(_of_cores(parsed.overrides), override=True)
-        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+        bind_what_is_known(_of_field(parsed.trainer, name))
+        bind_what_is_known(_of_field(parsed.case, name))
+        bind_what_is_known(_of_field(parsed.overrides, name), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get(name, default))
     return value if type(value) is int and value >= 1 else None
 
 
-def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
-    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+def _of_field(statements: Sequence[Statement], field: str) -> list[Binding]:
+    """Returns the bindings of a field of `Case`, and macros, one of which may be its value."""
     bindings = [statement for statement in statements if isinstance(statement, Binding)]
     names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
-    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", field)]
 
 
 def _sha256(*parts: str) -> str:
@@ -231,12 +245,35 @@ def _build(scope: str, where: str) -> Case:
             case = _CASE()
     except LobenchError as error:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
-        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
+        raise ConfigError(cause(error), where=where) from error
     except Exception as error:
-        line = headline(error)
-        raise ConfigError("cannot build the case", where=where, got=line) from error
+        raise ConfigError("cannot build the case", where=where, got=headline(error)) from error
     assert isinstance(case, Case)
     return case
+
+
+def _budget(case: Case) -> str:
+    """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
+    text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
+    return text if case.eval_batches else f"{text} {case.eval_every}"
+
+
+def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
+    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
+    if case.eval_batches:
+        return
+    asked = {
+        "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
+        "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
+        f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
+    }
+    if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        raise ConfigError(
+            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
+            where=where,
+            expected="what a training batch gives, `train/NAME`",
+            next_step="bind Case.eval_batches >= 1, or ask for another metric",
+        )
 
 
 def _check(case: Case, where: str) -> None:
@@ -249,7 +286,7 @@ def _check(case: Case, where: str) -> None:
         ("num_tasks", 1, False),
         ("eval_every", 1, False),
         ("log_every", 0, False),
-        ("eval_batches", 1, False),
+        ("eval_batches", 0, False),
         ("num_cpus", 1, False),
     )
     for name, lowest, optional in rules:
@@ -258,6 +295,9 @@ def _check(case: Case, where: str) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    sizes = case.block_sizes
+    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
+        raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
     low = case.minimum

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.subject import optimizer_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
 from lobench.engine.config.syntax import (
@@ -49,7 +50,8 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
     Raises:
       ConfigError: a file cannot be read, a syntax error, an include that data may not have.
     """
-    overrides = _optimizer_statements(layers.optimizer) if layers.optimizer else []
+    optimizer = "\n".join(optimizer_bindings(layers.optimizer)) if layers.optimizer else ""
+    overrides = parse_text(optimizer, f"--optimizer {layers.optimizer!r}")
     for path in layers.gin_files:
         overrides += parse_file(Path(path))
     for text in layers.gin_params:
@@ -66,12 +68,3 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
 
 def _comments(path: Path) -> Sequence[str]:
     return names_in_comments(path.read_text(encoding="utf-8"))  # it was parsed before
-
-
-def _optimizer_statements(text: str) -> list[Statement]:
-    """Parses `--optimizer`: a gin file, bindings, or a bare `@adam()` or `adam()`; `;` separates."""
-    if text.endswith(".gin"):
-        return parse_file(Path(text))
-    lines = [part.strip() for part in text.replace(";", "\n").splitlines() if part.strip()]
-    lines = [f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines]
-    return parse_text("\n".join(lines), f"--optimizer {text!r}")

@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
+from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId
+from lobench.core.subject import Subject
+from lobench.engine.store.database import StoreLock
+from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
-from lobench.engine.store.schema import StoreLock, connect, store_errors
+from lobench.engine.store.schema import connect, store_errors
+from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(LedgerReader):
+class Ledger(Experiments, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -67,7 +70,7 @@ class Ledger(LedgerReader):
             was_emptied = _is_emptied(store)
             local_copy = LocalCopy(store, on_problem) if is_network(store) else None
             database = local_copy.database if local_copy is not None else None
-            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
+            ledger = cls(store, connect(store, read_only=False, database=database, say=on_problem), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
             if was_emptied and not ledger.sightings():
@@ -154,27 +157,27 @@ class Ledger(LedgerReader):
 
     # What the chief writes.
 
-    def record_sighting(self, checkpoint: Checkpoint, fingerprint: str = "") -> int:
+    def record_sighting(self, subject: Subject, fingerprint: str = "") -> int:
         """Returns the position of a sighting, 0, 1, 2, ... in order of first sight.
 
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        values = (checkpoint.uri, checkpoint.sha256, checkpoint.generation, checkpoint.outer_step)
-        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
+        values = values_of(subject)
+        where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
         with self.transaction():
-            found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
-            if found is not None:
-                self.remember(checkpoint.uri, fingerprint)
-                return int(found[0])
-            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
-            self._db.execute(
-                "INSERT INTO checkpoints (position, uri, sha256, generation, outer_step, run, seen_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, checkpoint.run, time.time()),
-            )
-            self.remember(checkpoint.uri, fingerprint)
-            return int(position)
+            found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
+            if found is None:
+                found = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
+                values |= {"position": found[0], "seen_at": time.time()}
+                self._db.execute(
+                    f"INSERT INTO subjects ({', '.join(values)}) VALUES ({', '.join(map(':{}'.format, values))})",
+                    values,
+                )
+            elif values["label"]:
+                self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
+            self.remember(subject.uri, fingerprint)
+            return int(found[0])
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records what the files of a location were like when they were last looked at; "" is not recorded."""
@@ -185,7 +188,7 @@ class Ledger(LedgerReader):
 
     def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
         with self.transaction():
-            self._db.execute("UPDATE checkpoints SET admission = ? WHERE position = ?", (admission, position))
+            self._db.execute("UPDATE subjects SET admission = ? WHERE position = ?", (admission, position))
             if admission == "skipped":
                 self.record_event("skipped", position=position)
 
@@ -200,6 +203,7 @@ class Ledger(LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
+        variant: str | None = None,
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -207,6 +211,9 @@ class Ledger(LedgerReader):
         """Records an outcome and what is to be delivered of it, in one transaction.
 
         Args:
+          experiment, trial, session: Labels, for studies.
+          variant: Of the subject that it was computed for (`variant_of`); None: not known. Then a sighting of a theta
+            that was seen with several bindings gets it when it is finished.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -215,18 +222,17 @@ class Ledger(LedgerReader):
         seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
         payload = curves.to_payload() if curves is not None else None
         block = key.seed_block
-        identity = (key.checkpoint_sha256, key.optimizer_hash, key.case_identity, block.start, block.size)
+        identity = (
+            *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
+            *(block.start, block.size, key.program_version),
+        )
         values = (
             *identity,
-            key.program_version,
             json.dumps(dataclasses.asdict(case)),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
             seconds,
-            experiment,
-            trial,
-            session,
             time.time(),
         )
         conflict = "DO NOTHING"
@@ -244,14 +250,25 @@ class Ledger(LedgerReader):
                 return False
             if program is not None:
                 register(self._db, program, expected)
-            self._db.execute(
-                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
-                "FROM evaluations e JOIN checkpoints c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? AND e.case_identity = ? "
-                "AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
-                (*identity, key.program_version),
-            )
+            if experiment or trial or session:
+                label(self._db, identity, experiment=experiment, trial=trial, session=session)
+            self._announce(identity, variant)
         return True
+
+    def _announce(self, identity: tuple[object, ...], variant: str | None) -> None:
+        """Has an evaluation delivered for the sightings of its subject that are under way."""
+        is_its = (
+            "c.variant = ?"
+            if variant is not None
+            else "(SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1"
+        )
+        self._db.execute(
+            "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
+            "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
+            "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
+            f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            (*identity, *(() if variant is None else (variant,))),
+        )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
         """Records a lost worker, or a block halved for want of memory, so that a restart knows."""
@@ -265,9 +282,7 @@ class Ledger(LedgerReader):
     def reopen_checkpoint(self, position: int) -> None:
         """Records that a position which was finished or skipped is under way again; what it has, stays."""
         with self.transaction():
-            self._db.execute(
-                "UPDATE checkpoints SET admission = 'admitted', finished = 0 WHERE position = ?", (position,)
-            )
+            self._db.execute("UPDATE subjects SET admission = 'admitted', finished = 0 WHERE position = ?", (position,))
             self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
             self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))
             skipped = json.dumps({"position": position})
@@ -287,6 +302,7 @@ class Ledger(LedgerReader):
                 for row in found.fetchall():
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
                 where_case = columns.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
@@ -299,11 +315,11 @@ class Ledger(LedgerReader):
             others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
         """
         with self.transaction():
-            done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
+            done = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
                 return
             self._db.execute(
-                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM checkpoints c "
+                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
                 "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
@@ -316,7 +332,7 @@ class Ledger(LedgerReader):
                 (position,),
             )
             self._db.execute("INSERT INTO deliveries (position, evaluation) VALUES (?, NULL)", (position,))
-            self._db.execute("UPDATE checkpoints SET finished = 1 WHERE position = ?", (position,))
+            self._db.execute("UPDATE subjects SET finished = 1 WHERE position = ?", (position,))
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records what is worth remembering and is no result: skipped, expired, unreadable, started."""

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
+from lobench.core.headline import cause
+from lobench.engine.whole_file import write_whole
 
 __all__ = ["LocalCopy", "file_system", "is_network"]
 
@@ -227,9 +229,7 @@ def _local_folder(store: Path) -> Path:
     try:
         identity = store / "store.id"
         if not identity.exists():
-            temporary = identity.with_suffix(".tmp")
-            temporary.write_text(uuid.uuid4().hex, encoding="ascii")
-            temporary.replace(identity)
+            write_whole(identity, uuid.uuid4().hex)
         place = hashlib.sha256(os.path.realpath(store).encode(errors="surrogateescape")).hexdigest()[:12]
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base.stat().st_uid != os.getuid():
@@ -240,7 +240,7 @@ def _local_folder(store: Path) -> Path:
         raise StoreError(
             "the store is on a network file system, and there is no place for its ledger on a local disk",
             where=str(store),
-            got=error.strerror or str(error),
+            got=cause(error),
             next_step="set LOBENCH_LOCAL_DIR to a folder on a local disk",
         ) from error
     return folder

@@ -12,25 +12,28 @@ from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
-from lobench.core.schedule import EvaluationId, History
+from lobench.core.subject import Subject
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
 __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, experiment, trial, session, recorded_at"
+    "message, payload, seconds, recorded_at"
 )
+_LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it is stored, with every sighting of its checkpoint.
+    """One evaluation as it is stored, with every sighting of its subject.
 
     Attributes:
       program: What the key's program stands for.
@@ -44,11 +47,17 @@ class EvaluationRow:
     outcome: Outcome
     message: str
     payload: bytes | None
-    checkpoints: tuple[Checkpoint, ...]
+    subjects: tuple[Subject, ...]
     experiment: str
     trial: str
     session: str
     recorded_at: float
+
+    @property
+    def sightings(self) -> tuple[Subject, ...]:
+        """Its subjects; one without a place where it has none, as after a merge of a part."""
+        unseen = Checkpoint(uri="", sha256=self.key.checkpoint_sha256, outer_step=0)
+        return self.subjects or (Subject.of_checkpoint(unseen),)
 
     @property
     def where(self) -> str:
@@ -77,12 +86,12 @@ class LedgerReader:
 
     # What a restart reads.
 
-    def sightings(self) -> dict[int, Checkpoint]:
+    def sightings(self) -> dict[int, Subject]:
         with store_errors(self.store):
             rows = self._db.execute(
-                "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
+                f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
-        return {row[0]: _checkpoint(row[1:]) for row in rows}
+        return {row[0]: subject_of(row[1:]) for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what each location's files were like when they were last read."""
@@ -104,7 +113,7 @@ class LedgerReader:
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
             ).fetchall()
-            positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
+            positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         recorded, again, splits = set(), set(), set()
@@ -153,19 +162,19 @@ class LedgerReader:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
-                "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
+                f"SELECT d.sequence, d.position, d.evaluation, {SUBJECT_COLUMNS} "
+                "FROM deliveries d JOIN subjects c ON c.position = d.position WHERE d.sequence > ? "
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
             deliveries = []
             for place, position, evaluation, *columns in rows:
-                checkpoint = _checkpoint(tuple(columns))
+                subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
-                    event = self._evaluation(evaluation, checkpoint)
+                    event = self._evaluation(evaluation, subject)
                 else:
-                    event = self._completion(position, checkpoint)
+                    event = self._completion(position, subject)
                 deliveries.append(Delivery(sequence=place, event=event))
             return deliveries
 
@@ -174,17 +183,17 @@ class LedgerReader:
         with store_errors(self.store), intact_rows(self.store):
             return self._completion(position, self.sightings()[position])
 
-    def _evaluation(self, evaluation: int, checkpoint: Checkpoint) -> EvaluationFinished:
+    def _evaluation(self, evaluation: int, subject: Subject) -> EvaluationFinished:
         query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
-        return _finished(checkpoint, self._db.execute(query, (evaluation,)).fetchone())
+        return _finished(subject, self._db.execute(query, (evaluation,)).fetchone())
 
-    def _completion(self, position: int, checkpoint: Checkpoint) -> CheckpointFinished:
+    def _completion(self, position: int, subject: Subject) -> CheckpointFinished:
         rows = self._db.execute(
             f"SELECT {_EVENT_COLUMNS} FROM completions JOIN evaluations ON id = evaluation WHERE position = ? "
             "ORDER BY case_identity, seed_start",
             (position,),
         ).fetchall()
-        return CheckpointFinished(checkpoint=checkpoint, evaluations=tuple(_finished(checkpoint, row) for row in rows))
+        return CheckpointFinished(subject=subject, evaluations=tuple(_finished(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
         with store_errors(self.store):
@@ -206,17 +215,19 @@ class LedgerReader:
 
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
-        sightings: dict[str, list[Checkpoint]] = {}
-        for checkpoint in self.sightings().values():
-            sightings.setdefault(checkpoint.sha256, []).append(checkpoint)
-        cases: dict[str, CaseInfo] = {}  # every checkpoint has the same ones
+        cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
+            sightings = sightings_of_evaluations(self._db, self.sightings())
+            labels = {
+                row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
+            }
             for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))
+                experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
                         checkpoint_sha256=row[0],
@@ -230,11 +241,11 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    checkpoints=tuple(sightings.get(row[0], ())),
-                    experiment=row[11],
-                    trial=row[12],
-                    session=row[13],
-                    recorded_at=row[14],
+                    subjects=sightings(number, row[0]),
+                    experiment=experiment,
+                    trial=trial,
+                    session=session,
+                    recorded_at=row[11],
                 )
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
@@ -243,15 +254,10 @@ class LedgerReader:
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    uri, sha256, outer_step, generation, run = row
-    return Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-
-
-def _finished(checkpoint: Checkpoint, row: tuple[Any, ...]) -> EvaluationFinished:
+def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
     case_json, start, size, outcome, message, payload = row
     return EvaluationFinished(
-        checkpoint=checkpoint,
+        subject=subject,
         case=CaseInfo(**json.loads(case_json)),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import LobenchError
+from lobench.core.headline import cause
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
@@ -100,8 +101,7 @@ class LocalPool:
             process = WorkerProcess(environment, log)
         except OSError as error:
             self._devices.release(worker)
-            reason = f"it could not be started: {error.strerror or error}"
-            self._own.append(Died(worker=worker, message=reason))
+            self._own.append(Died(worker=worker, message=f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
         self._keeper.keep(process.pid)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from lobench.core.headline import cause
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
 from lobench.engine.workers.last_words import last_words
@@ -77,7 +78,7 @@ class WorkerProcess:
                 stack.pop_all()
                 return file
         except OSError as error:
-            self.log_problem = error.strerror or str(error)
+            self.log_problem = cause(error)
             return None
 
     def has_ended(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import struct
 import time
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench import StoreError, UsageError
-from lobench.extend import Layers, WorkerConfig, bind_case, load_plugins
+from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, write_whole
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
@@ -243,14 +242,14 @@ class _Runner:
         path = folder / f"generation_{generation:06d}.npz"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _replace(folder / "config.gin", self._experiment.optimizer_config.encode())
-            _replace(path, content)
-            _replace(path.with_name(path.name + ".done"), b"")
+            _keep(folder / "config.gin", self._experiment.optimizer_config.encode())
+            _keep(path, content)
+            _keep(path.with_name(path.name + ".done"), b"")
         except OSError as error:
             raise StoreError(
                 "cannot write a checkpoint",
                 where=str(path),
-                got=error.strerror or str(error),
+                got=cause(error),
                 next_step="make it writable, and run the same command again: it goes on from here",
             ) from error
 
@@ -323,13 +322,7 @@ def _evaluation(trials: Sequence[Trial], course: Course | None) -> Job:
     return Job(task=task, wanted=ids, course=course)
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a file that is there as a whole or not at all; the same content is left alone, so that it stays unseen."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _keep(path: Path, content: bytes) -> None:
+    """Writes a file whose content is another: one that stays the same is not seen again by those who watch it."""
+    if not path.is_file() or path.read_bytes() != content:
+        write_whole(path, content, durable=True)

@@ -30,6 +30,7 @@ from lobench.extend import (
     bind_case,
     claim_for,
     device_description,
+    headline,
 )
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.members import MemberProgram, cosine_adam
@@ -181,11 +182,9 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
 def _broken(error: Exception) -> Broken:
     """Says what happened in a line; the worker's log has all of it."""
-    if isinstance(error, LobenchError):
-        return Broken(message=str(error))
-    traceback.print_exception(error)
-    # jax ends what a traceback says with a note of its own.
-    return Broken(message=f"{type(error).__name__}: {error}".splitlines()[0])
+    if not isinstance(error, LobenchError):
+        traceback.print_exception(error)
+    return Broken(message=headline(error))
 
 
 def _learn(evaluator: Evaluator, message: Learn) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from lobench import LobenchError, UsageError
+from lobench.extend import cause
 from lobench_pbt.proto import pbt_pb2_grpc
 from lobench_pbt.trial import Refusal, Refused
 
@@ -42,7 +43,7 @@ def read_token(path: Path, kind: type[LobenchError]) -> str:
         token = path.read_text(encoding="ascii").strip()
         is_open = path.stat().st_mode & stat.S_IROTH
     except OSError as error:
-        raise kind("cannot read the token", where=str(path), got=error.strerror or str(error)) from error
+        raise kind("cannot read the token", where=str(path), got=cause(error)) from error
     except UnicodeDecodeError:
         token, is_open = "\0", 0
     if not token:

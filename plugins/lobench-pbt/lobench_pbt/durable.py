@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from lobench import StoreError
+from lobench.extend import cause
 
 __all__ = ["CommitLog"]
 
@@ -69,5 +70,4 @@ class CommitLog:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            got = error.strerror or str(error)
-            raise StoreError("cannot write the study's database", where=str(self._database), got=got) from error
+            raise StoreError("cannot use the study's database", where=str(self._database), got=cause(error)) from error

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from lobench import ConfigError
+from lobench.extend import cause
 from lobench_pbt.trial import Value
 
 __all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
@@ -59,7 +60,7 @@ def bind(params: Mapping[str, Value]) -> None:
                 raise ConfigError(
                     "an unknown gin path",
                     where=repr(path),
-                    got=str(error).splitlines()[0],
+                    got=cause(error),
                     next_step="import the module that registers it",
                 ) from error
 

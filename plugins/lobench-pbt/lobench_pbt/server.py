@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import ipaddress
-import os
 import signal
 import socket
 import ssl
@@ -21,7 +19,7 @@ from typing import Any
 import grpc
 
 from lobench import ConfigError, LobenchError, StoreError
-from lobench.extend import StoreBusy
+from lobench.extend import StoreBusy, StoreLock, cause, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer
@@ -103,9 +101,8 @@ def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path 
         return Security(token=token, tls_cert=tls_cert.read_bytes(), tls_key=tls_key.read_bytes())
     except OSError as error:  # as ssl's errors are
         expected = "a certificate chain and its key without a password, both PEM"
-        got = error.strerror or str(error)
         raise ConfigError(
-            "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=got, expected=expected
+            "--tls-cert, --tls-key", where=f"{tls_cert}, {tls_key}", got=cause(error), expected=expected
         ) from error
 
 
@@ -267,7 +264,7 @@ def start_server(service: Service, listen: str, security: Security) -> tuple[grp
         else:
             port = server.add_insecure_port(listen)
     except RuntimeError as error:
-        raise StoreError("cannot listen here", where=listen, got=str(error).splitlines()[0]) from error
+        raise StoreError("cannot listen here", where=listen, got=cause(error)) from error
     server.start()
     return server, f"{listen.rpartition(':')[0]}:{port}"
 
@@ -288,9 +285,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         service.create_study(study)
         service.resume()
         server, address = start_server(service, _again(store, listen), security)
-        temporary = store / "address.tmp"
-        temporary.write_text(address)
-        os.replace(temporary, store / "address")
+        write_whole(store / "address", address)
         say(f"study {study.name!r} is served at {address}; store: {store}")
         trouble = ""
         while not ended.wait(_TICK_SECONDS):
@@ -304,7 +299,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         server.stop(grace=5.0).wait()
     finally:
         service.close()
-        os.close(lock)
+        lock.release()
 
 
 def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) -> None:
@@ -331,7 +326,7 @@ def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) ->
             counts = service.get_study(name)[1]
         finally:
             service.close()
-            os.close(lock)
+            lock.release()
     still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
     say(f"study {name!r} is stopped: nothing begins any more; {still} trials may end what they have begun")
 
@@ -349,16 +344,5 @@ def _again(store: Path, listen: str) -> str:
     return listen
 
 
-def _lock(store: Path) -> int:
-    """One controller a store: an advisory lock that the system drops when its holder dies, however it dies."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError("cannot write the store", where=str(store), got=error.strerror or str(error)) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(file)
-        raise StoreBusy("another controller serves this store", where=str(store)) from error
-    return file
+def _lock(store: Path) -> StoreLock:
+    return StoreLock(store, file="pbt.lock", busy="another controller serves this store")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench import ConfigError, UsageError
-from lobench.extend import Direction, Member, Objective, PluginManager
+from lobench.extend import Direction, Member, Objective, PluginManager, headline
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 from lobench_pbt.trial import Value
@@ -130,7 +130,7 @@ def study_from_json(text: str) -> Study:
             values[name] = kind(values[name])
         return Study(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError("this is no study", got=f"{type(error).__name__}: {error}") from error
+        raise ConfigError("this is no study", got=headline(error)) from error
 
 
 def _parameter(entry: Mapping[str, Any]) -> Parameter:

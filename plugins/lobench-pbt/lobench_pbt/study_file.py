@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench import ConfigError, LobenchError
-from lobench.extend import Direction, Objective, load_plugins
+from lobench.extend import Direction, Objective, cause, headline, load_plugins
 from lobench_pbt.gin_paths import check_paths
 from lobench_pbt.lineage import warm_starts
 from lobench_pbt.space import Kind, Parameter, Rule, Scale
@@ -71,9 +71,9 @@ def load_study(path: Path) -> Study:
         gin.get_configurable("lobench_pbt.Study")()
     except LobenchError as error:
         # gin raises a subclass of its own making, whose text has more lines on where gin was.
-        raise ConfigError(str(error).strip().splitlines()[0], where=where) from error
+        raise ConfigError(cause(error), where=where) from error
     except Exception as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        line = cause(error)
         if line.startswith("malformed node"):  # how Python's own reader of literals says it
             line = "a value that is no literal, reference or macro of gin"
         raise ConfigError("cannot read the study", where=where, got=line) from error
@@ -193,9 +193,7 @@ def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
         schedule = tuple(Segment(**{key: entry[key] for key in names}) for entry in chain)
         first_step = chain[0].get("start_step", 0) if chain else 0
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            "cannot read the schedule", where=str(path), got=f"{type(error).__name__}: {error}"
-        ) from error
+        raise ConfigError("cannot read the schedule", where=str(path), got=headline(error)) from error
     if first_step:
         raise ConfigError(
             "the schedule has no beginning, and a study starts from scratch",

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lobench import CheckpointError, StoreError
-from lobench.extend import checkpoint_sha256
+from lobench.extend import cause, checkpoint_sha256
 from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]
@@ -57,7 +57,7 @@ class Vault:
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
-                raise StoreError("cannot keep a checkpoint", where=str(folder), got=str(error)) from error
+                raise StoreError("cannot keep a checkpoint", where=str(folder), got=cause(error)) from error
             raise
 
     def _copy(self, artifact: Artifact, folder: Path, *, is_theta: bool) -> Artifact:

@@ -21,7 +21,7 @@ from pathlib import Path
 import ray
 
 from lobench import LobenchError
-from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of
+from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, write_whole
 from lobench.hookspecs import Died, Heard, Said
 from lobench_ray.messages import Log, Plan, Refused
 
@@ -145,7 +145,7 @@ class Slot:
         for name, file in zip(names, files, strict=True):
             path = node_folder() / "theta" / name
             if not path.is_file():
-                _write(path, ray.get(file))
+                write_whole(path, ray.get(file))
             os.utime(path)
         self._pool.send(self._worker, message)
 
@@ -179,13 +179,6 @@ def _is_an_end(heard: Heard) -> bool:
 def _is_progress(message: bytes) -> bool:
     """Says whether a worker said how far it is: a later one takes its place."""
     return kind_of(message) == "said" and kind_of(Said.from_bytes(message).message) == "progress"
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"tmp-{uuid.uuid4().hex}")
-    temporary.write_bytes(data)
-    temporary.rename(path)
 
 
 def _touch(*folders: Path) -> None:

@@ -16,7 +16,7 @@ from lobench_tensorboard.sink import TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lobench import Outcome
-from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock
+from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock, Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
 from lobench.testing.sinks import SinkContract, sample_deliveries
 
@@ -48,10 +48,10 @@ def curves(*finals: float) -> Curves:
 def deliveries(num_checkpoints: int, num_cases: int) -> list[Delivery]:
     found: list[Delivery] = []
     for step in range(num_checkpoints):
-        checkpoint = Checkpoint(uri=f"c{step}", sha256=str(step), outer_step=10 * step)
+        subject = Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=str(step), outer_step=10 * step))
         events = tuple(
             EvaluationFinished(
-                checkpoint=checkpoint,
+                subject=subject,
                 case=case(f"c{index}"),
                 seed_block=SeedBlock(start=0, size=2),
                 outcome=Outcome.PASSED,
@@ -59,7 +59,7 @@ def deliveries(num_checkpoints: int, num_cases: int) -> list[Delivery]:
             )
             for index in range(num_cases)
         )
-        for event in (*events, CheckpointFinished(checkpoint=checkpoint, evaluations=events)):
+        for event in (*events, CheckpointFinished(subject=subject, evaluations=events)):
             found.append(Delivery(sequence=len(found) + 1, event=event))
     return found
 
@@ -100,9 +100,9 @@ def test_values_read_back_with_tensorboards_own_reader(tmp_path: Path) -> None:
 
 
 def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(uri="c", sha256="0", outer_step=3, generation=2)
+    subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=3, generation=2))
     event = EvaluationFinished(
-        checkpoint=checkpoint,
+        subject=subject,
         case=case("c"),
         seed_block=SeedBlock(start=0, size=2),
         outcome=Outcome.PASSED,
@@ -286,9 +286,11 @@ def test_what_a_finished_checkpoint_says_of_its_suite(tmp_path: Path) -> None:
 def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
     for place, (run, generation) in enumerate([("", 0), ("", 3), ("sgd/../b", 0), ("sgd/../b", 3)]):
-        checkpoint = Checkpoint(uri="c", sha256=str(place), outer_step=1, generation=generation, run=run)
+        subject = Subject.of_checkpoint(
+            Checkpoint(uri="c", sha256=str(place), outer_step=1, generation=generation, run=run)
+        )
         event = EvaluationFinished(
-            checkpoint=checkpoint,
+            subject=subject,
             case=case("c"),
             seed_block=SeedBlock(start=0, size=2),
             outcome=Outcome.PASSED,
@@ -304,7 +306,7 @@ def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
     for place, value in enumerate((1.0, 2.0)):
         event = EvaluationFinished(
-            checkpoint=Checkpoint(uri=f"c{place}", sha256=str(place), outer_step=7),
+            subject=Subject.of_checkpoint(Checkpoint(uri=f"c{place}", sha256=str(place), outer_step=7)),
             case=case("c"),
             seed_block=SeedBlock(start=0, size=2),
             outcome=Outcome.PASSED,

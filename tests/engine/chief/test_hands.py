@@ -14,8 +14,8 @@ from stores import case_info, curves
 
 from lobench.core.case import SeedBlock
 from lobench.core.codec import Message
+from lobench.core.planner import Size
 from lobench.core.result import Outcome
-from lobench.core.schedule import Size
 from lobench.engine.chief.hands import WatchWorkers, finished_of
 from lobench.engine.workers.protocol import (
     TO_WORKER,

@@ -15,6 +15,7 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
 from lobench.engine.store import delivery
 from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
@@ -81,7 +82,9 @@ def add(ledger: Ledger, num_checkpoints: int) -> None:
             seed_block=SeedBlock(start=0, size=1),
             program_version="1",
         )
-        position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+        position = ledger.record_sighting(
+            Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+        )
         ledger.set_admission(position, "admitted")
         ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
         ledger.finish_checkpoint(position, programs=["1"], case_keys=[CASE.key])
@@ -259,7 +262,7 @@ def test_what_a_sink_raises_when_it_is_closed_can_be_told_apart(
     assert told == ["a: no route to the database"]
 
 
-EVENT = CheckpointSeen(checkpoint=Checkpoint(uri="c", sha256="x", outer_step=1))
+EVENT = CheckpointSeen(subject=Subject.of_checkpoint(Checkpoint(uri="c", sha256="x", outer_step=1)))
 
 
 def test_an_observer_that_raises_is_named_and_silences_nobody() -> None:

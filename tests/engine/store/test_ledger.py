@@ -16,10 +16,11 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreBusy, StoreError
+from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId
-from lobench.engine.store import schema as ledger_schema
+from lobench.core.subject import Subject
+from lobench.engine.store import database as store_database
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
@@ -51,7 +52,7 @@ def key(sha256: str) -> EvaluationKey:
 
 
 def sight(ledger: Ledger, sha256: str, step: int) -> int:
-    position = ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+    position = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step)))
     ledger.set_admission(position, "admitted")
     return position
 
@@ -80,13 +81,13 @@ def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_pa
     assert isinstance(events[0], EvaluationFinished) and events[0].curves is not None
     assert events[0].curves.final("train/loss") == [1.0]
     (row,) = ledger.evaluations()
-    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.checkpoints] == [1, 2]
+    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.subjects] == [1, 2]
 
 
 def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     done, skipped = sight(ledger, "x", 1), sight(ledger, "y", 2)
-    waiting = ledger.record_sighting(Checkpoint(uri="c3", sha256="z", outer_step=3))
+    waiting = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="c3", sha256="z", outer_step=3)))
     ledger.set_admission(skipped, "skipped")
     evaluation = EvaluationId("x", CASE.key, BLOCK)
     ledger.record_incident("death", evaluation)
@@ -203,7 +204,7 @@ def test_a_schema_version_that_is_no_number_is_one_line(tmp_path: Path, version:
 
 
 def test_a_lock_that_is_held_for_long_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_schema, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(store_database, "_BUSY_SECONDS", 0.05)
     ledger = Ledger.open(tmp_path)
     other = sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -242,7 +243,7 @@ def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock
     rest = writer.communicate()[0].split()
     acknowledged += [int(line) for line in rest]
     ledger = Ledger.open(tmp_path)
-    stored = [row.checkpoints[0].outer_step for row in ledger.evaluations()]
+    stored = [row.subjects[0].outer_step for row in ledger.evaluations()]
     assert stored[: len(acknowledged)] == acknowledged
     assert len(stored) <= len(acknowledged) + 1
 
@@ -273,7 +274,7 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
     Ledger.open(store, on_problem=said.append).close()
     assert not said, "a store that is fresh or as it was"
     (store / "ledger.sqlite").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"no such table: meta; .* start the watch again"):
+    with pytest.raises(StoreError, match=r"no such table: meta; .* start again"):
         Ledger.open(store, read_only=True)
     Ledger.open(store, on_problem=said.append).close()
     assert said == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]

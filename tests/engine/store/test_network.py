@@ -12,6 +12,7 @@ import pytest
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError
+from lobench.core.subject import Subject
 from lobench.engine.store import network as network_store
 from lobench.engine.store.ledger import Ledger
 
@@ -62,7 +63,7 @@ def use_machine(disk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sight(ledger: Ledger, sha256: str, step: int) -> None:
-    ledger.record_sighting(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
+    ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step)))
 
 
 def killed(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import ELSEWHERE, Program, describe_programs
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.programs import Expected, program_here
@@ -36,7 +37,7 @@ HERE = Provenance(host=socket.gethostname(), device="cpu: cpu x 2", versions=VER
 
 def record(ledger: Ledger, sha256: str, version: str, provenance: Provenance | None) -> None:
     curves = None if provenance is None else dataclasses.replace(CURVES, provenance=provenance)
-    ledger.record_sighting(Checkpoint(uri=sha256, sha256=sha256, outer_step=1))
+    ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=sha256, sha256=sha256, outer_step=1)))
     key = EvaluationKey(
         checkpoint_sha256=sha256,
         optimizer_hash="o",

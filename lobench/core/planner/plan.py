@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule.events import EvaluationId, History
+from lobench.core.planner.events import EvaluationId, History
 
 __all__ = ["Plan"]
 
@@ -43,6 +43,9 @@ class Plan:
 
     def record(self, evaluation: EvaluationId) -> None:
         self._recorded.add(evaluation)
+
+    def is_recorded(self, evaluation: EvaluationId) -> bool:
+        return evaluation in self._recorded
 
     def forget(self, evaluations: Iterable[EvaluationId]) -> None:
         """Takes outcomes for none: what had them is missing again."""

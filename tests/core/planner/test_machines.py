@@ -10,26 +10,26 @@ import pytest
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
-    CheckpointSeen,
     Event,
     Finished,
     KillWorker,
     Lease,
+    Planner,
     Prepare,
     Record,
     RecordDeath,
-    Schedule,
     Size,
     StartWorker,
+    SubjectSeen,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 PLAIN = CaseInfo(
     identity="plain",
@@ -51,16 +51,18 @@ class Driver:
     def __init__(
         self, *cases: CaseInfo, max_cores: int, max_gpus: float = math.inf, machines: Sequence[Size] = ()
     ) -> None:
-        self.schedule = Schedule(max_cores, every_checkpoint(""), max_gpus=max_gpus)
+        self.schedule = Planner(max_cores, every_checkpoint(""), max_gpus=max_gpus)
         self.now = 0.0
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         if machines:
             self.send(Capacity(tuple(machines)))
         self.first = self.send(CasesKnown(cases))
 
     def send(self, event: Event) -> list[Action]:
         self.now += 1.0
-        return list(self.schedule.handle(event))
+        actions = list(self.schedule.handle(event))
+        self.schedule.check()
+        return actions
 
     def ready(self, worker: int) -> list[Action]:
         return self.send(WorkerReady(worker, self.now))
@@ -158,21 +160,23 @@ class Cluster:
     """
 
     def __init__(self, machines: Sequence[Size], *cases: CaseInfo, first: int, limit: float = math.inf) -> None:
-        self.schedule = Schedule(1, every_checkpoint(""))
+        self.schedule = Planner(1, every_checkpoint(""))
         self.free = [list(machine) for machine in machines]
         self.first, self.now = first, 0.0
         self.wanting: dict[int, Size] = {}
         self.placed: dict[int, tuple[int, Size]] = {}
         self.running: list[Lease] = []
         self.done: list[CaseInfo] = []
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         self.send(Capacity(tuple(machines), limit))
         self.place()
         self.send(CasesKnown(cases))
 
     def send(self, event: Event) -> None:
         self.now += 1.0
-        for action in self.schedule.handle(event):
+        actions = self.schedule.handle(event)
+        self.schedule.check()
+        for action in actions:
             match action:
                 case StartWorker(worker, size):
                     self.wanting[worker] = size

@@ -1,0 +1,85 @@
+"""The planner: what is to be done for which checkpoint, and who does it, in the chief's words.
+
+It owns a scheduler of work (`lobench.core.schedule`), whose events and actions about workers are passed through; here
+they are at hand beside the planner's own.
+"""
+
+from __future__ import annotations
+
+from lobench.core.planner.events import (
+    Action,
+    Admit,
+    CasesKnown,
+    CommandEnded,
+    CommandId,
+    Done,
+    EvaluationId,
+    Event,
+    FinishCheckpoint,
+    Finished,
+    Forget,
+    History,
+    Lease,
+    LeaseCommand,
+    Policy,
+    Prepare,
+    Record,
+    RecordDeath,
+    RecordSplit,
+    Reopen,
+    RunCommands,
+    RunEnded,
+    Skip,
+    SubjectSeen,
+)
+from lobench.core.planner.planner import Planner
+from lobench.core.schedule import (
+    Capacity,
+    Drain,
+    Fail,
+    KillWorker,
+    Prepared,
+    Size,
+    StartWorker,
+    Tick,
+    WorkerDied,
+    WorkerReady,
+)
+
+__all__ = [
+    "Action",
+    "Admit",
+    "Capacity",
+    "CasesKnown",
+    "CommandEnded",
+    "CommandId",
+    "Done",
+    "Drain",
+    "EvaluationId",
+    "Event",
+    "Fail",
+    "FinishCheckpoint",
+    "Finished",
+    "Forget",
+    "History",
+    "KillWorker",
+    "Lease",
+    "LeaseCommand",
+    "Planner",
+    "Policy",
+    "Prepare",
+    "Prepared",
+    "Record",
+    "RecordDeath",
+    "RecordSplit",
+    "Reopen",
+    "RunCommands",
+    "RunEnded",
+    "Size",
+    "Skip",
+    "StartWorker",
+    "SubjectSeen",
+    "Tick",
+    "WorkerDied",
+    "WorkerReady",
+]

@@ -1,0 +1,145 @@
+"""What cases are trained with: a checkpoint, or an optimizer without theta, each with gin bindings of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from lobench.core.checkpoint import Checkpoint
+
+__all__ = ["Kind", "Subject", "SubjectKey", "Variant", "optimizer_bindings", "optimizer_sha256"]
+
+Kind: TypeAlias = Literal["checkpoint", "optimizer"]
+
+_HASHED = 12  # hex digits
+
+
+class SubjectKey(NamedTuple):
+    """What makes two subjects one: the same theta, or text, with the same bindings. Labels and places may differ."""
+
+    sha256: str
+    variant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """gin text over a suite's cases, of the subjects that have it; in each variant a suite has cases of its own.
+
+    It holds contents and no paths, so that it means the same on every machine.
+
+    Attributes:
+      bindings: gin statements, bound after `--gin-param`: what is a subject's own beats what all of them share.
+      trainer_config: Content of the `config.gin` beside the checkpoint, "" where there is none; None: as `Layers` says,
+        which is what a watched run has.
+    """
+
+    bindings: tuple[str, ...] = ()
+    trainer_config: str | None = None
+
+    @property
+    def key(self) -> str:
+        """A short name of it; "" of a run's own, without bindings."""
+        if not self.bindings and self.trainer_config is None:
+            return ""
+        parts = (*self.bindings, "\0", repr(self.trainer_config))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_HASHED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What an evaluation is of. `Subject.of_checkpoint` and `Subject.of_optimizer` make them.
+
+    Attributes:
+      kind: "optimizer" says that there is no theta.
+      sha256: Of theta's content (`theta_sha256`); of an optimizer, of its canonical gin text (`optimizer_sha256`).
+      label: How people call it.
+      variant: The bindings that its cases are trained with.
+      uri: Where a checkpoint lies, or lay; the gin text of an optimizer.
+      outer_step, generation, run: Where a checkpoint stands; 0 and "" of an optimizer.
+    """
+
+    kind: Kind
+    sha256: str
+    label: str
+    variant: Variant = Variant()
+    uri: str
+    outer_step: int = 0
+    generation: int = 0
+    run: str = ""
+
+    @classmethod
+    def of_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        bindings: Sequence[str] = (),
+        *,
+        label: str = "",
+        trainer_config: str | None = None,
+    ) -> Subject:
+        """Returns a checkpoint with bindings of its own.
+
+        Args:
+          bindings, trainer_config: See `Variant`.
+          label: How people call it; "": by the end of its path, and its bindings.
+        """
+        name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASHED]
+        return cls(
+            kind="checkpoint",
+            sha256=checkpoint.sha256,
+            label=label or "; ".join((name, *bindings)),
+            variant=Variant(bindings=tuple(bindings), trainer_config=trainer_config),
+            uri=checkpoint.uri,
+            outer_step=checkpoint.outer_step,
+            generation=checkpoint.generation,
+            run=checkpoint.run,
+        )
+
+    @classmethod
+    def of_optimizer(cls, text: str, *, label: str = "") -> Subject:
+        """Returns an optimizer without theta.
+
+        Args:
+          text: As `--optimizer` takes it: a call, bindings, or the path of a gin file (`adam(); adam.b1 = 0.8`).
+          label: How people call it; "": by its text.
+        """
+        return cls(
+            kind="optimizer",
+            sha256=optimizer_sha256(text),
+            label=label or text,
+            variant=Variant(bindings=optimizer_bindings(text), trainer_config=""),
+            uri=text,
+        )
+
+    @property
+    def key(self) -> SubjectKey:
+        return SubjectKey(self.sha256, self.variant.key)
+
+    @property
+    def is_optimizer(self) -> bool:
+        return self.kind == "optimizer"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where it stands, as sinks place it; an optimizer stands at outer step 0, and its text is the uri."""
+        return Checkpoint(
+            uri=self.uri,
+            sha256=self.sha256,
+            outer_step=self.outer_step,
+            generation=self.generation,
+            run=self.run,
+        )
+
+
+def optimizer_sha256(text: str) -> str:
+    """Returns the sha256 (hex) of an optimizer's gin text, in which `;` and the end of a line are the same."""
+    return hashlib.sha256("\n".join(part.strip() for part in text.split(";")).encode()).hexdigest()
+
+
+def optimizer_bindings(text: str) -> tuple[str, ...]:
+    """Returns an optimizer's gin text as statements: `@adam()` and `adam()` stand for a binding of `Case.optimizer`."""
+    if text.endswith(".gin"):
+        return (f"include {text!r}",)
+    lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
+    return tuple(f"Case.optimizer = @{line.lstrip('@')}" if "=" not in line else line for line in lines)

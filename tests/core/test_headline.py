@@ -1,0 +1,38 @@
+"""An exception in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.core.headline import cause, headline
+
+_ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 and int32\nand much more"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "why"),
+    [
+        (KeyError("relu"), "KeyError: 'relu'", "'relu'"),
+        (ValueError("first\nsecond"), "ValueError: first", "first"),
+        (ValueError("\n  \n"), "ValueError:", "ValueError"),
+        (MemoryError(), "MemoryError:", "MemoryError"),
+        (
+            TypeError(_ANNOUNCED),
+            "TypeError: the branches must have equal types, but they differ: float32 and int32",
+            "the branches must have equal types, but they differ: float32 and int32",
+        ),
+        (ConfigError("no such task", where="a.gin"), "a.gin: no such task", "a.gin: no such task"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/store"),
+            "OSError: [Errno 28] No space left on device: '/data/store'",
+            "No space left on device",
+        ),
+    ],
+)
+def test_one_line(error: Exception, said: str, why: str) -> None:
+    assert (headline(error), cause(error)) == (said, why)
+    assert "\n" not in headline(error) + cause(error)
