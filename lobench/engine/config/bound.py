@@ -26,7 +26,7 @@ from lobench.engine.config.reach import bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Statement
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
+__all__ = ["BoundCase", "bind_case", "num_cpus_of", "num_seeds_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -170,20 +170,29 @@ def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
     Raises:
       ConfigError: a file cannot be read, a syntax error.
     """
+    return _number_of(spec, layers, "num_cpus", Case().num_cpus)
+
+
+def num_seeds_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_seeds` likewise."""
+    return _number_of(spec, layers, "num_seeds", Case().num_seeds)
+
+
+def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
     parsed = parse_layers(spec, layers)
     with isolated_gin():
-        bind_what_is_known(_of_cores(parsed.trainer))
-        bind_what_is_known(_of_cores(parsed.case))
-        bind_what_is_known(_of_cores(parsed.overrides), override=True)
-        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+        bind_what_is_known(_of_field(parsed.trainer, name))
+        bind_what_is_known(_of_field(parsed.case, name))
+        bind_what_is_known(_of_field(parsed.overrides, name), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get(name, default))
     return value if type(value) is int and value >= 1 else None
 
 
-def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
-    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+def _of_field(statements: Sequence[Statement], field: str) -> list[Binding]:
+    """Returns the bindings of a field of `Case`, and macros, one of which may be its value."""
     bindings = [statement for statement in statements if isinstance(statement, Binding)]
     names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
-    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", field)]
 
 
 def _sha256(*parts: str) -> str:
