@@ -19,7 +19,6 @@ from lobench.core.planner.events import (
     History,
     Lease,
     Policy,
-    Prepare,
     Record,
     RecordDeath,
     RecordSplit,
@@ -28,13 +27,13 @@ from lobench.core.planner.events import (
     Skip,
     SubjectSeen,
 )
+from lobench.core.planner.log import Start
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
     Capacity,
     Drain,
     Fail,
     KillWorker,
-    Prepared,
     Size,
     StartWorker,
     Tick,
@@ -60,8 +59,6 @@ __all__ = [
     "Lease",
     "Planner",
     "Policy",
-    "Prepare",
-    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -69,6 +66,7 @@ __all__ = [
     "RunEnded",
     "Size",
     "Skip",
+    "Start",
     "StartWorker",
     "SubjectSeen",
     "Tick",

@@ -16,7 +16,6 @@ from lobench.core.schedule import (
     Drain,
     Fail,
     KillWorker,
-    Prepared,
     StartWorker,
     Tick,
     Why,
@@ -38,7 +37,6 @@ __all__ = [
     "History",
     "Lease",
     "Policy",
-    "Prepare",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -126,9 +124,7 @@ class Finished:
     is_void: bool = False
 
 
-Event: TypeAlias = (
-    CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
-)
+Event: TypeAlias = CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
 
 
 # Actions.
@@ -149,14 +145,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
-
-    worker: int
-    evaluation: EvaluationId
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """`lease` says which worker's payload belongs to it; None where there is none."""
 
@@ -174,7 +162,10 @@ class RecordSplit:
 
 @dataclass(frozen=True, slots=True)
 class RecordDeath:
+    """A worker died with the evaluation, for the `count`-th time."""
+
     evaluation: EvaluationId
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +206,6 @@ Action: TypeAlias = (
     StartWorker
     | KillWorker
     | Lease
-    | Prepare
     | Record
     | RecordSplit
     | RecordDeath

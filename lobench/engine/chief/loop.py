@@ -69,14 +69,14 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._journal = Journal(ledger, options, self._cases)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
-        self._planner = planner.Planner(
-            max_cores,
-            policy,
-            self._history,
+        start = planner.Start(
+            max_cores=max_cores,
             max_gpus=max_gpus,
             together=options.together,
-            spare_cores=options.spare_cores,
+            history=self._history,
+            at=time.time(),
         )
+        self._planner = self._journal.plan(start, policy, progress.say)
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -120,6 +120,7 @@ class Watch:
                 self._loop()
             finally:
                 self._commit()
+                self._journal.close()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
             self._intake.discard(self._subjects.needed)
@@ -262,8 +263,6 @@ class Watch:
             case "died":
                 lost = bool(values.get("lost", False))
                 return [(planner.WorkerDied(message.worker, now, values["message"], lost), None)]
-            case "prepared":
-                return [(planner.Prepared(message.worker, values["is_done"]), None)]
             case "capacity":
                 machines = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
                 return [(planner.Capacity(machines, values["limit"] or math.inf), None)]
@@ -289,7 +288,7 @@ class Watch:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
-                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease | planner.Prepare):
+                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -320,8 +319,6 @@ class Watch:
                 self._workers.kill(worker)
             case planner.Lease():
                 self._lease(action)
-            case planner.Prepare():
-                self._prepare(action)
             case planner.Record():
                 self._recorded(action, curves)
             case planner.RecordDeath(evaluation):
@@ -364,17 +361,6 @@ class Watch:
     def _companion(self, sha256: str) -> tuple[str, str]:
         self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
         return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
-
-    def _prepare(self, action: planner.Prepare) -> None:
-        evaluation = action.evaluation
-        uri, theta_path = self._companion(evaluation.sha256)
-        self._workers.prepare(
-            action.worker,
-            case_key=evaluation.case_key,
-            seeds=[evaluation.block.start, evaluation.block.size],
-            checkpoint_uri=uri,
-            theta_path=theta_path,
-        )
 
     def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
