@@ -36,6 +36,9 @@ _KINDS: Mapping[str, Any] = {
 
 Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
 _NOTHING: Answer = ((), ())
+_encode = json.JSONEncoder(
+    default=dataclasses.asdict, separators=(",", ":")
+).encode  # once: `json.dumps` makes one a call
 _LONGEST_MESSAGE = 200  # letters of what a worker says; its log has the rest
 
 
@@ -69,7 +72,7 @@ class Step:
         event: Any = self.event
         values = [_short(getattr(event, name)) for name in event.__dataclass_fields__]
         step: list[Any] = [type(event).__name__, values, self.digest]
-        return json.dumps(step if self.answer == _NOTHING else [*step, self.answer], default=dataclasses.asdict)
+        return _encode(step if self.answer == _NOTHING else [*step, self.answer])
 
 
 def _short(value: Any) -> Any:
@@ -128,29 +131,25 @@ def digest_of(actions: Iterable[Action]) -> int:
 
 
 def _brief(action: Action) -> str:
-    name = type(action).__name__
     match action:
         case events.Lease(worker, lease, evaluation, _, deadline, companions):
-            parts: Iterable[object] = (worker, lease, _name(evaluation), deadline, *map(_name, companions))
+            others = " ".join(map(_name, companions))
+            return f"Lease {worker} {lease} {_name(evaluation)} {deadline} {others}"
         case events.Record(evaluation, _, outcome, lease):
-            parts = _name(evaluation), outcome.value, lease
+            return f"Record {_name(evaluation)} {outcome.value} {lease}"
         case events.RecordSplit(evaluation) | events.RecordDeath(evaluation):
-            parts = (_name(evaluation),)
+            return f"{type(action).__name__} {_name(evaluation)}"
         case events.Forget(evaluations):
-            parts = map(_name, evaluations)
-        case events.Admit(position) | events.Skip(position) | events.Reopen(position):
-            parts = (position,)
-        case events.FinishCheckpoint(position):
-            parts = (position,)
+            return f"Forget {' '.join(map(_name, evaluations))}"
         case StartWorker(worker, size):
-            parts = worker, size.num_cpus, float(size.num_gpus)
+            return f"StartWorker {worker} {size.num_cpus} {float(size.num_gpus)}"
         case _:
-            parts = (getattr(action, "worker", ""),)
-    return f"{name} {' '.join(map(str, parts))}"
+            return f"{type(action).__name__} {getattr(action, 'position', getattr(action, 'worker', ''))}"
 
 
 def _name(evaluation: EvaluationId) -> str:
-    return f"{evaluation.sha256} {evaluation.case_key} {evaluation.block}"
+    block = evaluation.block
+    return f"{evaluation.sha256} {evaluation.case_key} {block.start} {block.size}"
 
 
 # Reading.
