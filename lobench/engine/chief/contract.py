@@ -42,7 +42,6 @@ class WatchOptions:
       until_step: End once a checkpoint of this outer step or a later one was evaluated.
       idle_timeout: End after so many seconds without a new checkpoint.
       together: Checkpoints that a worker may compute together.
-      spare_cores: Cores of this machine that workers do not take, where those are processes of this machine.
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
@@ -56,7 +55,6 @@ class WatchOptions:
     until_step: int | None = None
     idle_timeout: float | None = None
     together: int = 1
-    spare_cores: int = 0
     elsewhere: bool = False
     replan: bool = True
     retry_errors: bool = False
