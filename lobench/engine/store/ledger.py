@@ -10,7 +10,7 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +20,16 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.schedule import EvaluationId
 from lobench.core.subject import Subject
+from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, OPTIMIZER_PREFIX, EvaluationRow, LedgerReader
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
 from lobench.engine.store.schema import StoreLock, connect, store_errors
 
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(LedgerReader):
+class Ledger(Experiments, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -67,7 +68,7 @@ class Ledger(LedgerReader):
             was_emptied = _is_emptied(store)
             local_copy = LocalCopy(store, on_problem) if is_network(store) else None
             database = local_copy.database if local_copy is not None else None
-            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
+            ledger = cls(store, connect(store, read_only=False, database=database, say=on_problem), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
             if was_emptied and not ledger.sightings():
@@ -160,19 +161,20 @@ class Ledger(LedgerReader):
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        uri = f"{OPTIMIZER_PREFIX}{subject.uri}" if subject.is_optimizer else subject.uri
-        values = (uri, subject.sha256, subject.generation, subject.outer_step)
-        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ?"
+        bindings = json.dumps([] if subject.is_optimizer else subject.variant.bindings)  # they are its text
+        values = (subject.uri, subject.sha256, subject.generation, subject.outer_step, bindings)
+        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ? AND bindings = ?"
         with self.transaction():
-            found = self._db.execute(f"SELECT position FROM checkpoints WHERE {where}", values).fetchone()
+            found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
             if found is not None:
+                self._db.execute("UPDATE subjects SET label = ? WHERE position = ?", (subject.label, found[0]))
                 self.remember(subject.uri, fingerprint)
                 return int(found[0])
-            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM checkpoints").fetchone()
+            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
             self._db.execute(
-                "INSERT INTO checkpoints (position, uri, sha256, generation, outer_step, run, seen_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, subject.run, time.time()),
+                "INSERT INTO subjects (position, uri, sha256, generation, outer_step, bindings, kind, label, run, "
+                "seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (position, *values, subject.kind, subject.label, subject.run, time.time()),
             )
             self.remember(subject.uri, fingerprint)
             return int(position)
@@ -186,7 +188,7 @@ class Ledger(LedgerReader):
 
     def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
         with self.transaction():
-            self._db.execute("UPDATE checkpoints SET admission = ? WHERE position = ?", (admission, position))
+            self._db.execute("UPDATE subjects SET admission = ? WHERE position = ?", (admission, position))
             if admission == "skipped":
                 self.record_event("skipped", position=position)
 
@@ -201,6 +203,7 @@ class Ledger(LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
+        bindings: Sequence[str] = (),
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -208,6 +211,8 @@ class Ledger(LedgerReader):
         """Records an outcome and what is to be delivered of it, in one transaction.
 
         Args:
+          experiment, trial, session: Labels, for studies.
+          bindings: Those of the subject that it was computed for: one theta may be seen with several.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -216,18 +221,17 @@ class Ledger(LedgerReader):
         seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
         payload = curves.to_payload() if curves is not None else None
         block = key.seed_block
-        identity = (key.checkpoint_sha256, key.optimizer_hash, key.case_identity, block.start, block.size)
+        identity = (
+            *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
+            *(block.start, block.size, key.program_version),
+        )
         values = (
             *identity,
-            key.program_version,
             json.dumps(dataclasses.asdict(case)),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
             seconds,
-            experiment,
-            trial,
-            session,
             time.time(),
         )
         conflict = "DO NOTHING"
@@ -245,12 +249,14 @@ class Ledger(LedgerReader):
                 return False
             if program is not None:
                 register(self._db, program, expected)
+            if experiment or trial or session:
+                label(self._db, identity, experiment=experiment, trial=trial, session=session)
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
-                "FROM evaluations e JOIN checkpoints c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? AND e.case_identity = ? "
-                "AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
-                (*identity, key.program_version),
+                "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
+                "AND c.finished = 0 AND c.bindings = ? WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
+                "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
+                (json.dumps(list(bindings)), *identity),
             )
         return True
 
@@ -266,9 +272,7 @@ class Ledger(LedgerReader):
     def reopen_checkpoint(self, position: int) -> None:
         """Records that a position which was finished or skipped is under way again; what it has, stays."""
         with self.transaction():
-            self._db.execute(
-                "UPDATE checkpoints SET admission = 'admitted', finished = 0 WHERE position = ?", (position,)
-            )
+            self._db.execute("UPDATE subjects SET admission = 'admitted', finished = 0 WHERE position = ?", (position,))
             self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
             self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))
             skipped = json.dumps({"position": position})
@@ -288,6 +292,7 @@ class Ledger(LedgerReader):
                 for row in found.fetchall():
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
+                    self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
                 where_case = columns.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
@@ -300,11 +305,11 @@ class Ledger(LedgerReader):
             others, of another program, of other cases or of another optimizer. Of several programs' the last counts.
         """
         with self.transaction():
-            done = self._db.execute("SELECT finished FROM checkpoints WHERE position = ?", (position,)).fetchone()
+            done = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
             if done is None or done[0]:
                 return
             self._db.execute(
-                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM checkpoints c "
+                "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
                 "AND e.case_identity || ':' || e.optimizer_hash IN (SELECT value FROM json_each(?)) "
@@ -317,7 +322,7 @@ class Ledger(LedgerReader):
                 (position,),
             )
             self._db.execute("INSERT INTO deliveries (position, evaluation) VALUES (?, NULL)", (position,))
-            self._db.execute("UPDATE checkpoints SET finished = 1 WHERE position = ?", (position,))
+            self._db.execute("UPDATE subjects SET finished = 1 WHERE position = ?", (position,))
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records what is worth remembering and is no result: skipped, expired, unreadable, started."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
+from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.migrations import see_as_now
 from lobench.engine.store.program_keys import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -18,7 +20,8 @@ __all__ = ["Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
 _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
-_SIGHTING = ("uri", "sha256", "generation", "outer_step")
+_SUBJECTS, _BELONGING = "temp.source_subjects", "temp.belonging"
+_SIGHTING = ("uri", "sha256", "generation", "outer_step", "bindings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
         with ledger.transaction():
             with intact_rows(store):
                 _name_programs(db)
+            (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
+            views = see_as_now(db, int(version), source="source", prefix="source_")
             conflicts, known = _both(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
@@ -76,7 +81,9 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
-            db.execute(f"DROP VIEW {_ROWS}")
+            _take_experiments(db)
+            for view in (*views, _ROWS):
+                db.execute(f"DROP VIEW {view}")
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
         db.execute("DETACH source")
@@ -150,18 +157,18 @@ def _own_metrics(curves: Curves) -> dict[str, bytes]:
 
 
 def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:
-    row = db.execute("SELECT uri FROM source.checkpoints WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
+    row = db.execute(f"SELECT uri FROM {_SUBJECTS} WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
     return str(row[0]) if row is not None else sha256[:12]
 
 
 def _take_checkpoints(db: sqlite3.Connection) -> None:
-    (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.checkpoints").fetchone()
+    (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
     same = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
-    columns = ", ".join((*_SIGHTING, "run", "admission", "finished", "seen_at"))
+    columns = ", ".join((*_SIGHTING, "kind", "label", "run", "admission", "finished", "seen_at"))
     db.execute(
-        f"INSERT INTO main.checkpoints (position, {columns}) "
-        f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM source.checkpoints s "
-        f"WHERE NOT EXISTS (SELECT 1 FROM main.checkpoints m WHERE {same})",
+        f"INSERT INTO main.subjects (position, {columns}) "
+        f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS} s "
+        f"WHERE NOT EXISTS (SELECT 1 FROM main.subjects m WHERE {same})",
         (last,),
     )
 
@@ -172,17 +179,55 @@ def _announce(db: sqlite3.Connection) -> None:
     same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
-        f"JOIN source.checkpoints s ON s.position = c.position JOIN main.checkpoints m ON {same_sighting} "
+        f"JOIN {_SUBJECTS} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
         f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
-    query = "SELECT position, finished FROM main.checkpoints WHERE admission = 'admitted' ORDER BY position"
+    # Where a theta was seen with several bindings, each sighting has its own evaluations.
+    alone = "(SELECT COUNT(DISTINCT bindings) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
+    told_there = (
+        f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
+        f"JOIN main.subjects m ON {same_sighting} JOIN {_ROWS} se ON se.id = d.evaluation "
+        f"JOIN main.evaluations me ON {same_key}"
+    )
+    db.execute(f"CREATE TABLE {_BELONGING} AS {told_there} UNION SELECT position, evaluation FROM main.completions")
+    query = "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' ORDER BY position"
     for position, finished in db.execute(query).fetchall():
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
-            "FROM main.checkpoints c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
-            "WHERE c.position = ? ORDER BY e.case_identity, e.seed_start",
+            "FROM main.subjects c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
+            f"WHERE c.position = ? AND ({alone} OR (c.position, e.id) IN {_BELONGING}) "
+            "ORDER BY e.case_identity, e.seed_start",
             (position,),
         )
         told = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
         if finished and db.execute(told, (position,)).fetchone() is None:
             db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))
+    db.execute(f"DROP TABLE {_BELONGING}")
+
+
+def _take_experiments(db: sqlite3.Connection) -> None:
+    """Adds the experiments, their trials and members: one that both have, is one, with the members of both.
+
+    Saved states stay where their files are.
+    """
+    columns = (*FORM, "config", "patch", "patch_note", "versions", "created_at", "last_at")
+    db.execute(
+        f"INSERT INTO main.experiments ({', '.join(columns)}) SELECT {', '.join(columns)} FROM temp.source_experiments "
+        f"WHERE 1 ORDER BY id ON CONFLICT ({', '.join(FORM)}) DO UPDATE SET "
+        "created_at = MIN(created_at, excluded.created_at), last_at = MAX(last_at, excluded.last_at)"
+    )
+    same_form = " AND ".join(f"mx.{column} = sx.{column}" for column in FORM)
+    experiments = f"JOIN temp.source_experiments sx ON sx.id = s.experiment JOIN main.experiments mx ON {same_form}"
+    ended = "state NOT IN ('waiting', 'running')"
+    db.execute(
+        "INSERT INTO main.trials SELECT mx.id, s.method, s.number, s.parameters, s.state, s.fitness, s.wave "
+        f"FROM temp.source_trials s {experiments} WHERE 1 ON CONFLICT (experiment, method, number) DO UPDATE SET "
+        "parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, wave = excluded.wave "
+        f"WHERE NOT trials.{ended} AND excluded.{ended}"
+    )
+    same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
+    db.execute(
+        "INSERT OR IGNORE INTO main.memberships SELECT mx.id, s.method, s.trial, s.session, me.id "
+        f"FROM temp.source_memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
+        f"JOIN main.evaluations me ON {same_key} ORDER BY mx.id, me.id"
+    )

@@ -11,7 +11,7 @@ from lobench.core.program import Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.programs import program_of_old
 
-__all__ = ["accepted", "known_programs", "migrate", "of_row", "old_programs", "register"]
+__all__ = ["accepted", "known_programs", "name_programs", "of_row", "old_programs", "register"]
 
 # Program versions of old rows are numbers; keys have a hash behind them.
 _IS_OLD = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
@@ -76,20 +76,14 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
     return found
 
 
-def migrate(db: sqlite3.Connection) -> None:
-    """Gives old rows the keys of their programs."""
+def name_programs(db: sqlite3.Connection) -> None:
+    """Gives old rows the keys of their programs, in the caller's transaction."""
     if db.execute(f"SELECT 1 FROM evaluations WHERE {_IS_OLD} LIMIT 1").fetchone() is None:
         return
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        found = old_programs(db)
-        for program in set(found.values()):
-            register(db, program)
-        db.executemany(
-            "UPDATE OR IGNORE evaluations SET program_version = ? WHERE id = ?",
-            [(program.key, row) for row, program in found.items()],
-        )
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+    found = old_programs(db)
+    for program in set(found.values()):
+        register(db, program)
+    db.executemany(
+        "UPDATE OR IGNORE evaluations SET program_version = ? WHERE id = ?",
+        [(program.key, row) for row, program in found.items()],
+    )

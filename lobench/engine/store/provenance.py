@@ -7,17 +7,37 @@ import json
 import os
 import socket
 import subprocess
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from lobench.core.result import Provenance
 from lobench.engine.workers.devices import known_device
 
-__all__ = ["ORIGIN", "git_state", "provenance", "versions_here"]
+__all__ = ["ORIGIN", "Revision", "git_state", "provenance", "versions_here"]
 
 ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
 
 _PACKAGES = ("lobench", "jax", "jaxlib", "optax", "numpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A checkout's revision, and what its files have besides.
+
+    Attributes:
+      commit: Hash; "" outside of a checkout.
+      is_dirty: Whether tracked files differ from it.
+      patch: What `git apply` makes the tracked files of with; None for a clean checkout, and for a patch too large.
+      patch_sha256: Of the patch, of one that is too large to be kept too.
+      note: What the patch lacks, in a line: files that are not tracked, or why there is none.
+    """
+
+    commit: str = ""
+    is_dirty: bool = False
+    patch: bytes | None = None
+    patch_sha256: str = ""
+    note: str = ""
 
 
 @functools.cache

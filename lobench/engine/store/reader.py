@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sqlite3
 import statistics
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ __all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
-    "message, payload, seconds, experiment, trial, session, recorded_at"
+    "message, payload, seconds, recorded_at"
 )
-OPTIMIZER_PREFIX = "optimizer: "  # of the uri of an optimizer without theta, in a store of schema 1
+_SUBJECT_COLUMNS = "c.kind, c.label, c.bindings, c.uri, c.sha256, c.outer_step, c.generation, c.run"
+_LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
@@ -89,7 +90,7 @@ class LedgerReader:
     def sightings(self) -> dict[int, Subject]:
         with store_errors(self.store):
             rows = self._db.execute(
-                "SELECT position, uri, sha256, outer_step, generation, run FROM checkpoints ORDER BY position"
+                f"SELECT c.position, {_SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
         return {row[0]: _subject(row[1:]) for row in rows}
 
@@ -113,7 +114,7 @@ class LedgerReader:
             incidents = self._db.execute(
                 "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
             ).fetchall()
-            positions = self._db.execute("SELECT position, admission, finished FROM checkpoints").fetchall()
+            positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         recorded, again, splits = set(), set(), set()
@@ -162,8 +163,8 @@ class LedgerReader:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                "SELECT d.sequence, d.position, d.evaluation, c.uri, c.sha256, c.outer_step, c.generation, c.run "
-                "FROM deliveries d JOIN checkpoints c ON c.position = d.position WHERE d.sequence > ? "
+                f"SELECT d.sequence, d.position, d.evaluation, {_SUBJECT_COLUMNS} "
+                "FROM deliveries d JOIN subjects c ON c.position = d.position WHERE d.sequence > ? "
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
@@ -215,17 +216,19 @@ class LedgerReader:
 
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
-        sightings: dict[str, list[Subject]] = {}
-        for subject in self.sightings().values():
-            sightings.setdefault(subject.sha256, []).append(subject)
+        sightings = self._sightings_of_evaluations()
         cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
+            labels = {
+                row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
+            }
             for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))
+                experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
                         checkpoint_sha256=row[0],
@@ -239,12 +242,34 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    subjects=tuple(sightings.get(row[0], ())),
-                    experiment=row[11],
-                    trial=row[12],
-                    session=row[13],
-                    recorded_at=row[14],
+                    subjects=tuple(sightings(number, row[0])),
+                    experiment=experiment,
+                    trial=trial,
+                    session=session,
+                    recorded_at=row[11],
                 )
+
+    def _sightings_of_evaluations(self) -> Callable[[int, str], list[Subject]]:
+        """Returns what gives the sightings of an evaluation, by its id and its subject's hash.
+
+        Those of a theta are all of them, unless it was seen with several bindings: then those that it was announced or
+        completed for.
+        """
+        sighted: dict[str, list[Subject]] = {}
+        for subject in self.sightings().values():
+            sighted.setdefault(subject.sha256, []).append(subject)
+        with store_errors(self.store):
+            several = "SELECT sha256 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT bindings) > 1"
+            rows = self._db.execute(
+                f"SELECT p.evaluation, {_SUBJECT_COLUMNS} FROM subjects c JOIN (SELECT position, evaluation FROM "
+                "deliveries WHERE evaluation IS NOT NULL UNION SELECT position, evaluation FROM completions) p "
+                f"ON p.position = c.position WHERE c.sha256 IN ({several}) ORDER BY c.position"
+            ).fetchall()
+            apart = {sha256 for (sha256,) in self._db.execute(several)}
+        belonging: dict[int, list[Subject]] = {}
+        for evaluation, *columns in rows:
+            belonging.setdefault(evaluation, []).append(_subject(tuple(columns)))
+        return lambda number, sha256: belonging.get(number, []) if sha256 in apart else sighted.get(sha256, [])
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
         with store_errors(self.store), intact_rows(self.store):
@@ -253,12 +278,11 @@ class LedgerReader:
 
 
 def _subject(row: tuple[Any, ...]) -> Subject:
-    uri, sha256, outer_step, generation, run = row
-    if uri.startswith(OPTIMIZER_PREFIX):
-        return dataclasses.replace(Subject.of_optimizer(uri.removeprefix(OPTIMIZER_PREFIX)), sha256=sha256)
-    return Subject.of_checkpoint(
-        Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-    )
+    kind, label, bindings, uri, sha256, outer_step, generation, run = row
+    if kind == "optimizer":
+        return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
+    checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+    return Subject.of_checkpoint(checkpoint, json.loads(bindings), label=label)
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:

@@ -1,4 +1,4 @@
-"""Tables of the ledger, its lock, and what SQLite's errors mean."""
+"""Opening a ledger's database, its lock, and what SQLite's errors mean."""
 
 from __future__ import annotations
 
@@ -12,46 +12,17 @@ import socket
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
 from lobench.core.headline import cause
-from lobench.engine.store.program_keys import migrate
+from lobench.engine.store.migrations import SCHEMA_VERSION, keep_copy, make_current, see_as_now
 
-__all__ = ["SCHEMA_VERSION", "StoreLock", "connect", "store_errors"]
+__all__ = ["StoreLock", "connect", "intact_rows", "store_errors"]
 
-SCHEMA_VERSION = 1
 _LOCK_SECONDS = 30.0  # for so long another program may hold the database
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS checkpoints (
-  position INTEGER PRIMARY KEY, uri TEXT NOT NULL, sha256 TEXT NOT NULL, outer_step INTEGER NOT NULL,
-  generation INTEGER NOT NULL, run TEXT NOT NULL, admission TEXT NOT NULL DEFAULT 'waiting',
-  finished INTEGER NOT NULL DEFAULT 0, seen_at REAL NOT NULL, UNIQUE (uri, sha256, generation, outer_step));
-CREATE TABLE IF NOT EXISTS evaluations (
-  id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
-  seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, program_version TEXT NOT NULL, case_json TEXT NOT NULL,
-  outcome TEXT NOT NULL, message TEXT NOT NULL, payload BLOB, seconds REAL NOT NULL, experiment TEXT NOT NULL,
-  trial TEXT NOT NULL, session TEXT NOT NULL, recorded_at REAL NOT NULL,
-  UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version));
-CREATE TABLE IF NOT EXISTS incidents (
-  kind TEXT NOT NULL, checkpoint_sha256 TEXT NOT NULL, case_key TEXT NOT NULL, seed_start INTEGER NOT NULL,
-  seed_count INTEGER NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS deliveries (
-  sequence INTEGER PRIMARY KEY AUTOINCREMENT, position INTEGER NOT NULL, evaluation INTEGER,
-  UNIQUE (position, evaluation));
-CREATE TABLE IF NOT EXISTS completions (position INTEGER NOT NULL, evaluation INTEGER NOT NULL,
-  PRIMARY KEY (position, evaluation)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS fingerprints (uri TEXT PRIMARY KEY, fingerprint TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS programs (id TEXT PRIMARY KEY, parts TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS expectations (expected TEXT NOT NULL, program TEXT NOT NULL, PRIMARY KEY (expected, program))
-  WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS cursors (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, detail TEXT NOT NULL, at REAL NOT NULL);
-"""
 
 
 @contextlib.contextmanager
@@ -100,41 +71,65 @@ def intact_rows(where: Path | str) -> Iterator[None]:
         ) from error
 
 
-def connect(store: Path, *, read_only: bool, database: Path | None = None) -> sqlite3.Connection:
-    """Opens the ledger of a store, making its tables where there are none.
+def connect(
+    store: Path, *, read_only: bool, database: Path | None = None, say: Callable[[str], None] = lambda line: None
+) -> sqlite3.Connection:
+    """Opens the ledger of a store as one of today's schema.
+
+    A writer makes its tables where there are none, and takes an older ledger over, of which it keeps a copy. Who only
+    looks on sees an older one as it would be then.
 
     Args:
       database: Its file, where that does not lie in the store.
+      say: Told, in a line, that an older ledger was taken over.
     Raises:
-      StoreError: not readable, not writable, not a ledger, or one of a newer lobench.
+      StoreError: not readable, not writable, not a ledger, or one of a newer lobench, which is left as it is.
     """
     database = database or store / "ledger.sqlite"
     if read_only and not database.is_file():
         raise StoreError("there is no result store here", where=str(store), next_step="is --store right?")
     with store_errors(store):
-        connection, version = _look_on(database) if read_only else _write(database)
-    if version > SCHEMA_VERSION:
+        connection, version = _look_on(database) if read_only else _open_to_write(database)
+    try:
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                "the store was written by a newer lobench",
+                where=str(store),
+                got=f"schema version {version}",
+                expected=f"{SCHEMA_VERSION} or older",
+                next_step="upgrade lobench",
+            )
+        with store_errors(store):
+            if not read_only:
+                _prepare(connection, version, database, store, say)
+            elif version < SCHEMA_VERSION:
+                see_as_now(connection, version)
+    except BaseException:
         connection.close()
-        raise StoreError(
-            "the store was written by a newer lobench",
-            where=str(store),
-            got=f"schema version {version}",
-            expected=f"{SCHEMA_VERSION} or older",
-            next_step="upgrade lobench",
-        )
+        raise
     return connection
 
 
-def _write(database: Path) -> tuple[sqlite3.Connection, int]:
+def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
     connection = _open(database, "mode=rwc")
+    try:
+        return connection, _version_or_none(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _prepare(
+    connection: sqlite3.Connection, version: int, database: Path, store: Path, say: Callable[[str], None]
+) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
-    connection.executescript(_TABLES)
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-    version = _version(connection)
-    if version <= SCHEMA_VERSION:
-        migrate(connection)
-    return connection, version
+    if not 0 < version < SCHEMA_VERSION:
+        make_current(connection, version)
+        return
+    copy = keep_copy(connection, database, store, version)
+    make_current(connection, version)
+    say(f"{store / 'ledger.sqlite'}: taken from schema {version} to {SCHEMA_VERSION}; {copy.name} is what it was")
 
 
 def _look_on(database: Path) -> tuple[sqlite3.Connection, int]:
@@ -171,6 +166,15 @@ def _version(connection: sqlite3.Connection) -> int:
     if not text.isdecimal():
         raise sqlite3.DatabaseError(f"not a database of lobench: its schema version is {text!r}, and no number")
     return int(text)
+
+
+def _version_or_none(connection: sqlite3.Connection) -> int:
+    """Returns the schema of a ledger that is to be written; 0 for one without content, as a kill may have left it."""
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if "meta" in names and connection.execute("SELECT 1 FROM meta WHERE key = 'schema_version'").fetchone() is not None:
+        return _version(connection)
+    # Schema 1 was made statement by statement, its number last.
+    return 1 if {"checkpoints", "evaluations"} <= names else 0
 
 
 class StoreLock:

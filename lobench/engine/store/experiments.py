@@ -1,0 +1,232 @@
+"""Experiments in a ledger: each form of one, its trials, and which evaluations are members of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lobench.core.case import SeedBlock
+from lobench.core.schedule import EvaluationId
+from lobench.engine.store.provenance import Revision
+from lobench.engine.store.schema import intact_rows, store_errors
+
+__all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "TrialState", "label"]
+
+TrialState = Literal["waiting", "running", "done", "failed", "infeasible"]
+
+# What tells one form of an experiment from another.
+FORM = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentRow:
+    """One form of an experiment: a configuration at a revision. Another configuration or revision is another row.
+
+    Attributes:
+      name: Of the experiment, which its forms share.
+      config: Its gin text; "" where evaluations were only labelled (`lobench watch --experiment`).
+      revision: Of the checkout that it was run in, with the patch of a dirty one.
+      versions: Of the packages that results hang on.
+      created_at, last_at: When it was run first and last; seconds since 1970.
+    """
+
+    id: int
+    name: str
+    config: str
+    revision: Revision
+    versions: Mapping[str, str]
+    created_at: float
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """An evaluation as a member of an experiment.
+
+    Attributes:
+      trial, session: Numbers; texts where evaluations were only labelled.
+      evaluation: Which subject, case and seeds.
+      program: Key of what computed it; "" when it is to be added, since the last one that counts is taken then.
+    """
+
+    method: str
+    session: int | str
+    evaluation: EvaluationId
+    trial: int | str = 0
+    program: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """One setting of a method.
+
+    Attributes:
+      parameters: Values by their gin path; empty where the method searches nothing.
+      wave: Which wave of a search proposed it.
+    """
+
+    method: str
+    number: int = 0
+    parameters: Mapping[str, Any]
+    state: TrialState = "waiting"
+    fitness: float | None = None
+    wave: int = 0
+
+
+class Experiments:
+    """What a ledger says and is told of experiments."""
+
+    store: Path
+    _db: sqlite3.Connection
+
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def record_experiment(self, name: str, config: str, *, revision: Revision, versions: Mapping[str, str]) -> int:
+        """Returns the id of a form of an experiment: the same configuration at the same revision has one row."""
+        patch = hashlib.sha256(revision.patch).hexdigest() if revision.patch is not None else ""
+        values = {
+            "name": name,
+            "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
+            "git_revision": revision.commit,
+            "git_dirty": int(revision.is_dirty),
+            "patch_sha256": revision.patch_sha256 or patch,
+        }
+        now = time.time()
+        with self.transaction():
+            where = " AND ".join(f"{column} = :{column}" for column in FORM)
+            found = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
+            if found is not None:
+                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (now, found[0]))
+                return int(found[0])
+            values |= {"config": config, "patch": revision.patch, "patch_note": revision.note, "now": now}
+            values["versions"] = json.dumps(dict(versions), sort_keys=True)
+            cursor = self._db.execute(
+                "INSERT INTO experiments (name, config, config_sha256, git_revision, git_dirty, patch, patch_sha256, "
+                "patch_note, versions, created_at, last_at) VALUES (:name, :config, :config_sha256, :git_revision, "
+                ":git_dirty, :patch, :patch_sha256, :patch_note, :versions, :now, :now)",
+                values,
+            )
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+
+    def experiments(self) -> list[ExperimentRow]:
+        """Returns every form of every experiment, the one that was run last at the end."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT id, name, config, versions, created_at, last_at, git_revision, git_dirty, patch, patch_sha256, "
+                "patch_note FROM experiments ORDER BY last_at, id"
+            ).fetchall()
+            return [
+                ExperimentRow(
+                    id=row[0],
+                    name=row[1],
+                    config=row[2],
+                    versions=json.loads(row[3]),
+                    created_at=row[4],
+                    last_at=row[5],
+                    revision=Revision(
+                        commit=row[6], is_dirty=bool(row[7]), patch=row[8], patch_sha256=row[9], note=row[10]
+                    ),
+                )
+                for row in rows
+            ]
+
+    def add_memberships(self, experiment: int, members: Iterable[Membership], *, programs: Collection[str]) -> int:
+        """Makes evaluations members of an experiment, and returns how many memberships were new.
+
+        One without an outcome is left out: it is added when it has one.
+
+        Args:
+          programs: Keys of the programs whose results count; of several results the last one counts.
+        """
+        counting = json.dumps(sorted(programs))
+        with self.transaction():
+            before = self._db.total_changes
+            self._db.executemany(
+                "INSERT OR IGNORE INTO memberships SELECT ?, ?, ?, ?, MAX(id) FROM evaluations "
+                "WHERE checkpoint_sha256 = ? AND case_identity || ':' || optimizer_hash = ? AND seed_start = ? "
+                "AND seed_count = ? AND program_version IN (SELECT value FROM json_each(?)) HAVING MAX(id) IS NOT NULL",
+                [
+                    (
+                        *(experiment, one.method, one.trial, one.session),
+                        *(one.evaluation.sha256, one.evaluation.case_key),
+                        *(one.evaluation.block.start, one.evaluation.block.size, counting),
+                    )
+                    for one in members
+                ],
+            )
+            return self._db.total_changes - before
+
+    def memberships(self, experiment: int) -> list[Membership]:
+        """Returns the members of an experiment by method, trial and session."""
+        with store_errors(self.store):
+            rows = self._db.execute(
+                "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
+                "e.seed_start, e.seed_count, e.program_version FROM memberships m JOIN evaluations e "
+                "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
+                (experiment,),
+            ).fetchall()
+        return [
+            Membership(
+                method=method,
+                trial=trial,
+                session=session,
+                evaluation=EvaluationId(sha256, case_key, SeedBlock(start=start, size=size)),
+                program=program,
+            )
+            for method, trial, session, sha256, case_key, start, size, program in rows
+        ]
+
+    def set_trial(self, experiment: int, trial: TrialRow) -> None:
+        """Records a trial, or what became of it."""
+        parameters = json.dumps(dict(trial.parameters), sort_keys=True)
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (experiment, method, number) "
+                "DO UPDATE SET parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, "
+                "wave = excluded.wave",
+                (experiment, trial.method, trial.number, parameters, trial.state, trial.fitness, trial.wave),
+            )
+
+    def trials(self, experiment: int) -> list[TrialRow]:
+        """Returns the trials of an experiment by method and number."""
+        with store_errors(self.store), intact_rows(self.store):
+            rows = self._db.execute(
+                "SELECT method, number, parameters, state, fitness, wave FROM trials WHERE experiment = ? "
+                "ORDER BY method, number",
+                (experiment,),
+            ).fetchall()
+            return [
+                TrialRow(
+                    method=method, number=number, parameters=json.loads(text), state=state, fitness=fitness, wave=wave
+                )
+                for method, number, text, state, fitness, wave in rows
+            ]
+
+
+def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:
+    """Makes an evaluation a member of what `lobench watch --experiment` names, in the caller's transaction.
+
+    Args:
+      identity: The columns that make an evaluation the one it is, in the order of the table.
+    """
+    now = time.time()
+    db.execute(
+        "INSERT OR IGNORE INTO experiments (name, config, config_sha256, git_revision, git_dirty, patch_sha256, "
+        "patch_note, versions, created_at, last_at) VALUES (?, '', '', '', 0, '', '', '{}', ?, ?)",
+        (experiment, now, now),
+    )
+    db.execute(
+        "INSERT OR IGNORE INTO memberships SELECT x.id, '', ?, ?, e.id FROM experiments x, evaluations e WHERE "
+        "x.name = ? AND x.config_sha256 = '' AND e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
+        "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
+        (trial, session, experiment, *identity),
+    )
