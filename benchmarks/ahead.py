@@ -20,9 +20,9 @@ _OPTIMIZER = "AdafacMLPLOpt"
 # The command line on a machine that has so many cores.
 _ON_CORES = """
 import sys
-from lobench.cli import watch_setup
+from lobench.sessions import places
 num_cores = int(sys.argv.pop(1))
-watch_setup._num_cores = lambda: num_cores
+places.num_cores = lambda: num_cores
 from lobench.cli import main
 sys.argv[0] = "lobench"
 main()

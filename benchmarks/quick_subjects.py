@@ -14,9 +14,9 @@ from gate_rates import SUBJECTS, SUITE
 
 from lobench.analysis.baseline_file import Baseline, baseline_path
 from lobench.analysis.grids import Grid
-from lobench.cli.baseline_setup import case_key, default_layers
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.tuning import run_points
+from lobench.sessions.baseline import case_key, default_layers
 
 FACTORS = (0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 METRICS = ("train/loss", "test/loss")

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.sessions.baseline import baseline
+    from lobench.sessions.best import best
+    from lobench.sessions.compare import compare
+    from lobench.sessions.watch import watch
 
 __version__ = "0.1.0"
 
@@ -43,6 +47,10 @@ _HOMES = {
     "lobench.inner.configurable": "configurable",
     "lobench.inner.optimizer": "LearnedOptimizer",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
+    "lobench.sessions.baseline": "baseline",
+    "lobench.sessions.best": "best",
+    "lobench.sessions.compare": "compare",
+    "lobench.sessions.watch": "watch",
 }
 
 __all__ = [
@@ -65,10 +73,14 @@ __all__ = [
     "TaskFamily",
     "ThetaMismatch",
     "UsageError",
+    "baseline",
+    "best",
     "cases",
+    "compare",
     "configurable",
     "evaluate",
     "open_results",
+    "watch",
 ]
 
 __getattr__ = on_first_use(__name__, _HOMES)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lobench.inner.backend import compiler_options, device_description
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
+    from lobench.report.lines import text_table
 
 _HOMES = {
     "lobench.analysis.intervals": "Interval stratified_t_mean",
@@ -64,6 +65,7 @@ _HOMES = {
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
     "lobench.inner.theta": "leaf_paths",
+    "lobench.report.lines": "text_table",
     "lobench.plugins": "PluginManager load_plugins",
 }
 
@@ -76,7 +78,7 @@ __all__ = [
     "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
     "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "headline",
     "is_settled", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",
-    "stratified_t_mean", "weighted", "write_whole",
+    "stratified_t_mean", "text_table", "weighted", "write_whole",
 ]
 # fmt: on
 

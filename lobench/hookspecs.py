@@ -182,11 +182,13 @@ class SinkContext:
       store: Folder of the store; a sink may keep files below it.
       argument: What followed `NAME:` on the command line, or "".
       name: Name of the watch.
+      suites: What the watch evaluates on: folders and `.gin` files, whole paths.
     """
 
     store: Path
     argument: str = ""
     name: str = ""
+    suites: tuple[str, ...] = ()
 
 
 class ResultSink(Protocol):

@@ -28,6 +28,7 @@ _BUILT_IN = (
     "lobench.engine.checkpoints.builtin",
     "lobench.engine.builtin_hooks",
     "lobench.engine.workers.builtin",
+    "lobench.report.live",
 )
 
 

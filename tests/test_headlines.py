@@ -14,8 +14,8 @@ from commands import lobench
 from report_store import make_baseline
 from stores import add
 
-from lobench.cli.best_setup import ranked_run
 from lobench.core.result import Outcome
+from lobench.sessions.best import ranked_run
 
 NAN = math.nan
 

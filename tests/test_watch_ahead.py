@@ -14,9 +14,9 @@ from tiny import PATIENCE, content, make_run, make_suite, results, watch_command
 # On a machine of so many cores, whatever this one has.
 ON_CORES = """
 import sys
-from lobench.cli import watch_setup
+from lobench.sessions import places
 num_cores = int(sys.argv.pop(1))
-watch_setup._num_cores = lambda: num_cores
+places.num_cores = lambda: num_cores
 from lobench.cli import main
 sys.argv[0] = "lobench"
 main()

@@ -28,36 +28,20 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 @click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")
 @click.option("--force", is_flag=True, help="Make again what is fresh.")
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
-def baseline(
-    suites: tuple[Path, ...],
-    optimizers: tuple[str, ...],
-    grid: str,
-    seeds: int,
-    horizon_factor: int,
-    cases: tuple[str, ...],
-    force: bool,
-    check: bool,
-) -> None:
+def baseline(suites: tuple[Path, ...], check: bool, **options: object) -> None:
     """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
 
     A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
     """
-    from lobench.cli.baseline_setup import BaselineCommand, check_baselines, make_baselines
+    from lobench.report.progress import PlainProgress
+    from lobench.sessions.baseline import BaselineSettings, problems_in
+    from lobench.sessions.baseline import baseline as make
 
-    command = BaselineCommand(
-        optimizers=optimizers,
-        grid=grid,
-        seeds=seeds,
-        horizon_factor=horizon_factor,
-        only=frozenset(cases),
-        force=force,
-    )
-    for suite in suites:
-        if check:
-            problems = check_baselines(suite, command)
-            for line in problems:
-                click.echo(line)
-            if problems:
-                sys.exit(1)
-        else:
-            make_baselines(suite, command, click.echo)
+    if not check:
+        make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
+        return
+    settings = BaselineSettings(**options)  # type: ignore[arg-type]
+    problems = [line for suite in suites for line in problems_in(suite, settings)]
+    for line in problems:
+        click.echo(line)
+    sys.exit(1 if problems else 0)

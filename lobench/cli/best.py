@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import click
@@ -30,16 +32,18 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
 @click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def best(kind: str, **options: object) -> None:
+def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 
     The best of many, on the seeds that chose it, looks better than it is. The top ones are evaluated again on fresh
     seeds, which choose the best of them; that one is evaluated once more, on further seeds, and this score, which
     nothing was chosen by, is the one to report. STORE/best.json keeps what was found.
     """
-    import json
+    from lobench.report.best import best_text
+    from lobench.report.progress import make_progress
+    from lobench.sessions.best import best as found_best
 
-    from lobench.cli.best_setup import BestCommand, best_text, run_best
-
-    record = run_best(BestCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    # What is told meanwhile goes to the standard error: standard output is the record's.
+    with make_progress(sys.stderr) as progress:
+        record = found_best(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
     click.echo(json.dumps(record, indent=1) if kind == "json" else best_text(record))

@@ -62,12 +62,16 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
 @click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
 @click.option("--gin-file", "gin_files", multiple=True, help="With --suite: gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")
-def compare(strict: bool, kind: str, **options: object) -> None:
+def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: object) -> None:
     """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
-    from lobench.cli.compare_setup import CompareCommand, run_compare
     from lobench.report.comparison import comparison_json, comparison_text
+    from lobench.report.progress import make_progress
+    from lobench.sessions.compare import compare as compared
 
-    found, scale = run_compare(CompareCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
-    click.echo(comparison_json(found, scale=scale) if kind == "json" else comparison_text(found, scale=scale))
-    bad = ("REGRESSED", "INCONCLUSIVE") if strict else ("REGRESSED",)
-    sys.exit(1 if any(pair.primary.gate.verdict in bad for pair in found) else 0)
+    # What is told meanwhile goes to the standard error: standard output is the comparison's.
+    with make_progress(sys.stderr) as progress:
+        found = compared(*subjects, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    text = comparison_json if kind == "json" else comparison_text
+    click.echo(text(found.pairs, scale=found.scale))
+    bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
+    sys.exit(1 if bad.intersection(found.verdicts()) else 0)

@@ -37,12 +37,15 @@ def list_things(kind: str, folder: Path | None) -> None:
     KIND: tasks, optimizers, suites, sources, readers, sinks, executors, policies, strategies, metrics, commands.
     """
     from lobench.plugins import load_plugins
+    from lobench.report.lines import text_table
 
     if kind == "suites":
         _list_suites(folder or default_folder())
     elif kind in _HOOKS:
-        for name, found in load_plugins().declarations(_HOOKS[kind]).items():
-            click.echo(f"{name:16} {found.declaration.summary}  [{found.plugin}]")
+        found = load_plugins().declarations(_HOOKS[kind])
+        if found:
+            rows = [(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]
+            click.echo(text_table(rows))
     else:
         _list_configurables(kind)
 
@@ -72,14 +75,15 @@ def _list_configurables(kind: str) -> None:
     import inspect
 
     from lobench.plugins import load_plugins
+    from lobench.report.lines import text_table
 
     for found in load_plugins().declarations("lobench_gin_modules").values():
         module = importlib.import_module(found.declaration.name)
         if not found.declaration.name.endswith(kind):
             continue
-        for name in sorted(getattr(module, "__all__", ())):
-            doc = inspect.getdoc(getattr(module, name)) or ""
-            click.echo(f"{name:22} {doc.splitlines()[0] if doc else ''}")
+        names = sorted(getattr(module, "__all__", ()))
+        docs = [(inspect.getdoc(getattr(module, name)) or "\n").splitlines()[0] for name in names]
+        click.echo(text_table(list(zip(names, docs, strict=True))))
         if on_use := getattr(module, "lobench_on_use", None):
             click.echo(on_use.summary)
 

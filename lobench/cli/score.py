@@ -26,7 +26,4 @@ def score(logs: Path, targets_file: Path, kind: str) -> None:
 
     targets = read_targets(targets_file)
     found = score_log(read_log(logs, targets), targets)
-    if kind == "json":
-        click.echo(scores_json(found, targets))
-    else:
-        scores_table(found, targets)
+    click.echo(scores_json(found, targets) if kind == "json" else scores_table(found, targets))

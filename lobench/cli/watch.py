@@ -31,7 +31,7 @@ evaluations are left (whatever became of the others), 130 interrupted."""
 @click.option("--checkpoints", default="latest", show_default=True, help="latest, all, or every:N.")
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
 @click.option("--quiet", "-q", is_flag=True, help="A line a finished checkpoint, and none for each evaluation.")
-@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
+@click.option("--report", is_flag=True, help="Keep report.html in the store current: `--sink report`.")
 @click.option("--source", default="directory", show_default=True, help="Checkpoint source.")
 @click.option("--store", default="", help="Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
 @click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
@@ -56,8 +56,22 @@ evaluations are left (whatever became of the others), 130 interrupted."""
 @click.option("--experiment", default="", help="Ledger column, for studies.")
 @click.option("--trial", default="", help="Ledger column, for studies.")
 @click.option("--session", default="", help="Ledger column, for studies.")
-def watch(**options: object) -> None:
+def watch(report: bool, dry_run: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
-    from lobench.cli.watch_setup import WatchCommand, run_watch
+    from lobench.cli.watch_ending import cost_lines, exit_code, say_ending
+    from lobench.report.live import REPORT
+    from lobench.report.progress import make_progress
+    from lobench.sessions.settings import WatchSettings
+    from lobench.sessions.watch import expected_costs, run_watch
 
-    sys.exit(run_watch(WatchCommand(**options)))  # type: ignore[arg-type]  # click's values, checked by click
+    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
+    settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
+    progress = make_progress(sys.stdout, quiet=settings.quiet)
+    if dry_run:
+        for line in cost_lines(expected_costs(settings, progress)):
+            progress.say(line)
+        return
+    with progress:
+        watched = run_watch(settings, progress)
+    say_ending(settings, watched, progress.say)
+    sys.exit(exit_code(watched.ending))

@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.engine.chief.contract import ERRORS, Ending
-from lobench.hookspecs import CheckpointSource
-from lobench.report.live import PAGE
-from lobench.report.progress import ShownProgress
+from lobench.report.live import PAGE, REPORT
 
 if TYPE_CHECKING:
-    from lobench.cli.watch_setup import WatchCommand
+    from lobench.core.cost import CaseCost
+    from lobench.sessions.costs import Costs
+    from lobench.sessions.rounds import Watched
+    from lobench.sessions.settings import WatchSettings
 
-__all__ = ["exit_code"]
+__all__ = ["cost_lines", "exit_code", "say_ending"]
 
 _OVER_BUDGET = 4
 
 
-def exit_code(
-    command: WatchCommand, ending: Ending, source: CheckpointSource, progress: ShownProgress, store: Path
-) -> int:
-    """Says what there is to say, and returns the exit code: of all that the store has of today's plan.
-
-    Raises:
-      CheckpointError: there was no checkpoint.
-    """
+def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], None]) -> None:
+    """Says what there is to say of a watch that ended."""
+    ending = watched.ending
     for sink, count in ending.behind.items():
-        progress.say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
+        say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
     if ending.interrupted:
-        progress.say("stopped; nothing is lost: the same command goes on from here")
-        return 130
+        say("stopped; nothing is lost: the same command goes on from here")
+        return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
         left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
-        progress.say(f"--max-core-hours {command.max_core_hours:g} are used; {left}")
-    pending: Mapping[str, str] = getattr(source, "pending", dict)()
-    if ending.num_checkpoints == 0:
-        details = "; ".join(f"{path} ({reason})" for path, reason in pending.items())
-        raise CheckpointError(
-            "no checkpoint to evaluate", where=command.location, got=details, next_step="see `lobench list readers`"
-        )
-    for path, reason in pending.items():
-        progress.say(f"left out: {path}: {reason}")
-    page = f", and {store / PAGE}" if command.report else ""
-    progress.say(f"done: {_counts(ending)}; see `lobench results --store {store}`{page}")
+        say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
+    for path, reason in watched.left_out.items():
+        say(f"left out: {path}: {reason}")
+    page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
+    say(f"done: {_counts(ending)}; see `lobench results --store {watched.store}`{page}")
+
+
+def exit_code(ending: Ending) -> int:
+    """Returns the exit code: of all that the store has of today's plan."""
+    if ending.interrupted:
+        return 130
     if ending.over_budget and ending.num_left:
         return _OVER_BUDGET
     found = {*ending.outcomes, *ending.recorded}
@@ -63,3 +57,22 @@ def _counts(ending: Ending) -> str:
     bad = {outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)}
     before = ", ".join(f"{count} {outcome}" for outcome, count in sorted(bad.items()))
     return f"nothing new; recorded before: {before}" if before else "nothing new"
+
+
+def cost_lines(costs: Costs) -> list[str]:
+    """Returns what `--dry-run` says: a line for each case, the dearest first, and the sums."""
+    lines = [_cost_line(cost) for cost in sorted(costs.cases, key=lambda cost: -cost.core_seconds)]
+    total = costs.core_seconds
+    lines.append(
+        f"a checkpoint: {costs.num_evaluations} evaluations, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)"
+    )
+    if costs.device_seconds:
+        lines.append(f"  and {costs.device_seconds:.3g} device-seconds")
+    lines.append(f"on {costs.max_cores} cores: {costs.wall_seconds:.3g} s at best, once programs are compiled")
+    return lines
+
+
+def _cost_line(cost: CaseCost) -> str:
+    source = "recorded" if cost.recorded else "estimated"
+    cores = f" x {cost.num_cpus} cores" if cost.num_cpus > 1 else ""
+    return f"{cost.case.suite}/{cost.case.name}: {cost.num_evaluations} x {cost.seconds:.3g} s{cores}, {source}"

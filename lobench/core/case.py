@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -22,6 +22,8 @@ class Case:
       num_seeds: Seeds first_seed .. first_seed+num_seeds-1, common to all checkpoints and optimizers.
       first_seed: Where they begin; no part of the case's identity.
       seed_block: Seeds that one program evaluates together; None: all of them.
+      block_sizes: Seeds of one block after another, in place of num_seeds, as an experiment's sessions are added: 4,
+        then 6 more: `(4, 6)`. None of them is wider than seed_block. No part of the case's identity.
       num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
       eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
       log_every: Inner steps between records of the training batch's own loss (`batch/loss`); 0: none.
@@ -43,6 +45,7 @@ class Case:
     num_seeds: int = 4
     first_seed: int = 0
     seed_block: int | None = None
+    block_sizes: tuple[int, ...] = ()
     num_tasks: int = 4
     eval_every: int = 50
     log_every: int = 0
@@ -77,11 +80,15 @@ class SeedBlock:
         return SeedBlock(start=self.start, size=first), SeedBlock(start=self.start + first, size=self.size - first)
 
 
-def seed_blocks(num_seeds: int, seed_block: int | None, first_seed: int = 0) -> Iterator[SeedBlock]:
+def seed_blocks(
+    num_seeds: int, seed_block: int | None, first_seed: int = 0, block_sizes: Sequence[int] = ()
+) -> Iterator[SeedBlock]:
     """Yields the blocks of a case in order; the last one may be smaller."""
-    size = seed_block or num_seeds
-    for start in range(0, num_seeds, size):
-        yield SeedBlock(start=first_seed + start, size=min(size, num_seeds - start))
+    for count in block_sizes or (num_seeds,):
+        size = seed_block or count
+        for start in range(0, count, size):
+            yield SeedBlock(start=first_seed + start, size=min(size, count - start))
+        first_seed += count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +102,7 @@ class CaseInfo:
       suite: Name of the suite's folder (or of the file, for a bare one).
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
-      primary_metric, scale, minimum: As `Case`.
+      primary_metric, scale, minimum, block_sizes: As `Case`; num_seeds is the sum of the sizes, where there are any.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
@@ -116,6 +123,10 @@ class CaseInfo:
     problem: str = ""
     scale: str | None = None
     minimum: float | None = None
+    block_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
 
     @property
     def key(self) -> str:
@@ -123,7 +134,7 @@ class CaseInfo:
         return f"{self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
-        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed))
+        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

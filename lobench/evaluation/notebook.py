@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lobench.core.case import Case, CaseSpec, seed_blocks
+from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import SuiteError, UsageError
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
@@ -78,7 +78,7 @@ def evaluate(
     bound = bind_case(specs[case], layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers, bound)
-    blocks = seed_blocks(bound.case.num_seeds, bound.case.seed_block, bound.case.first_seed)
+    blocks = bound.info(node_id="").blocks()
     metrics = manager.declarations("lobench_metrics")
     return Result([with_metrics(runner.run(specs[case], test or "", theta, block), metrics) for block in blocks])
 

@@ -19,6 +19,7 @@ from lobench.pytest_plugin.measuring import Measured, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import Recorder
 from lobench.pytest_plugin.references import find_reference
+from lobench.report.lines import text_table
 
 __all__ = ["GateReporter"]
 
@@ -139,12 +140,7 @@ class GateReporter:
         rows = [_HEADER, *(self._row(result) for result in self._report.cases)]
         if len(self._report.cases) > 1:
             rows.append(("mean", *self._row(self._report.overall)[1:]))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-        for row in rows:
-            cells = [
-                c.ljust(w) if i in (0, 1, 9) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-            ]
-            terminalreporter.write_line("  ".join(cells).rstrip())
+        terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
         terminalreporter.write_line(f"{self._report.verdict}", bold=True, **{_COLOURS[self._report.verdict]: True})
 
     def _row(self, result: GateResult) -> tuple[str, ...]:

@@ -127,5 +127,6 @@ def _durations_of(store: Path) -> list[tuple[str, float]]:
 
 
 def _duration(case: Mapping[str, Any], seconds: float) -> tuple[str, float]:
-    blocks = math.ceil(case["num_seeds"] / (case["seed_block"] or case["num_seeds"]))
+    widest = max(case.get("block_sizes") or [case["num_seeds"]])
+    blocks = math.ceil(case["num_seeds"] / (case["seed_block"] or widest))
     return f"{case['suite']}/{case['name']}", seconds * blocks

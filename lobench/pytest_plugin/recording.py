@@ -9,6 +9,7 @@ import pytest
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
+from lobench.report.lines import text_table
 
 if TYPE_CHECKING:
     from lobench.core.subject import Subject
@@ -120,13 +121,7 @@ class Recorder:
             return
         terminalreporter.section("lobench")
         rows = [_HEADER] + [_row(finished) for finished in self._finished]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-        for row in rows:
-            cells = [
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            terminalreporter.write_line("  ".join(cells))
+        terminalreporter.write_line(text_table(rows, left={0}))
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
             terminalreporter.write_line(line, yellow=True)

@@ -17,7 +17,7 @@ from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.report.lines import one_line
+from lobench.report.lines import one_line, text_table
 from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
@@ -40,7 +40,7 @@ def _pair(found: Compared, scale: str) -> str:
     rows = [_headline(effect) for effect in found.effects]
     tables = [_cases(found, effect) for effect in found.effects]
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    parts = ["\n".join(map(one_line, head)), _aligned([header, *rows]), *tables]
+    parts = ["\n".join(map(one_line, head)), text_table([header, *rows]), *tables]
     return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, _sentence(found)]))])
 
 
@@ -97,7 +97,7 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
             effect.notes.get(one.case, ""),
         ]
         rows.append(row)
-    return _aligned([[*header, "effect", "gate", "margin", "note"], *sorted(rows)])
+    return text_table([[*header, "effect", "gate", "margin", "note"], *sorted(rows)])
 
 
 def _ratio(found: Interval | None) -> str:
@@ -163,12 +163,6 @@ def _p(value: float) -> str:
 
 def _short(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def comparison_json(found: Sequence[Compared], *, scale: str) -> str:

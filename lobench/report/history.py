@@ -9,7 +9,7 @@ from datetime import datetime
 from lobench.analysis.history import RunSummary
 from lobench.analysis.intervals import Interval
 from lobench.core.program import describe_programs
-from lobench.report.lines import one_line
+from lobench.report.lines import text_table
 
 __all__ = ["history_table"]
 
@@ -31,25 +31,22 @@ def history_table(runs: Sequence[RunSummary]) -> str:
         "exploded",
     ]
     rows = [header, *(_cells(run, metrics) for run in runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = {0, 1, 2, 5}
-    form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
     unscored = sum(run.num_unscored for run in runs)
     legend = "of the last checkpoint, mean over its cases and 95% interval"
     note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
     if several := describe_programs({program for run in runs for program in run.programs}):
         note.append(several)
-    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", legend, runs[0].scale, *note])
+    return "\n".join([text_table(rows, left={0, 1, 2, 5}), "", legend, runs[0].scale, *note])
 
 
 def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
     return [
         datetime.fromtimestamp(run.last).isoformat(" ", "minutes"),
-        one_line(str(run.store)),
-        one_line(run.git_revision) or "-",
+        str(run.store),
+        run.git_revision or "-",
         str(run.num_checkpoints),
         str(run.num_evaluations),
-        one_line(run.last_checkpoint),
+        run.last_checkpoint,
         *(_interval(run.scores.get(name)) for name in metrics),
         f"{run.num_diverged}/{run.num_seeds}",
         f"{run.num_exploded}/{run.num_seeds}",

@@ -1,21 +1,23 @@
-"""`lobench watch --report`: the page, kept current while a watch runs."""
+"""The sink `report`: a page of the results, kept current while a watch runs."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
 from lobench.engine.whole_file import write_whole
-from lobench.hookspecs import CheckpointFinished, Delivery
+from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
 
-__all__ = ["PAGE", "ReportSink"]
+__all__ = ["PAGE", "REPORT", "ReportSink", "lobench_result_sinks"]
 
 PAGE = "report.html"  # in the store
+REPORT = "report"  # the sink's name: `--sink report`, of which `--report` is the short form
 _SECONDS = 30.0
 _REFRESH = '<meta http-equiv="refresh" content="10">'  # a browser that shows the page takes the newer one by itself
 _WAITING = f"""<!doctype html>
@@ -32,8 +34,11 @@ _WAITING = f"""<!doctype html>
 </html>
 """
 
-# The chief has to stay quick: the page is made in a process of its own, which gives way to the workers.
-_COMMAND = "import os; os.nice(19); from lobench.cli import main; main()"
+
+@hookimpl
+def lobench_result_sinks() -> Iterable[Declaration]:
+    summary = f"keeps a web page of the results current: {PAGE} in the store"
+    return [Declaration(name=REPORT, factory=f"{__name__}:ReportSink", summary=summary)]
 
 
 class ReportSink:
@@ -44,9 +49,9 @@ class ReportSink:
     the page again every ten seconds; when the watch ends, it stays as it is.
     """
 
-    def __init__(self, store: Path, suites: Sequence[str]) -> None:
-        self._store = store
-        self._suites = tuple(suites)
+    def __init__(self, context: SinkContext) -> None:
+        self._store = store = context.store
+        self._suites = context.suites
         self._made_at = -_SECONDS
         self._is_stale = False
         self._page = store / PAGE
@@ -68,13 +73,26 @@ class ReportSink:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _make(self) -> None:
-        arguments = ["report", "--store", str(self._store), "--output", str(self._page)]
-        for suite in self._suites:
-            arguments += ["--baseline", suite]
-        command = [sys.executable, "-P", "-c", _COMMAND, *arguments]
+        # The chief has to stay quick: the page is made in a process of its own, which gives way to the workers.
+        command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise LobenchError("the report could not be made", got=(done.stderr or done.stdout).strip()[-300:])
         text = self._page.read_text(encoding="utf-8")
         write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
         self._made_at, self._is_stale = time.monotonic(), False
+
+
+def _write(store: str, page: str, *suites: str) -> None:
+    os.nice(19)
+    from lobench.analysis.findings import findings_of  # imports pandas
+    from lobench.report.page import write_page
+
+    try:
+        write_page(findings_of(Path(store), tuple(map(Path, suites)) or None), Path(page))
+    except LobenchError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _write(*sys.argv[1:])

@@ -13,7 +13,7 @@ from lobench.engine.chief.contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
 
-__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "make_progress"]
+__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "SilentProgress", "make_progress"]
 
 
 class ShownProgress(Progress, Protocol):
@@ -25,7 +25,37 @@ class ShownProgress(Progress, Protocol):
     ) -> None: ...
 
 
-class PlainProgress:
+class SilentProgress:
+    """Shows nothing."""
+
+    def say(self, line: str) -> None:
+        pass
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        pass
+
+    def admitted(self, subject: Subject) -> None:
+        pass
+
+    def step(self, lease: int, step: int) -> None:
+        pass
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        pass
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class PlainProgress(SilentProgress):
     """A line for everything that is worth one.
 
     Args:
@@ -47,23 +77,9 @@ class PlainProgress:
         if not self._quiet:
             self.say(_name(subject) if subject.is_optimizer else f"{_name(subject)}: {subject.uri}")
 
-    def step(self, lease: int, step: int) -> None:
-        pass
-
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        pass
-
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         if not self._quiet or event.outcome is not Outcome.PASSED:
             self.say(describe(event))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
 
 class LiveProgress(PlainProgress):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
-from lobench.report.lines import one_line
+from lobench.report.lines import text_table
 
 __all__ = ["scores_json", "scores_table"]
 
@@ -48,27 +47,21 @@ def _workload(entry: WorkloadTime) -> dict[str, Any]:
     }
 
 
-def scores_table(found: AlgoPerfScores, targets: Targets) -> None:
-    """Prints the scores, then for each submission which rule removed which workload."""
-    from rich.console import Console
-    from rich.table import Table
-
-    # Without markup: brackets are part of a name.
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-    table = Table(box=None, header_style="bold")
-    for name in ("submission", "score", "workloads left", "removed"):
-        table.add_column(name, justify="left" if name in ("submission", "removed") else "right", overflow="fold")
+def scores_table(found: AlgoPerfScores, targets: Targets) -> str:
+    """Returns the scores, for each submission which rule removed which workload, and what was not scored."""
+    rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in found.submissions.items():
         base = [(workload, submission.workloads[workload]) for workload in targets.base]
         lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
-        left = f"{len(base) - len(lost)} of {len(base)}"
-        table.add_row(one_line(name), f"{submission.score:.4f}", left, "\n".join(lost))
-    console.print(table)
-    console.print(
+        first, *others = lost or [""]
+        rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first))
+        rows += [("", "", "", why) for why in others]
+    counts = (
         f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value, time or step"
         + (f", {found.num_repeated} repeated" if found.num_repeated else "")
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )
+    return f"{text_table(rows, left={0, 3})}\n{counts}"
 
 
 def _why(workload: str, entry: WorkloadTime) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from lobench.analysis.overview import Overview
 from lobench.core.metric import how_to_declare
 from lobench.core.subject import Subject
-from lobench.report.lines import one_line
+from lobench.report.lines import one_line, text_table
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
@@ -43,10 +43,7 @@ COLUMNS: dict[str, _Key] = {
 
 
 def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
-    """Returns the table and a line on what is in it.
-
-    Text, made at once: ten thousand rows take a terminal library many seconds.
-    """
+    """Returns the table and a line on what is in it."""
     if not lines:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
@@ -55,13 +52,11 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     header = ["case", "outer step", "seeds", "outcome", "train final", "test final"]
     header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
     rows = [header, *(_cells(line, with_accuracy) for line in ordered)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = {0, 3, len(header) - 1}
-    form = "  ".join(f"{{:{'<' if column in left else '>'}{width}}}" for column, width in enumerate(widths))
+    table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
     notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
-    return "\n".join([*(form.format(*row).rstrip() for row in rows), "", _summary(lines), *map(one_line, notes)])
+    return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
 def _place(line: Overview) -> tuple[Any, ...]:
@@ -72,8 +67,8 @@ def _place(line: Overview) -> tuple[Any, ...]:
 def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
-        one_line(f"{row.case.suite}/{row.case.name}"),
-        one_line(_subject(line)),
+        f"{row.case.suite}/{row.case.name}",
+        _subject(line),
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),
         _number(line.final, "train/loss"),
@@ -82,7 +77,7 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     if with_accuracy:
         cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
-        return [*cells, "-", "", "", "", one_line(row.message[:60])]
+        return [*cells, "-", "", "", "", row.message[:60]]
     return [
         *cells,
         "-" if math.isnan(line.best) else f"{line.best:.4g}",

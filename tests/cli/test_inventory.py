@@ -14,8 +14,8 @@ from tiny import make_run, make_suite
 import lobench as lobench_package
 from lobench import cli
 from lobench.cli.suites import default_folder
-from lobench.cli.watch_setup import default_store
 from lobench.core.errors import UsageError
+from lobench.sessions.places import default_store
 
 
 def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:

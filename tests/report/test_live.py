@@ -10,6 +10,7 @@ from tiny import make_run, make_suite, watch
 
 from lobench.core.errors import LobenchError
 from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import SinkContext
 from lobench.report.live import PAGE, ReportSink
 
 REFRESH = '<meta http-equiv="refresh" content="10">\n'
@@ -20,7 +21,7 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     ledger = Ledger.open(store, read_only=True)
     deliveries = ledger.deliveries_after(0)
     ledger.close()
-    sink = ReportSink(store, [str(suite)])
+    sink = ReportSink(SinkContext(store=store, suites=(str(suite),)))
     sink.deliver(deliveries)
     first = (store / PAGE).read_text()
     assert "tuned adam" in first
@@ -32,13 +33,13 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
 
 
 def test_the_page_is_there_from_the_start_and_an_earlier_one_stays(tmp_path: Path) -> None:
-    sink = ReportSink(tmp_path, [])
+    sink = ReportSink(SinkContext(store=tmp_path))
     assert "No result yet" in (tmp_path / PAGE).read_text()
     assert REFRESH in (tmp_path / PAGE).read_text()
     sink.close()
     assert REFRESH not in (tmp_path / PAGE).read_text()
     (tmp_path / PAGE).write_text("<title>of an earlier watch</title>")
-    ReportSink(tmp_path, []).close()
+    ReportSink(SinkContext(store=tmp_path)).close()
     assert (tmp_path / PAGE).read_text() == "<title>of an earlier watch</title>"
 
 
@@ -47,7 +48,7 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
     ledger = Ledger.open(store, read_only=True)
     evaluation = ledger.deliveries_after(0)[:1]
     ledger.close()
-    sink = ReportSink(store, [])
+    sink = ReportSink(SinkContext(store=store))
     sink.deliver(evaluation)
     (store / PAGE).unlink()
     sink.deliver(evaluation)
@@ -58,7 +59,7 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
     with pytest.raises(LobenchError, match="there is no result store here"):
-        ReportSink(tmp_path, [])._make()
+        ReportSink(SinkContext(store=tmp_path))._make()
 
 
 def test_watch_report_leaves_a_page_of_all_checkpoints(tmp_path: Path) -> None:

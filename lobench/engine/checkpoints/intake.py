@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from etils import epath
 
@@ -17,11 +17,10 @@ from lobench.core.subject import Subject
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
-from lobench.engine.chief.contract import skipped_line
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "skipped_line"]
 
 _SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _SHORT_SECONDS = 60.0  # after so long without a free descriptor a checkpoint is unreadable
@@ -235,3 +234,9 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def skipped_line(uris: Sequence[str]) -> str:
+    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
+    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
+    return f"skipped: {named} (a newer checkpoint goes first)"

@@ -11,7 +11,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions", "skipped_line"]
+__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions"]
 
 # Outcomes that another try may change, and that make a watch's exit code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -87,9 +87,3 @@ class Ending:
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
-
-
-def skipped_line(uris: Sequence[str]) -> str:
-    """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
-    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {named} (a newer checkpoint goes first)"

@@ -16,9 +16,9 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.checkpoints.intake import Intake
+from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions, skipped_line
+from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
 from lobench.engine.chief.hands import WatchWorkers, finished_of
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.subjects import WatchSubjects, todays

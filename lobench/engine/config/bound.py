@@ -15,6 +15,7 @@ import gin.config as gin_state
 from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
@@ -27,11 +28,14 @@ from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind
 __all__ = ["BoundCase", "bind_case", "num_cpus_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
+# A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
+_METHOD = gin.external_configurable(Method, name="Method", module="lobench")
+_EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
-_NO_IDENTITY = ("first_seed", "scale", "minimum")
+_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,9 @@ class BoundCase:
             name=name or self.spec.scope,
             node_id=node_id,
             num_inner_steps=case.num_inner_steps,
-            num_seeds=case.num_seeds,
+            num_seeds=sum(case.block_sizes) or case.num_seeds,
             seed_block=case.seed_block,
+            block_sizes=tuple(case.block_sizes),
             primary_metric=case.primary_metric,
             num_cpus=case.num_cpus,
             num_gpus=case.num_gpus,
@@ -257,6 +262,9 @@ def _check(case: Case, where: str) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    sizes = case.block_sizes
+    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
+        raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
     low = case.minimum

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gin
 
-from lobench.engine.workers.parcel import files_of_suite
+from lobench.engine.config.files_around import files_of_suite
 
 __all__ = ["SuiteFiles", "forget_modules"]
 

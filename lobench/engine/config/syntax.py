@@ -20,11 +20,14 @@ __all__ = [
     "Macro",
     "Reference",
     "Statement",
+    "binding_text",
     "case_scopes",
+    "gin_text",
     "parse_data",
     "parse_file",
     "parse_text",
     "parse_trainer_config",
+    "references_in",
 ]
 
 
@@ -195,3 +198,38 @@ def case_scopes(statements: Sequence[Statement]) -> list[str]:
             name = statement.selector.rsplit(".", 1)[-1]
             scopes.update({statement.scope: None} if name == "Case" else {})
     return list(scopes)
+
+
+def gin_text(value: Any) -> str:
+    """Returns a value as a gin file says it: `@adam()`, `%rate`, `(32, 32)`."""
+    if isinstance(value, Reference):
+        return f"@{value.scoped_selector}{'()' if value.evaluate else ''}"
+    if isinstance(value, Macro):
+        return f"%{value.name}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{gin_text(key)}: {gin_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(gin_text, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(gin_text, value)) + ("," if len(value) == 1 else "") + ")"
+    return repr(value)
+
+
+def binding_text(binding: Binding, scope: str | None = None) -> str:
+    """Returns the line of a binding, in another scope where one is given."""
+    scope = binding.scope if scope is None else scope
+    parameter = f".{binding.parameter}" if binding.parameter else ""
+    return f"{scope + '/' if scope else ''}{binding.selector}{parameter} = {gin_text(binding.value)}"
+
+
+def references_in(value: Any) -> Iterator[Reference | Macro]:
+    """Yields what a value refers to, however deep in lists and dictionaries."""
+    if isinstance(value, Reference | Macro):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from references_in(key)
+            yield from references_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from references_in(item)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lobench.core.case import SeedBlock
 from lobench.core.schedule import EvaluationId
-from lobench.engine.store.provenance import Revision
+from lobench.engine.config.origin import Revision
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "TrialState", "label"]

@@ -23,7 +23,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, bindings_text
 from lobench.engine.store.schema import StoreLock, connect, store_errors
 
 __all__ = ["EvaluationRow", "Ledger"]
@@ -161,13 +161,12 @@ class Ledger(Experiments, LedgerReader):
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        bindings = json.dumps([] if subject.is_optimizer else subject.variant.bindings)  # they are its text
+        bindings = bindings_text(subject)
         values = (subject.uri, subject.sha256, subject.generation, subject.outer_step, bindings)
         where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ? AND bindings = ?"
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
             if found is not None:
-                self._db.execute("UPDATE subjects SET label = ? WHERE position = ?", (subject.label, found[0]))
                 self.remember(subject.uri, fingerprint)
                 return int(found[0])
             (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()

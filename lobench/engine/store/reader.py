@@ -16,18 +16,18 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.schedule import EvaluationId, History
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "bindings_text"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, recorded_at"
 )
-_SUBJECT_COLUMNS = "c.kind, c.label, c.bindings, c.uri, c.sha256, c.outer_step, c.generation, c.run"
+_SUBJECT_COLUMNS = "c.kind, c.uri, c.sha256, c.outer_step, c.generation, c.run, c.label, c.bindings"
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
@@ -250,7 +250,7 @@ class LedgerReader:
                 )
 
     def _sightings_of_evaluations(self) -> Callable[[int, str], list[Subject]]:
-        """Returns what gives the sightings of an evaluation, by its id and its subject's hash.
+        """Returns what gives the sightings of an evaluation, by its id and its checkpoint's hash.
 
         Those of a theta are all of them, unless it was seen with several bindings: then those that it was announced or
         completed for.
@@ -277,12 +277,22 @@ class LedgerReader:
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
+def bindings_text(subject: Subject) -> str:
+    """Returns a subject's own bindings as a row keeps them; those of an optimizer without theta are its text."""
+    variant = Variant() if subject.is_optimizer else subject.variant
+    if variant.trainer_config is None:
+        return json.dumps(variant.bindings)
+    return json.dumps({"bindings": variant.bindings, "trainer_config": variant.trainer_config})
+
+
 def _subject(row: tuple[Any, ...]) -> Subject:
-    kind, label, bindings, uri, sha256, outer_step, generation, run = row
+    kind, uri, sha256, outer_step, generation, run, label, bindings = row
     if kind == "optimizer":
         return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
+    kept = json.loads(bindings)
+    own, trainer_config = (kept["bindings"], kept["trainer_config"]) if isinstance(kept, dict) else (kept, None)
     checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-    return Subject.of_checkpoint(checkpoint, json.loads(bindings), label=label)
+    return Subject.of_checkpoint(checkpoint, own, label=label, trainer_config=trainer_config)
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:

@@ -10,23 +10,20 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
-from lobench.engine.store.provenance import ORIGIN, git_state
+from lobench.engine.config.files_around import INI_FILES, files_above, files_of_suite, included_files
+from lobench.engine.config.origin import ORIGIN, git_state
 
-__all__ = ["Parcel", "files_of_suite"]
+__all__ = ["Parcel"]
 
 _MAX_BYTES = 256 * 2**20
-_INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-_MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
-_INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +60,17 @@ class Parcel:
             folder = suite if suite.is_dir() else suite.parent
             roots.append(folder.parent)
             files.update(dict.fromkeys(files_of_suite(suite, follow_links=True)))
-            files.update(dict.fromkeys(_above(folder)))
+            files.update(dict.fromkeys(files_above(folder)))
         for file in map(Path, map(os.path.abspath, gin_files)):
-            files.update(dict.fromkeys(_included(file, set())))
+            files.update(dict.fromkeys(included_files(file, set())))
         if trainer_config:
             file = Path(os.path.abspath(trainer_config))
-            files.update(dict.fromkeys(_included(file, set(), below=file.resolve().parent)))
+            files.update(dict.fromkeys(included_files(file, set(), below=file.resolve().parent)))
         _check_size(files, suites)
         base = Path(os.path.commonpath([*roots, *(file.parent for file in files)]))
         _check_names(file.relative_to(base) for file in files)
         contents = {file.relative_to(base).as_posix(): file.read_bytes() for file in files}
-        if not any(file.name in _INI_FILES for file in files):
+        if not any(file.name in INI_FILES for file in files):
             # pytest must not look for one above the folder that this is unpacked to.
             contents["pytest.ini"] = b"[pytest]\n"
         revision, dirty = git_state(str(roots[0]))
@@ -120,75 +117,6 @@ def _check_names(names: Iterable[Path]) -> None:
                 where=ascii(str(name)),
                 next_step="rename it, or keep it outside the suite's folder",
             ) from error
-
-
-def _below(folder: Path, *, follow_links: bool) -> Iterator[Path]:
-    """Yields a suite's files, without what is hidden, cached, a virtual environment or a store."""
-    for root, folders, names in os.walk(folder, followlinks=follow_links):
-        here = Path(root)
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if not name.startswith(".")
-            and name != "__pycache__"
-            and not any((here / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
-            and not (follow_links and _is_circle(here / name))
-        ]
-        yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
-
-
-def _is_circle(folder: Path) -> bool:
-    """Says whether a folder is a link to one that it was come through."""
-    return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
-
-
-def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
-    """Yields the files of a suite's folder, or a bare gin file and what it can import; and what gin files include.
-
-    Args:
-      follow_links: Whether links to folders are gone into.
-    """
-    seen: set[Path] = set()
-    for file in _below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
-        yield file
-        if file.suffix == ".gin":
-            yield from _included(file, seen)
-
-
-def _beside(gin_file: Path) -> Iterator[Path]:
-    """Yields a bare gin file and what it can import or include: the Python and gin files of its folder."""
-    for file in sorted(gin_file.parent.iterdir()):
-        if file == gin_file or (file.suffix in (".py", ".gin") and file.is_file()):
-            yield file
-
-
-def _above(folder: Path) -> Iterator[Path]:
-    """Yields conftest files, modules and pytest's configuration from the suite's parent up to pytest's root."""
-    for above in folder.parents:
-        if above == Path(above.anchor):
-            return
-        if above == folder.parent:  # importable from gin: modules and packages
-            yield from sorted(file for file in above.glob("*.py") if file.is_file())
-            for package in sorted(above.glob("*/__init__.py")):
-                yield from _below(package.parent, follow_links=True)
-        elif (above / "conftest.py").is_file():
-            yield above / "conftest.py"
-        found = [above / name for name in _INI_FILES if (above / name).is_file()]
-        yield from found
-        if found:
-            return
-
-
-def _included(file: Path, seen: set[Path], below: Path | None = None) -> Iterator[Path]:
-    """Yields a gin file and what it includes, below a folder alone; what is not there is the worker's to report."""
-    if file in seen or not file.is_file():
-        return
-    seen.add(file)
-    yield file
-    for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
-        found = Path(os.path.normpath(file.parent / name))
-        if below is None or found.resolve().is_relative_to(below):
-            yield from _included(found, seen, below)
 
 
 def _digest(contents: dict[str, bytes]) -> str:

@@ -8,12 +8,12 @@ import dataclasses
 import json
 import math
 import sqlite3
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lobench import UsageError
+from lobench.extend import text_table
 from lobench_pbt.lineage import segments
 from lobench_pbt.schema import StudyRow, connect, reading, studies
 from lobench_pbt.study import Study, study_from_json
@@ -41,32 +41,31 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
 
 def show_status(store: Path, name: str, *, tree: bool) -> None:
     """Prints a table of the trials, and the lineage tree."""
-    from rich.console import Console
-    from rich.table import Table
-
-    # A reason may hold brackets and colons: they are text here, not rich's markup.
-    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False)
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
-    console.print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}", highlight=False)
-    shown = Table("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note", box=None)
-    for trial in trials:
-        shown.add_row(
-            str(trial.id),
-            str(trial.generation),
-            trial.state,
-            ", ".join(map(str, trial.parent_ids)) or "-",
-            f"{trial.start_step}-{trial.end_step}",
-            _fitness(study, trial),
-            ", ".join(f"{path.rsplit('.', 1)[-1]}={_short(value)}" for path, value in sorted(trial.params.items())),
-            trial.worker_id if trial.state is State.ACTIVE else "",
-            trial.reason or (f"attempt {trial.attempt + 1}" if trial.attempt else ""),
-        )
-    console.print(shown)
+    print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}")
+    print(text_table([_HEADER, *(_cells(study, trial) for trial in trials)], left={2, 3, 5, 6, 7, 8}))
     if tree:
-        console.print(_lineage(study, trials))
+        print("\n".join(_lineage(study, trials)))
+
+
+_HEADER = ("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note")
+
+
+def _cells(study: Study, trial: Trial) -> tuple[str, ...]:
+    return (
+        str(trial.id),
+        str(trial.generation),
+        trial.state,
+        ", ".join(map(str, trial.parent_ids)) or "-",
+        f"{trial.start_step}-{trial.end_step}",
+        _fitness(study, trial),
+        ", ".join(f"{path.rsplit('.', 1)[-1]}={_short(value)}" for path, value in sorted(trial.params.items())),
+        trial.worker_id if trial.state is State.ACTIVE else "",
+        trial.reason or (f"attempt {trial.attempt + 1}" if trial.attempt else ""),
+    )
 
 
 def _short(value: object) -> str:
@@ -79,19 +78,22 @@ def _fitness(study: Study, trial: Trial) -> str:
     return ", ".join(_short(trial.metrics[objective.metric]) for objective in study.objectives)
 
 
-def _lineage(study: Study, trials: list[Trial]) -> Any:
-    """Returns the tree of warm starts; the best trial is marked."""
-    from rich.tree import Tree
-
+def _lineage(study: Study, trials: list[Trial]) -> list[str]:
+    """Returns the tree of warm starts, a trial below the one it began from; the best trial is marked."""
     best = max((trial for trial in trials if trial.fitness), key=lambda trial: trial.fitness or (), default=None)
-    root = Tree("from scratch", hide_root=False)
-    nodes: dict[int, Any] = {}
+    known = {trial.id for trial in trials}
+    begun_from: dict[int | None, list[Trial]] = {}
     for trial in trials:
-        parent = nodes.get(trial.parent_ids[0], root) if trial.parent_ids else root
+        parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in known else None
+        begun_from.setdefault(parent, []).append(trial)
+    lines, waiting = ["from scratch"], [(1, trial) for trial in reversed(begun_from.get(None, []))]
+    while waiting:
+        depth, trial = waiting.pop()
         mark = "  *best*" if best is not None and trial.id == best.id else ""
         fitness = _fitness(study, trial) or trial.state
-        nodes[trial.id] = parent.add(f"{trial.id} (generation {trial.generation}): {fitness}{mark}")
-    return root
+        lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{mark}")
+        waiting += [(depth + 1, child) for child in reversed(begun_from.get(trial.id, []))]
+    return lines
 
 
 def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: int | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lobench_pbt.service import Service
 from lobench_pbt.show import show_replay, show_status
 from lobench_pbt.transitions import Completion
-from pbt_simulation import PLUGINS, make_study
+from pbt_simulation import PLUGINS, Simulation, make_study
 
 from lobench import UsageError
 
@@ -57,3 +57,21 @@ def test_a_study_is_shown_to_who_may_not_write_its_store(is_served: bool, capsys
             os.seteuid(0)
         service.close()
     assert capsys.readouterr().out.count("study sim: 1 active") == 2
+
+
+def test_the_lineage_has_each_trial_below_the_one_it_began_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = make_study()
+    trials = {trial.id: trial for trial in Simulation(tmp_path, study, 1).run()}
+    show_status(tmp_path, "", tree=True)
+    lines = capsys.readouterr().out.splitlines()
+    above: list[int] = []
+    shown = []
+    for line in lines[lines.index("from scratch") + 1 :]:
+        id, depth = int(line.split()[0]), (len(line) - len(line.lstrip())) // 2
+        above[depth - 1 :] = [id]
+        assert trials[id].parent_ids[:1] == tuple(above[-2:-1]), line
+        shown.append(id)
+    assert sorted(shown) == sorted(trials)
+    assert sum(line.endswith("  *best*") for line in lines) == 1

@@ -1,11 +1,10 @@
-"""`lobench watch --dry-run`: what one checkpoint would cost."""
+"""What one checkpoint would cost, before anything is evaluated."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lobench.core.case import CaseInfo
@@ -15,15 +14,45 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import case_from_record
 
-__all__ = ["dry_run"]
+__all__ = ["Costs", "costs_of"]
 
 _COLLECT_SECONDS = 600.0
 
 
-def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, widest: float, say: Callable[[str], None]) -> None:
-    """Collects the suites in a worker of this machine and says what a checkpoint costs. Nothing is written.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What one checkpoint costs on each case.
+
+    Attributes:
+      max_cores: Cores that workers may take together.
+    """
+
+    cases: tuple[CaseCost, ...]
+    max_cores: int
+
+    @property
+    def num_evaluations(self) -> int:
+        return sum(cost.num_evaluations for cost in self.cases)
+
+    @property
+    def core_seconds(self) -> float:
+        return sum(cost.core_seconds for cost in self.cases)
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(cost.device_seconds for cost in self.cases)
+
+    @property
+    def wall_seconds(self) -> float:
+        """At best, once programs are compiled."""
+        return max(self.core_seconds / self.max_cores, max(cost.seconds for cost in self.cases))
+
+
+def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float) -> Costs:
+    """Collects the suites in a worker of this machine and returns what a checkpoint costs. Nothing is written.
 
     Args:
+      store: Whose recorded durations count, where it is there already.
       max_cores: Cores that workers may take together.
       widest: Cores that a case can have at most.
     Raises:
@@ -37,23 +66,7 @@ def dry_run(config: WorkerConfig, store: Path, *, max_cores: int, widest: float,
             durations = dict(ledger.history(()).durations)
         finally:
             ledger.close()
-    costs = checkpoint_cost(cases, durations, widest=widest)
-    for cost in sorted(costs, key=lambda cost: -cost.core_seconds):
-        say(_line(cost))
-    evaluations, total = sum(cost.num_evaluations for cost in costs), sum(cost.core_seconds for cost in costs)
-    longest = max(cost.seconds for cost in costs)
-    say(f"a checkpoint: {evaluations} evaluations, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)")
-    if devices := sum(cost.device_seconds for cost in costs):
-        say(f"  and {devices:.3g} device-seconds")
-    say(f"on {max_cores} cores: {max(total / max_cores, longest):.3g} s at best, once programs are compiled")
-
-
-def _line(cost: CaseCost) -> str:
-    source = "recorded" if cost.recorded else "estimated"
-    blocks = f"{cost.num_evaluations} x {cost.seconds:.3g} s" + (
-        f" x {cost.num_cpus} cores" if cost.num_cpus > 1 else ""
-    )
-    return f"{cost.case.suite}/{cost.case.name}: {blocks}, {source}"
+    return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 
 def _collect(config: WorkerConfig) -> list[CaseInfo]:

@@ -1,11 +1,11 @@
-"""What `lobench baseline` does: which cases need a baseline, and where it goes."""
+"""`lobench.baseline`: which cases of a suite need a baseline; tunes it, and keeps it beside the suite."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,25 +14,29 @@ from lobench.analysis.grids import Grid, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
+from lobench.report.progress import SilentProgress
+from lobench.sessions.places import require_suite
+from lobench.sessions.settings import texts
 
-__all__ = ["BaselineCommand", "case_key", "check_baselines", "default_layers", "make_baselines"]
+__all__ = ["BaselineSettings", "baseline", "case_key", "default_layers", "problems_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineCommand:
-    """The options of `lobench baseline`, as given; `only` holds scopes, empty for all."""
+class BaselineSettings:
+    """The options of `lobench baseline`; `cases` holds scopes, empty for all."""
 
-    optimizers: tuple[str, ...]
-    grid: str
-    seeds: int
-    horizon_factor: int
-    only: frozenset[str]
-    force: bool
+    optimizers: tuple[str, ...] = ("adam",)
+    grid: str = "velo"
+    seeds: int = 5
+    horizon_factor: int = 10
+    cases: tuple[str, ...] = ()
+    force: bool = False
 
     def line(self, suite: Path, optimizer: str) -> str:
         """Returns the command that makes the baseline of this suite again."""
@@ -44,12 +48,53 @@ class BaselineCommand:
         return shlex.join(words)
 
 
-def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], None]) -> None:
-    """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each.
+def baseline(
+    suites: str | Path | Sequence[str | Path],
+    *,
+    optimizers: str | Sequence[str] = ("adam",),
+    grid: str = "velo",
+    seeds: int = 5,
+    horizon_factor: int = 10,
+    cases: str | Sequence[str] = (),
+    force: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
 
+    Args:
+      optimizers: Names in gin.
+      grid: velo, algoperf, or a JSON file of points.
+      seeds: Of every point.
+      horizon_factor: Times the case's budget.
+      cases: Only these scopes; none: all.
+      force: Make again what is fresh.
+      progress: What is told while it runs; None: nothing is shown.
+    Returns:
+      The files.
     Raises:
-      SuiteError: there is no such case. ConfigError: see `tune`.
+      SuiteError: there is no such suite or case. ConfigError: a case cannot be bound, or an optimizer not be tuned.
     """
+    settings = BaselineSettings(
+        optimizers=texts(optimizers),
+        grid=grid,
+        seeds=seeds,
+        horizon_factor=horizon_factor,
+        cases=texts(cases),
+        force=force,
+    )
+    say = (progress or SilentProgress()).say
+    for suite in texts(suites):
+        require_suite(suite)
+        _make(Path(suite), settings, say)
+    return [
+        baseline_path(Path(suite), optimizer, named_grid(grid).name)
+        for suite in texts(suites)
+        for optimizer in settings.optimizers
+    ]
+
+
+def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
+    """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import step_zero, tune
     from lobench.inner.backend import device_description
 
@@ -88,7 +133,7 @@ def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], N
             loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
             say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(grid.points)} points in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
-        if not command.only and suite.is_dir():
+        if not command.cases and suite.is_dir():
             known = {case_key(spec) for spec, _ in found}
             kept = {name: case for name, case in baseline.cases.items() if name in known}
             if kept.keys() != baseline.cases.keys():
@@ -97,7 +142,7 @@ def make_baselines(suite: Path, command: BaselineCommand, say: Callable[[str], N
         say(f"{path}: {len(baseline.cases)} cases, {path.stat().st_size / 1000:.0f} kB")
 
 
-def check_baselines(suite: Path, command: BaselineCommand) -> list[str]:
+def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     grid, problems = named_grid(command.grid), []
     found = list(_bound_cases(suite, command, default_layers()))
@@ -122,7 +167,7 @@ def case_key(spec: CaseSpec) -> str:
     return f"{Path(spec.path).name}:{spec.scope}"
 
 
-def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineCommand) -> BaselineCase | None:
+def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
     case = baseline.find(bound.problem, spec.scope)
     if command.force or case is None or not baseline.has(bound.problem):
@@ -131,7 +176,7 @@ def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: Baselin
     return case if is_as_asked else None
 
 
-def _start(path: Path, suite: Path, command: BaselineCommand, optimizer: str, grid: Grid) -> Baseline:
+def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid) -> Baseline:
     """Returns what the file holds already, or an empty baseline."""
     refresh = command.line(suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
@@ -152,20 +197,21 @@ def default_layers() -> Layers:
     return Layers(gin_modules=tuple(load_plugins().declarations("lobench_gin_modules")))
 
 
-def _bound_cases(suite: Path, command: BaselineCommand, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
+def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
     from lobench.evaluation.runner import claim_for
 
     files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
     specs = [spec for file in files for spec in specs_in(file)]
     known = {spec.scope for spec in specs}
-    if not specs or command.only - known:
-        missing = ", ".join(sorted(command.only - known))
+    unknown = set(command.cases) - known
+    if not specs or unknown:
+        missing = ", ".join(sorted(unknown))
         raise SuiteError(
             f"no case {missing}" if missing else "the suite holds no case",
             where=str(suite),
             expected=f"one of {', '.join(sorted(known))}" if known else "a scope that binds Case.task",
         )
     for spec in specs:
-        if not command.only or spec.scope in command.only:
+        if not command.cases or spec.scope in command.cases:
             claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
             yield spec, bind_case(spec, layers, build=False)

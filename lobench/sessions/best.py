@@ -1,4 +1,4 @@
-"""What `lobench best` does: ranks what the store holds, evaluates the top again, and the best of these once more.
+"""`lobench.best`: ranks what a store holds, evaluates the top again, and the best of these once more.
 
 Each choice flatters what it chose, on the seeds that it was made with: the run's seeds choose the top, fresh ones the
 best of them, and further ones, which have chosen nothing, say how good that is.
@@ -6,17 +6,14 @@ best of them, and further ones, which have chosen nothing, say how good that is.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import click
 from etils import epath
 
 from lobench.analysis.intervals import Interval
@@ -25,45 +22,79 @@ from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
-from lobench.cli.watch_setup import WatchCommand, default_store, run_watch
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.headline import cause
 from lobench.core.metric import UnknownDirection
+from lobench.engine.chief.contract import Progress
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
-from lobench.report.lines import one_line
+from lobench.report.progress import SilentProgress
+from lobench.sessions.evaluate import evaluate_into
+from lobench.sessions.places import default_store
+from lobench.sessions.settings import texts
 
-__all__ = ["BestCommand", "best_text", "ranked_run", "run_best"]
+__all__ = ["best", "ranked_run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestCommand:
-    """The options of `lobench best`, as given."""
+class _Again:
+    """How checkpoints are evaluated again."""
 
     location: str
     suites: tuple[str, ...]
-    metric: str
-    top: int
     seeds: int | None
-    name: str
-    store: Path | None
     workers: str
     gin_files: tuple[str, ...]
     gin_params: tuple[str, ...]
+    progress: Progress
 
 
-def run_best(command: BestCommand) -> dict[str, Any]:
-    """Returns the record that `best.json` of the store keeps.
+def best(
+    location: str | Path,
+    suites: str | Path | Sequence[str | Path],
+    *,
+    metric: str = "",
+    top: int = 3,
+    seeds: int | None = None,
+    name: str = "",
+    store: str | Path | None = None,
+    workers: str | int = "auto",
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
 
+    Args:
+      location: The run's folder.
+      suites: Those that the run was watched with.
+      metric: What to be best in; "": each case's primary metric.
+      top: How many to evaluate again.
+      seeds: Fresh, and further, seeds of each case; None: as many as it has.
+      name: Of the watch; "": the first suite's.
+      store: Of the watch; None: where `lobench.watch` puts it.
+      workers, gin_files, gin_params: As of the watch.
+      progress: What is told while it runs; None: nothing is shown.
+    Returns:
+      The record that `best.json` of the store keeps.
     Raises:
       LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
+      KeyboardInterrupt: Ctrl-C.
     """
-    name = command.name or Path(command.suites[0]).resolve().stem
-    store = command.store or default_store(command.location, name)
+    command = _Again(
+        location=str(location),
+        suites=texts(suites),
+        seeds=seeds,
+        workers=str(workers),
+        gin_files=texts(gin_files),
+        gin_params=tuple(gin_params),
+        progress=progress or SilentProgress(),
+    )
+    store = Path(store) if store else default_store(command.location, name or Path(command.suites[0]).resolve().stem)
     _kept(store / "best.json")  # before hours of work, and not after
     first_seed = _next_seed(read_store(store).rows)
-    metric, scales, ranked = ranked_run(store, command.suites, command.metric)
-    chosen, gone = _there(ranked, command.top)
+    measured, scales, ranked = ranked_run(store, command.suites, metric)
+    chosen, gone = _there(ranked, top)
     if not chosen:
         raise UsageError(
             "no checkpoint to choose from",
@@ -71,19 +102,19 @@ def run_best(command: BestCommand) -> dict[str, Any]:
             got=", ".join(gone) or "none",
             next_step=("they are gone from their places" if gone else "watch the run first"),
         )
-    candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, metric, scales))
+    candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
     further_seed = _next_seed(read_store(store / "best").rows)
-    best = candidates[0]
-    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == best["sha256"]]
-    further = _ranked_again(command, store / "best" / "winner", further_seed, winner, metric, scales)
-    report = next((_numbers(one) for one in further if one.subject.checkpoint.sha256 == best["sha256"]), None)
+    found = candidates[0]
+    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == found["sha256"]]
+    further = _ranked_again(command, store / "best" / "winner", further_seed, winner, measured, scales)
+    report = next((_numbers(one) for one in further if one.subject.checkpoint.sha256 == found["sha256"]), None)
     record = {
-        "best": best["uri"],
-        "sha256": best["sha256"],
+        "best": found["uri"],
+        "sha256": found["sha256"],
         "score_version": SCORE_VERSION,
-        "metric": metric or "primary",
+        "metric": measured or "primary",
         "report": report,
         "candidates": candidates,
         "scale": scales.describe(),
@@ -138,7 +169,7 @@ def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]
 
 
 def _ranked_again(
-    command: BestCommand,
+    command: _Again,
     store: Path,
     first_seed: int,
     chosen: Sequence[Ranked],
@@ -155,24 +186,21 @@ def _ranked_again(
     return rank(subjects_of(again), metric, scales)
 
 
-def _evaluate(command: BestCommand, store: Path, first_seed: int, paths: Sequence[str]) -> None:
+def _evaluate(command: _Again, store: Path, first_seed: int, paths: Sequence[str]) -> None:
     bindings = [*command.gin_params, f"Case.first_seed = {first_seed}"]
     if command.seeds is not None:
         bindings.append(f"Case.num_seeds = {command.seeds}")
-    watch = WatchCommand(
+    evaluate_into(
+        store,
+        paths,
+        command.suites,
         location=command.location,
-        suites=command.suites,
         name="best",
         workers=command.workers,
-        store=str(store),
         gin_files=command.gin_files,
         gin_params=tuple(bindings),
-        once=True,
-        retry_errors=True,
+        progress=command.progress,
     )
-    with contextlib.redirect_stdout(sys.stderr):
-        if run_watch(watch, checkpoints=paths) == 130:
-            raise click.Abort
 
 
 def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> list[dict[str, Any]]:
@@ -235,46 +263,3 @@ def _kept(path: Path) -> list[Any]:
 def _keep(path: Path, record: dict[str, Any]) -> None:
     """Adds a record to the file, whole or not at all."""
     write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")
-
-
-def best_text(record: dict[str, Any]) -> str:
-    """Returns the candidates, the best first, and what their numbers mean."""
-    rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
-    for candidate in record["candidates"]:
-        row = [
-            one_line(candidate["uri"]),
-            str(candidate["outer_step"]),
-            _text(candidate["fresh"]),
-            _text(candidate["chosen_by"]),
-            str(candidate["diverged"]),
-            str(candidate["exploded"]),
-            str(candidate["lost"]),
-        ]
-        rows.append(row)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    notes = [one_line(f"gone from its place: {uri}") for uri in record["gone"]]
-    report = record["report"]
-    number = "none, it could not be evaluated on further seeds: see the lines above"
-    if report is not None:
-        number = f"{_text(report['score'])} on seeds from {record['first_further_seed']} on, which chose nothing"
-        number += f"; diverged {report['diverged']}, exploded {report['exploded']}, lost {report['lost']}"
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *notes,
-            one_line(f"best in {record['metric']}: {record['best']}"),
-            f"its score to report: {number}",
-            f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "
-            f"{record['first_fresh_seed']} on) the best of it",
-            record["scale"],
-        ]
-    )
-
-
-def _text(found: dict[str, float | None]) -> str:
-    if found["mean"] is None:
-        return "-"
-    bounds = f" [{found['lower']:.3f}, {found['upper']:.3f}]" if found["lower"] is not None else ""
-    return f"{found['mean']:.3f}{bounds}"

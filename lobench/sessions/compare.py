@@ -1,8 +1,7 @@
-"""What `lobench compare` compares: names become subjects, evaluated now where they have to be."""
+"""`lobench.compare`: names become subjects, evaluated now where they have to be, and are compared."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
+from etils import epath
 
 from lobench.analysis.baseline_file import StaleBaseline
 from lobench.analysis.compared import Compared, compare_subjects
@@ -19,53 +18,104 @@ from lobench.analysis.history import find_stores
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject
-from lobench.cli.suites import require_suite
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, UsageError
+from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
+from lobench.engine.chief.contract import Progress
+from lobench.report.progress import SilentProgress
+from lobench.sessions.evaluate import evaluate_into
+from lobench.sessions.named import plugins_of
+from lobench.sessions.places import require_suite
+from lobench.sessions.settings import texts
 
-__all__ = ["CompareCommand", "run_compare"]
+__all__ = ["Comparison", "compare"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareCommand:
-    """The options of `lobench compare`, as given."""
+class Comparison:
+    """B, C, ... against A.
 
-    subjects: tuple[str, ...]
-    store: Path | None
+    Attributes:
+      scale: What 0 and 1 on the scale are.
+    """
+
+    pairs: tuple[Compared, ...]
+    scale: str
+
+    def verdicts(self) -> tuple[str, ...]:
+        """Returns the gate's verdict on each of B, C, ..."""
+        return tuple(pair.primary.gate.verdict for pair in self.pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluated:
+    """How what is evaluated now is evaluated."""
+
     suites: tuple[str, ...]
-    baselines: tuple[Path, ...]
-    metrics: tuple[str, ...]
-    margin: float | None
-    alpha: float
+    store: Path | None
     workers: str
     gin_files: tuple[str, ...]
     gin_params: tuple[str, ...]
+    progress: Progress
 
 
-def run_compare(command: CompareCommand) -> tuple[list[Compared], str]:
-    """Returns B, C, ... against A, and what 0 and 1 on the scale are.
+def compare(
+    *subjects: str | Path,
+    store: str | Path | None = None,
+    suites: str | Path | Sequence[str | Path] = (),
+    baselines: str | Path | Sequence[str | Path] = (),
+    metrics: Sequence[str] = (),
+    margin: float | None = None,
+    alpha: float = 0.05,
+    workers: str | int = "auto",
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compares B, C, ... with A: is it better, on which cases, by how much, and is that noise?
 
+    Args:
+      subjects: A, B, ...: a store or a run's folder (its last checkpoint; STORE@STEP picks another); with `suites`, a
+        checkpoint or an optimizer ("adam(); adam.learning_rate = 0.01"), which is evaluated now; with `store`, an outer
+        step, the end of a path or the start of a sha256 in it.
+      store: Where the subjects are; with `suites`, where evaluations go (default: .lobench/compare/SUITE).
+      baselines: Suites, or files of baselines, that say what 1 on the scale is.
+      metrics: Default: the primary metric, train/loss and test/loss.
+      margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
+      alpha: Chance of a false alarm.
+      workers, gin_files, gin_params: Of the evaluations.
+      progress: What is told while it runs; None: nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
+      KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    if len(command.subjects) < 2:
-        raise UsageError("nothing to compare with", got=repr(command.subjects[0]), expected="A and B")
+    names = texts(subjects)
+    command = _Evaluated(
+        suites=texts(suites),
+        store=None if store is None else Path(store),
+        workers=str(workers),
+        gin_files=texts(gin_files),
+        gin_params=tuple(gin_params),
+        progress=progress or SilentProgress(),
+    )
+    if len(names) < 2:
+        raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
     for suite in command.suites:
         require_suite(suite)
-    chosen = [_subject(text, command) for text in command.subjects]
-    subjects = [one.subject for one in chosen]
-    places = [*command.baselines] or [Path(suite) for suite in command.suites]
-    scales = Scales.of(_each_once(chosen), places or None)
+    chosen = [_subject(text, command) for text in names]
+    given = [Path(path) for path in texts(baselines)]
+    scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in command.suites] or None)
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
-    if command.baselines and stale is not None:
+    if given and stale is not None:
         raise stale
-    found = compare_subjects(
-        _told_apart(subjects, command.subjects),
-        metrics=command.metrics,
-        rules=GateRules(alpha=command.alpha),
-        margin=command.margin,
+    pairs = compare_subjects(
+        _told_apart([one.subject for one in chosen], names),
+        metrics=tuple(metrics),
+        rules=GateRules(alpha=alpha),
+        margin=margin,
         scales=scales,
     )
-    return found, scales.describe()
+    return Comparison(pairs=tuple(pairs), scale=scales.describe())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +141,7 @@ def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subje
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
-def _subject(text: str, command: CompareCommand) -> _Chosen:
+def _subject(text: str, command: _Evaluated) -> _Chosen:
     place, _, which = text.partition("@")
     if (Path(place) / "ledger.sqlite").is_file():
         return _chosen(Path(place), which)
@@ -153,7 +203,7 @@ def _is_called(subject: Subject, which: str) -> bool:
     return is_hash or (checkpoint.uri.endswith(which) and not which.isdecimal())
 
 
-def _store_of(text: str, command: CompareCommand) -> Path:
+def _store_of(text: str, command: _Evaluated) -> Path:
     """Returns a store for one subject alone: the same theta with other bindings is another subject."""
     base = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
     parts = "\0".join((text, *command.suites, *command.gin_files, *command.gin_params))
@@ -162,26 +212,21 @@ def _store_of(text: str, command: CompareCommand) -> Path:
     return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
 
 
-def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> _Chosen:
-    from lobench.cli.watch_setup import WatchCommand, checkpoint_at, run_watch
-
+def _evaluate_checkpoint(text: str, path: str, command: _Evaluated) -> _Chosen:
     bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
     store = _store_of(text, command)
-    watch = WatchCommand(
+    now = _checkpoint_at(path, command)
+    evaluate_into(
+        store,
+        [] if now is None else [path],
+        command.suites,
         location=path,
-        suites=command.suites,
         name="compare",
         workers=command.workers,
-        store=str(store),
         gin_files=command.gin_files,
         gin_params=(*command.gin_params, *bindings),
-        once=True,
-        retry_errors=True,
+        progress=command.progress,
     )
-    with contextlib.redirect_stdout(sys.stderr):
-        now = checkpoint_at(watch)
-        if run_watch(watch) == 130:
-            raise click.Abort
     if now is None:
         return _alone(_chosen(store, "last").subject, store)
     # The store keeps what lay at this path before; the last one of it need not be what lies there now.
@@ -191,12 +236,24 @@ def _evaluate_checkpoint(text: str, path: str, command: CompareCommand) -> _Chos
     return _alone(last_subject(found), store)
 
 
+def _checkpoint_at(path: str, command: _Evaluated) -> Checkpoint | None:
+    """Returns the checkpoint that lies here now; None where no reader takes it for one: a run's folder, say.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    manager = plugins_of(command.suites, command.progress)
+    if reader_for(epath.Path(path), load_readers(manager, allow_pickle=False)) is None:
+        return None
+    return load_checkpoint(path, manager, allow_pickle=False)[0]
+
+
 def _alone(subject: Subject, store: Path) -> _Chosen:
     """Returns a subject that was evaluated now: what its store has from other calls is nobody's concern."""
     return _Chosen(subject=subject, store=store, beside=(subject,))
 
 
-def _evaluate_optimizer(text: str, command: CompareCommand) -> _Chosen:
+def _evaluate_optimizer(text: str, command: _Evaluated) -> _Chosen:
     store = _store_of(text, command)
     arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
     arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]

@@ -1,0 +1,208 @@
+"""What an experiment is: methods x cases x sessions. Pure values, and which evaluations are its members."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.schedule.events import EvaluationId
+
+__all__ = [
+    "CommandState",
+    "Experiment",
+    "Member",
+    "Method",
+    "SessionBlocks",
+    "is_fixed",
+    "members",
+    "problem_of",
+    "same_subjects",
+    "session_blocks",
+]
+
+Kind = Literal["optimizer", "checkpoint", "command"]
+CommandState = Literal["waiting", "running", "done", "failed", "infeasible"]
+
+_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What is compared: `adam/Method.optimizer = @adam()` is the method `adam`.
+
+    Attributes:
+      name: The gin scope.
+      optimizer: Text of an optimizer without theta, `@adam()`.
+      checkpoint: Path of a checkpoint, relative to the experiment's file.
+      command: A meta-training whose checkpoints are evaluated; `{session}`, `{folder}` and `{gin}` stand for the seed,
+        the folder of its checkpoints and a gin file of the method's own bindings.
+      checkpoints: Which of a command's are evaluated: the "last" or "all".
+      label: What tables say; "": the name.
+      bindings: gin lines of the method's scope that are bound over the cases, without the scope.
+      trainer_bindings: All of them; what `{gin}` holds.
+      num_cpus, num_gpus: What a command takes of the machine while it runs.
+    """
+
+    name: str = ""
+    optimizer: str = ""
+    checkpoint: str = ""
+    command: str = ""
+    checkpoints: str = "last"
+    label: str = ""
+    bindings: tuple[str, ...] = ()
+    trainer_bindings: tuple[str, ...] = ()
+    num_cpus: int = 1
+    num_gpus: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        return "optimizer" if self.optimizer else "checkpoint" if self.checkpoint else "command"
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name
+
+    @property
+    def subject(self) -> str:
+        """What its evaluations depend on, as far as the file says it."""
+        return "\n".join((self.kind, self.optimizer or self.checkpoint or self.command, *sorted(self.trainer_bindings)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Methods x cases x sessions.
+
+    Attributes:
+      name: Of the store and of the history.
+      suites: Folders and gin files of cases, absolute.
+      num_sessions: Seeds of every case, the same for every method; None: each case's own.
+      first_session: The first of them.
+      fixed: Patterns of what may not differ between methods; `Case.*` is all that a case reaches but its optimizer.
+    """
+
+    name: str = ""
+    suites: Sequence[str] = ()
+    methods: tuple[Method, ...] = ()
+    num_sessions: int | None = None
+    first_session: int = 0
+    fixed: Sequence[str] = ("Case.*",)
+
+    @property
+    def sessions(self) -> range | None:
+        """The seeds that count; None: each case's own."""
+        if self.num_sessions is None:
+            return None
+        return range(self.first_session, self.first_session + self.num_sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBlocks:
+    """Seed blocks one after another: `Case.first_seed` and `Case.blocks`."""
+
+    first_seed: int
+    widths: tuple[int, ...]
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        return f"Case.first_seed = {self.first_seed}", f"Case.blocks = {self.widths!r}"
+
+
+def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:
+    """Cuts sessions into blocks; what an experiment's evaluations hold already stays as it is, and is never cut.
+
+    Sessions 0..4 are one block. Where 5..9 are added, they are a second one: the first is found in the ledger. Where 3
+    sessions are left, the block of five holds them, and nothing is computed.
+    """
+    kept: list[SeedBlock] = []
+    for block in sorted(set(held), key=lambda block: (-block.size, block.start)):
+        is_wanted = _overlap(block.seeds, sessions)
+        if is_wanted and not any(_overlap(block.seeds, other.seeds) for other in kept):
+            kept.append(block)
+    kept.sort()
+    first = min([sessions.start, *(block.start for block in kept[:1])])
+    widths, position = [], first
+    for block in kept:
+        if block.start > position:
+            widths.append(block.start - position)
+        widths.append(block.size)
+        position = block.start + block.size
+    if position < sessions.stop:
+        widths.append(sessions.stop - position)
+    return SessionBlocks(first_seed=first, widths=tuple(widths))
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A session of a method on a case, and the evaluation that holds it."""
+
+    method: str
+    trial: int
+    session: int
+    evaluation: EvaluationId
+
+
+def members(
+    method: str, sha256: str, cases: Iterable[CaseInfo], sessions: range | None, *, trial: int = 0
+) -> Iterator[Member]:
+    """Yields what a method's subject has to have an outcome of, session by session.
+
+    Args:
+      sha256: Of the method's subject.
+      cases: As they are under the method's bindings.
+      sessions: Seeds that count; None: all of a case's.
+    """
+    for case in cases:
+        for block in case.blocks():
+            evaluation = EvaluationId(sha256, case.key, block)
+            for seed in block.seeds:
+                if sessions is None or seed in sessions:
+                    yield Member(method=method, trial=trial, session=seed, evaluation=evaluation)
+
+
+def same_subjects(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns pairs of methods that are computed once: the first of a key, and another."""
+    first: dict[Any, str] = {}
+    return [(first[key], name) for name, key in keys.items() if first.setdefault(key, name) != name]
+
+
+def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:
+    """Says whether a method may not bind `selector.parameter`.
+
+    Args:
+      reached: Names that a case reaches, its optimizer's excepted.
+      patterns: `Experiment.fixed`.
+    """
+    name = selector.rsplit(".", 1)[-1]
+    is_case = name == "Case" and parameter not in _OPTIMIZER_FIELDS
+    for pattern in patterns:
+        if pattern == "Case.*":
+            if is_case or name in reached:
+                return True
+        elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (name == "Case" and not is_case):
+            return True
+    return False
+
+
+def problem_of(name: str, value: Any) -> str:
+    """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
+    if name in ("suites", "fixed"):
+        is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return "" if is_right else "a list of texts"
+    if name in ("num_sessions", "first_session", "num_cpus"):
+        lowest = 0 if name == "first_session" else 1
+        return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
+    if name == "num_gpus":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_right = is_number and math.isfinite(value) and (0 <= value <= 1 or (value > 1 and float(value).is_integer()))
+        return "" if is_right else "a share of one device, or a whole number"
+    if name == "checkpoints":
+        return "" if value in ("last", "all") else "'last' or 'all'"
+    return "" if isinstance(value, str) and value.strip() else "a text"

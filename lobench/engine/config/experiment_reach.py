@@ -1,0 +1,113 @@
+"""What reads a method's bindings, as far as gin's text tells: its optimizer, or the cases of all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Method, is_fixed
+from lobench.engine.config.syntax import Binding, Macro, Reference, Statement, case_scopes, parse_file, references_in
+
+__all__ = ["Reach", "suite_statements"]
+
+_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+
+
+def suite_statements(suites: Sequence[Path]) -> list[Statement]:
+    """Returns what the gin files of suites say. One that does not parse is left to the worker that collects it.
+
+    Raises:
+      ConfigError: a suite holds neither a case nor a test.
+    """
+    statements: list[Statement] = []
+    for suite in suites:
+        files = sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]
+        found = [statement for file in files for statement in _parsed(file)]
+        if not case_scopes(found) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
+            raise ConfigError("the suite holds no case", where=str(suite), expected="a scope that binds Case.task")
+        statements += found
+    return statements
+
+
+def _parsed(file: Path) -> list[Statement]:
+    try:
+        return parse_file(file)
+    except ConfigError:
+        return []
+
+
+class Reach:
+    """References among gin statements, followed by name.
+
+    Args:
+      bindings: Of the experiment.
+      suites: Statements of its suites.
+    Attributes:
+      scopes: Outermost scopes that a reference or a case of a suite enters.
+    """
+
+    def __init__(self, bindings: Sequence[Binding], suites: Sequence[Statement]) -> None:
+        self._bindings = [*bindings, *(one for one in suites if isinstance(one, Binding))]
+        refs = [ref for one in self._bindings for ref in references_in(one.value)]
+        paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
+        self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
+        self._of_cases = self._reached(
+            one.value for one in self._bindings if _name(one) == "Case" and one.parameter not in _OPTIMIZER_FIELDS
+        )
+
+    def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
+        """Returns what a method's binding binds, where that must be equal for all methods; "" elsewhere."""
+        name = _name(binding)
+        if is_fixed(name, binding.parameter, self._of_cases, patterns):
+            return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
+        return ""
+
+    def read_by(self, method: Method, own: Sequence[Binding]) -> list[Binding]:
+        """Returns those of a method's own bindings that its evaluations read.
+
+        A checkpoint's optimizer may be named by the file beside it: then a worker that binds it says what is unknown.
+        """
+        known = self._known(method, own)
+        if known is None and method.checkpoint:
+            return list(own)
+        return [one for one in own if _name(one) in ("Case", "Checkpoint") or _name(one) in (known or self._of_cases)]
+
+    def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
+        return sorted(self._known(method, own) or ())
+
+    def _known(self, method: Method, own: Sequence[Binding]) -> set[str] | None:
+        """Returns the names that a method's optimizer reaches; None where nothing here says which optimizer it is."""
+        values = [one.value for one in own if _is_optimizer(one)]
+        if method.optimizer:
+            values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
+        if not values:
+            values = [one.value for one in self._bindings if _is_optimizer(one) and not one.scope]
+        return self._reached(values) | self._of_cases if values else None
+
+    def _reached(self, values: Iterable[object]) -> set[str]:
+        """Returns the last parts of the names that values reach, whatever the scope."""
+        found: set[str] = set()
+        waiting = list(values)
+        while waiting:
+            for name in _names_in(waiting.pop()):
+                if name not in found:
+                    found.add(name)
+                    waiting += [one.value for one in self._bindings if _name(one) == name]
+        return found
+
+
+def _name(binding: Binding) -> str:
+    return binding.selector.rsplit(".", 1)[-1]
+
+
+def _is_optimizer(binding: Binding) -> bool:
+    return _name(binding) == "Case" and binding.parameter in _OPTIMIZER_FIELDS
+
+
+def _names_in(value: object) -> Iterator[str]:
+    for ref in references_in(value):
+        if isinstance(ref, Macro):
+            yield ref.name.rsplit("/", 1)[-1]
+        else:
+            yield ref.selector.rsplit(".", 1)[-1]

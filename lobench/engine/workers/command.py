@@ -1,0 +1,62 @@
+"""A command of a user's, a meta-training say, as a worker runs it: in the worker's slot, ended with the worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lobench.core.headline import cause
+
+__all__ = ["command_words", "run_command"]
+
+_TAIL_BYTES = 1 << 14
+_TAIL_LETTERS = 300
+
+
+def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns a command's words with what stands for `{session}`, `{folder}` and `{gin}`; `python` is lobench's own."""
+    found = list(words)
+    for name, value in values.items():
+        found = [word.replace(f"{{{name}}}", value) for word in found]
+    return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
+
+
+def run_command(words: Sequence[str], *, folder: str, log: str) -> str:
+    """Runs a command to its end, in this process's group: who ends the group ends the command.
+
+    Args:
+      folder: Where it runs.
+      log: Path of the files that take what it prints, without `.out` and `.err`; what is there stays.
+    Returns:
+      "" where its exit code is 0; otherwise the last line of its standard error, or how it ended.
+    """
+    try:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        with open(f"{log}.out", "ab") as out, open(f"{log}.err", "ab") as err:
+            said_before = err.tell()
+            code = subprocess.Popen(
+                list(words), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+            ).wait()
+        if code == 0:
+            return ""
+        how = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        last = _last_line(Path(f"{log}.err"), said_before)
+        return f"{how}: {last}" if last else how
+    except OSError as error:
+        return f"it could not be run: {cause(error)}"
+
+
+def _environment() -> dict[str, str]:
+    """A worker ignores what a terminal sends, and has as many threads as its slot has cores: so does the command."""
+    cores = os.environ.get("NPROC", "1")
+    return {"OMP_NUM_THREADS": cores, "PYTHONUNBUFFERED": "1", **os.environ}
+
+
+def _last_line(file: Path, start: int) -> str:
+    with file.open("rb") as opened:
+        opened.seek(max(start, file.stat().st_size - _TAIL_BYTES))
+        lines = [line.strip() for line in opened.read().decode(errors="replace").splitlines() if line.strip()]
+    return "".join(letter if letter.isprintable() else " " for letter in lines[-1])[:_TAIL_LETTERS] if lines else ""

@@ -1,0 +1,141 @@
+"""The chief, run to its end: a round ends where its suite was edited, and the next one has the suite as it is then."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.core.errors import CheckpointError
+from lobench.core.result import Outcome
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.contract import Ending, Progress
+from lobench.engine.chief.loop import Watch
+from lobench.engine.config.suite_files import SuiteFiles, forget_modules
+from lobench.engine.store.delivery import Deliverer, exits_raise
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.devices import devices_here
+from lobench.hookspecs import CheckpointSource
+from lobench.sessions import places
+from lobench.sessions.named import Named, make_deliverer, named_in, worker_config
+from lobench.sessions.settings import WatchSettings
+
+__all__ = ["Watched", "run_rounds"]
+
+_HERE = ("local", "inline")  # executors whose workers are processes of this machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How a watch ended.
+
+    Attributes:
+      store: Folder of the ledger.
+      left_out: Why, by the path of what may become a checkpoint and is none yet.
+    """
+
+    store: Path
+    ending: Ending
+    left_out: Mapping[str, str]
+
+
+def run_rounds(
+    settings: WatchSettings,
+    progress: Progress,
+    *,
+    before_first: Callable[[], None] = lambda: None,
+    given: Callable[[Named], CheckpointSource] | None = None,
+) -> Watched:
+    """Runs the chief until it is done, or interrupted.
+
+    Args:
+      before_first: Called when all that the settings name is there, and nothing was written yet.
+      given: Makes the source, where that is not the one that the settings name.
+    Raises:
+      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
+      KeyboardInterrupt: while `before_first` waited.
+    """
+    outcomes: Counter[Outcome] = Counter()
+    core_seconds, num_rounds = 0.0, 0
+    with exits_raise():
+        while True:
+            for suite in settings.suites:
+                places.require_suite(suite)
+            if num_rounds:
+                forget_modules(settings.suites)
+            named = named_in(settings, progress)
+            source = given(named) if given is not None else named.make_source()
+            if not num_rounds:
+                before_first()
+                store = places.store_of(settings)
+            options = _options(settings, core_seconds, num_rounds)
+            ending = _run_round(options, store, named, source, progress)
+            outcomes.update(ending.outcomes)
+            core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
+            if not ending.suite_changed or ending.interrupted or ending.over_budget:
+                break
+    left_out: Mapping[str, str] = getattr(source, "pending", dict)()
+    if not ending.num_checkpoints and not ending.interrupted:
+        raise CheckpointError(
+            "no checkpoint to evaluate",
+            where=settings.location,
+            got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
+            next_step="see `lobench list readers`",
+        )
+    ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
+    return Watched(store=store, ending=ending, left_out=left_out)
+
+
+def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
+    """Returns what the chief is told in a round, after rounds that used so many core-seconds."""
+    hours = settings.max_core_hours
+    spare = places.num_cores() - places.num_workers(settings.workers)
+    return replace(
+        settings,
+        elsewhere=settings.executor not in _HERE,
+        replan=not num_rounds,
+        retry_errors=settings.retry_errors and not num_rounds,
+        spare_cores=max(spare, 0) if settings.executor == "local" else 0,
+        max_core_hours=None if hours is None else hours - core_seconds / 3600,
+    )
+
+
+def _run_round(
+    settings: WatchSettings, store: Path, named: Named, source: CheckpointSource, progress: Progress
+) -> Ending:
+    with (
+        contextlib.closing(Ledger.open(store, name=settings.called, on_problem=progress.say)) as ledger,
+        contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
+    ):
+        progress.say(f"watching {settings.location}; results: {store}")
+        return _chief(settings, store, named, source, ledger, deliverer, progress).run()
+
+
+def _chief(
+    settings: WatchSettings,
+    store: Path,
+    named: Named,
+    source: CheckpointSource,
+    ledger: Ledger,
+    deliverer: Deliverer,
+    progress: Progress,
+) -> Watch:
+    return Watch(
+        ledger=ledger,
+        spool=Spool(store / "spool"),
+        source=source,
+        readers=named.readers,
+        make_executor=lambda wakeup: named.make_executor(worker_config(settings, named.manager, store), wakeup),
+        policy=named.policy,
+        max_cores=places.num_workers(settings.workers),
+        max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
+        deliverer=deliverer,
+        manager=named.manager,
+        progress=progress,
+        suite=SuiteFiles(settings.suites, settings.gin_files, settings.location),
+        options=settings,
+    )

@@ -1,0 +1,145 @@
+"""What an experiment's file says, and one clear line for each way to say it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import make_suite
+
+from lobench.core.errors import ConfigError
+from lobench.engine.config.experiment_files import ExperimentFile, read_experiment
+
+GOOD = """
+import optax_extras
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 3
+shared_rate = 0.5
+adam/Method.optimizer = @adam()
+adam/adam.learning_rate = @rates/cosine()
+adam/rates/cosine.peak = %shared_rate
+rates/cosine.final = 1e-3
+adam/Method.label = "Adam"
+sgd/Method.optimizer = @sgd
+sgd/sgd.learning_rate = 0.1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_suite(tmp_path)
+    (tmp_path / "theta.npz").touch()
+    return tmp_path
+
+
+def read(folder: Path, text: str, *params: str) -> ExperimentFile:
+    (folder / "x.gin").write_text(text)
+    return read_experiment(folder / "x.gin", params)
+
+
+def refused(folder: Path, text: str, *params: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text, *params)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_methods_have_the_bindings_of_their_scopes_and_the_rest_is_for_all(folder: Path) -> None:
+    found = read(folder, GOOD, "Experiment.num_sessions = 10", "adam/adam.b1 = 0.8", "Case.num_inner_steps = 4")
+    experiment = found.experiment
+    assert (experiment.name, experiment.num_sessions, experiment.sessions) == ("x", 10, range(10))
+    assert experiment.suites == (str(folder / "tiny"),)
+    adam, sgd = experiment.methods
+    assert (adam.title, adam.kind, adam.optimizer, sgd.optimizer) == ("Adam", "optimizer", "@adam()", "@sgd()")
+    assert adam.bindings == (
+        "adam.learning_rate = @rates/cosine()",
+        "rates/cosine.peak = %shared_rate",
+        "adam.b1 = 0.8",
+    )
+    assert sgd.bindings == ("sgd.learning_rate = 0.1",)
+    assert found.shared == (
+        "import optax_extras",
+        "shared_rate = 0.5",
+        "rates/cosine.final = 0.001",
+        "Case.num_inner_steps = 4",
+    )
+
+
+def test_root_bindings_of_a_file_with_cases_are_its_cases_defaults(folder: Path) -> None:
+    text = "import tiny_tasks\nCase.num_seeds = 1\nown/Case.task = @Bowl()\nsgd/Method.optimizer = @sgd()\n"
+    found = read(folder, text, "Case.num_seeds = 2")
+    assert found.experiment.suites == (str(folder / "x.gin"),)
+    assert found.shared == ("import tiny_tasks", "Case.num_seeds = 2")
+
+
+def test_a_command_has_bindings_for_its_trainer_and_for_its_cases(folder: Path) -> None:
+    text = """
+Experiment.suites = ["tiny"]
+mine/Method.command = "python train.py --seed {session} --out {folder} {gin}"
+mine/Method.num_cpus = 2
+mine/Case.learned_optimizer = @MLPLOpt()
+mine/MLPLOpt.hidden_size = 4
+mine/train.sigma = 0.1
+"""
+    (mine,) = read(folder, text).experiment.methods
+    assert (mine.kind, mine.num_cpus, mine.checkpoints) == ("command", 2, "last")
+    assert mine.bindings == ("Case.learned_optimizer = @MLPLOpt()", "MLPLOpt.hidden_size = 4")
+    assert mine.trainer_bindings == (*mine.bindings, "train.sigma = 0.1")
+    line = refused(folder, text.replace(" {gin}", ""))
+    assert "nothing reads train.sigma of method 'mine'" in line
+
+
+SUITE = 'Experiment.suites = ["tiny"]\n'
+ADAM = SUITE + "adam/Method.optimizer = @adam()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (SUITE + "adam/Method.label = 'Adam'", ["x.gin:2", "method 'adam' has no subject", "Method.optimizer"]),
+        (SUITE + "adam/adam.learning_rate = 1", ["the experiment has no method"]),
+        (ADAM + "adam/Method.optimizer = @sgd()", ["x.gin:3", "two methods are called 'adam'"]),
+        (ADAM + "b/Method.optimizer = @sgd()\nb/Method.label = 'adam'", ["'adam' and 'b' have one name in tables"]),
+        (ADAM + "adam/Method.checkpoint = 'theta.npz'", ["has optimizer and checkpoint"]),
+        (SUITE + "c/Method.checkpoint = 'no.npz'", ["x.gin:2", "method 'c'", "no such checkpoint", "no.npz"]),
+        (SUITE + "c/Method.command = 'nosuchprogram {folder}'", ["the command is not found", "'nosuchprogram'"]),
+        (SUITE + "c/Method.command = './train {folder}'", ["the command is not found", "'./train'"]),
+        (SUITE + "c/Method.command = 'python train.py'", ["does not say {folder}"]),
+        (SUITE + "c/Method.command = 'python {folder} {sesion}'", ["stands for {sesion}", "did you mean 'session'?"]),
+        (SUITE + "c/Method.command = 'python \"{folder}'", ["no command line"]),
+        ("adam/Method.optimizer = @adam()", ["the experiment has no case", "Experiment.suites"]),
+        (ADAM + "Experiment.num_session = 3", ["Experiment.num_session", "did you mean 'num_sessions'?"]),
+        (ADAM + "Experiment.num_sessions = 0", ["Experiment.num_sessions", "got 0", "an integer >= 1"]),
+        (ADAM + "Experiment.suites = 'tiny'", ["Experiment.suites", "a list of texts"]),
+        (ADAM + "Experiment.suites = ['none']", ["there is no such suite"]),
+        (ADAM + "adam/Method.lable = 'A'", ["adam/Method.lable", "did you mean 'label'?"]),
+        (ADAM + "adam/Method.num_cpus = 2", ["adam/Method.num_cpus", "Method.command alone", "Case.num_cpus"]),
+        (ADAM + "Method.label = 'A'", ["a method is a scope"]),
+        (ADAM + "adam/Methd.label = 'A'", ["nothing reads Methd", "did you mean 'Method'?"]),
+        (ADAM + "adm/adam.learning_rate = 1", ["adm/adam.learning_rate", "did you mean 'adam'?"]),
+        (ADAM + "adam/sgd.learning_rate = 1", ["nothing reads sgd.learning_rate of method 'adam'"]),
+        (ADAM + "adam/Case.num_inner_steps = 3", ["method 'adam' binds Case.num_inner_steps", "Experiment.fixed = []"]),
+        (ADAM + "adam/Bowl.dim = 3", ["method 'adam' binds Bowl.dim, which must be equal for all methods"]),
+        (SUITE + "adam/Method.optimizer = 'adam()'", ["adam/Method.optimizer", "a reference such as @adam()"]),
+        (SUITE + "adam/Method.optimizer = @adam(", ["gin syntax error"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(folder: Path, text: str, parts: list[str]) -> None:
+    line = refused(folder, text)
+    assert [part for part in parts if part not in line] == [], line
+
+
+def test_a_scope_is_no_method_and_case_at_once(folder: Path) -> None:
+    assert "a scope is a method and a case: " not in refused(folder, ADAM + "adam/Case.task = @Bowl()")
+    assert "'adam'" in refused(folder, ADAM + "adam/Case.task = @Bowl()")
+
+
+def test_what_is_not_fixed_may_differ(folder: Path) -> None:
+    text = ADAM + "Experiment.fixed = []\nadam/Case.num_inner_steps = 3\nadam/Bowl.dim = 3\n"
+    (adam,) = read(folder, text).experiment.methods
+    assert adam.bindings == ("Case.num_inner_steps = 3", "Bowl.dim = 3")
+
+
+def test_a_parameter_binds_over_the_file(folder: Path) -> None:
+    found = read(folder, ADAM, "adam/Method.optimizer = @sgd()", "adam/Method.label = 'SGD'")
+    assert [(one.optimizer, one.label) for one in found.experiment.methods] == [("@sgd()", "SGD")]

@@ -1,0 +1,67 @@
+"""The house keeps its rooms: each plugin and each room is under a contract, and a contract that is broken is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from reference import ROOT
+
+_OF_PLUGINS = "plugins import lobench, lobench.extend, lobench.hookspecs and lobench.testing only"
+
+
+def contracts() -> dict[str, Any]:
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return {contract["name"]: contract for contract in found}
+
+
+def test_every_plugin_is_under_the_contracts() -> None:
+    plugins = {folder.name for folder in ROOT.glob("plugins/lobench-*/lobench_*")}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert {*settings["importlinter"]["root_packages"]} == {"lobench", *plugins}
+    assert {*contracts()[_OF_PLUGINS]["source_modules"]} == plugins
+    assert {Path(path).name for path in settings["mypy"]["files"]} == {"lobench", *plugins}
+
+
+def test_a_plugin_may_import_four_rooms_and_no_other() -> None:
+    rooms = {path.stem for path in (ROOT / "lobench").iterdir() if path.suffix == ".py" or path.is_dir()}
+    rooms -= {"__init__", "__pycache__", "extend", "hookspecs", "testing"}
+    forbidden = contracts()[_OF_PLUGINS]["forbidden_modules"]
+    assert {name.removeprefix("lobench.") for name in forbidden} == {room for room in rooms if "." not in room}
+
+
+def test_a_broken_contract_is_named(tmp_path: Path) -> None:
+    """Each line is one that somebody would write without thinking of it."""
+    for package in ("lobench", *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/lobench-*/lobench_*"))):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / Path(package).name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    lines = {
+        "lobench_flax/__init__.py": "from lobench.core.errors import LobenchError",
+        "lobench_ray/entry.py": "import lobench_pbt",
+        "lobench/report/lines.py": "from lobench.extend import Parcel",
+        "lobench/engine/config/layers.py": "import lobench.engine.chief.contract",
+        "lobench/testing/policies.py": "import lobench.engine.store.ledger",
+        "lobench/evaluation/result.py": "import rich",
+        "lobench/analysis/frames.py": "import jax",
+        "lobench/core/case.py": "import numpy",
+        "lobench/hookspecs.py": "import lobench.plugins",
+    }
+    for name, line in lines.items():
+        with (tmp_path / name).open("a") as file:
+            file.write(f"\n{line}\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    kept = [name for name in contracts() if f"{name} BROKEN" not in done.stdout]
+    assert (done.returncode, kept) == (1, []), done.stdout + done.stderr
