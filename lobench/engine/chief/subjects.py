@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from lobench.core.schedule import History
+from lobench.core.planner import History
 from lobench.core.subject import Subject
 from lobench.engine.checkpoints.intake import Intake
 

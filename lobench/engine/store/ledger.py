@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
+from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId
 from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network

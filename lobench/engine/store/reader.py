@@ -13,9 +13,9 @@ from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
-from lobench.core.schedule import EvaluationId, History
 from lobench.core.subject import Subject, Variant
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
