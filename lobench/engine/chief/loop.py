@@ -15,7 +15,7 @@ from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Subject, SubjectKey
+from lobench.core.subject import Subject
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
@@ -152,7 +152,7 @@ class Watch:
             self._subjects.add(position, subject, is_needed=not is_done)
         for position, subject, is_done in found:
             if not is_done or self._options.replan:
-                self._handle(planner.SubjectSeen(position, SubjectKey(subject.sha256, "")))
+                self._handle(planner.SubjectSeen(position, subject.key))
         if found:
             num_done = sum(is_done for _, _, is_done in found)
             self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
@@ -229,7 +229,7 @@ class Watch:
             return
         self._subjects.add(position, subject)
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
-        self._handle(planner.SubjectSeen(position, SubjectKey(subject.sha256, "")))
+        self._handle(planner.SubjectSeen(position, subject.key))
 
     # Workers.
 
