@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/scaling.py [--workers 1000] [--hours 0.25] [--per-hour 100000] [--preemption 0.05]
 
-Time, machines and durations are simulated; every decision is `lobench.core.schedule`'s own, and its CPU is measured.
+Time, machines and durations are simulated; every decision is `lobench.core.planner`'s own, and its CPU is measured.
 The ledger's part is measured on real records in a temporary folder; the network's on messages as they are encoded.
 """
 
@@ -24,27 +24,27 @@ from pathlib import Path
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.program import PROGRAM_VERSION
-from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
-    CheckpointSeen,
     Event,
     FinishCheckpoint,
     Finished,
     KillWorker,
     Lease,
+    Planner,
     Record,
-    Schedule,
     Size,
     StartWorker,
+    SubjectSeen,
     Tick,
     WorkerDied,
     WorkerReady,
 )
-from lobench.core.subject import Subject
+from lobench.core.program import PROGRAM_VERSION
+from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import encode
 
@@ -85,7 +85,7 @@ class Cluster:
         scale = 0.9 * self.num_workers * 3600 / self.per_hour / (sum(means) / NUM_CASES)
         cases = tuple(_case(index, scale * mean) for index, mean in enumerate(means))
         seconds = {case.key: scale * mean for case, mean in zip(cases, means, strict=True)}
-        schedule = Schedule(self.num_workers, every_checkpoint(""))
+        schedule = Planner(self.num_workers, every_checkpoint(""))
         tickets = itertools.count()
         queue: list[tuple[float, int, Event | int]] = []
         gone: set[int] = set()
@@ -148,7 +148,7 @@ class Cluster:
                 position = next(arrivals)
                 seen[position] = self.now
                 self.max_backlog = max(self.max_backlog, len(seen))
-                send(CheckpointSeen(position, _checkpoint(position)))
+                send(SubjectSeen(position, SubjectKey(_checkpoint(position).sha256, "")))
                 next_arrival += interval
             elif self.now == next_tick:
                 # As the chief does after each look at its pipes; results that come together share a look.

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Sequence
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     CasesKnown,
-    CheckpointSeen,
     Event,
     Finished,
     History,
     Lease,
-    Schedule,
+    Planner,
     StartWorker,
+    SubjectSeen,
     WorkerReady,
 )
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 __all__ = ["MakespanWorld", "lower_bound"]
 
@@ -48,7 +48,7 @@ class MakespanWorld:
         self._seconds = {case.key: value for case, value in zip(self._cases, seconds, strict=True)}
         self._compile_seconds = compile_seconds
         self._compiled: set[tuple[int, str]] = set()
-        self._schedule = Schedule(
+        self._schedule = Planner(
             num_workers, every_checkpoint(""), History(durations=self._seconds if is_known else {})
         )
         self._queue: list[tuple[float, int, Event]] = []
@@ -59,8 +59,7 @@ class MakespanWorld:
         """Evaluates checkpoints that come together; returns the seconds until all are done."""
         began = self._now
         for position in positions:
-            checkpoint = Checkpoint(uri=f"{position}", sha256=f"{position:064x}", outer_step=position)
-            self._send(CheckpointSeen(position, checkpoint))
+            self._send(SubjectSeen(position, SubjectKey(f"{position:064x}", "")))
         while self._queue:
             self._now, _, event = heapq.heappop(self._queue)
             self._send(event)

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from lobench.core.admission import every_checkpoint, every_nth, latest
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Admit,
     CasesKnown,
-    CheckpointSeen,
     Done,
     Drain,
     EvaluationId,
@@ -29,6 +27,7 @@ from lobench.core.schedule import (
     History,
     KillWorker,
     Lease,
+    Planner,
     Prepare,
     Prepared,
     Record,
@@ -36,13 +35,15 @@ from lobench.core.schedule import (
     RecordSplit,
     Reopen,
     RunEnded,
-    Schedule,
     Skip,
     StartWorker,
+    SubjectSeen,
     Tick,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 POLICIES = {"latest": lambda: latest(""), "all": lambda: every_checkpoint(""), "every:3": lambda: every_nth("3")}
 
@@ -97,14 +98,14 @@ class World:
     failed_starts: int = 0
 
     def __post_init__(self) -> None:
-        self.schedule = self.make_schedule(History())
+        self.planner = self.make_planner(History())
 
-    def make_schedule(self, history: History) -> Schedule:
+    def make_planner(self, history: History) -> Planner:
         policy = POLICIES[self.policy]()
-        return Schedule(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
+        return Planner(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
 
     def send(self, event: Event) -> None:
-        actions = self.schedule.handle(event)
+        actions = self.planner.handle(event)
         self.log.append((event, actions))
         for action in actions:
             self.take(action)
@@ -179,7 +180,7 @@ class World:
     def see(self, sha256: str | None = None) -> None:
         position = len(self.seen)
         self.seen[position] = checkpoint(position, sha256)
-        self.send(CheckpointSeen(position, self.seen[position]))
+        self.send(SubjectSeen(position, SubjectKey(self.seen[position].sha256, "")))
 
     def ready(self, cases: tuple[CaseInfo, ...]) -> None:
         for worker in sorted(self.starting):
@@ -253,9 +254,9 @@ class World:
             admissions=dict(self.admissions),
             finished=set(self.finished),
         )
-        self.schedule = self.make_schedule(history)
+        self.planner = self.make_planner(history)
         for position, found in self.seen.items():
-            self.send(CheckpointSeen(position, found))
+            self.send(SubjectSeen(position, SubjectKey(found.sha256, "")))
         if self.ended:
             self.send(RunEnded())
 

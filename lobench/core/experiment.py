@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.schedule.events import EvaluationId
+from lobench.core.planner import EvaluationId
 
 __all__ = [
     "CommandState",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.headline import headline
-from lobench.core.schedule import Policy
+from lobench.core.planner import Policy
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.layers import Layers

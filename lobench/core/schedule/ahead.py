@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from typing import Any
 
-from lobench.core.schedule.events import EvaluationId
 from lobench.core.schedule.queue import Entry, WorkQueue
 from lobench.core.schedule.workers import Leased, Worker, Workers
 
@@ -16,49 +16,49 @@ class Ahead:
 
     Args:
       spare_cores: Cores of the machine beyond those that workers may take.
-      troubled: Evaluations that lost a worker, kept by the schedule.
+      troubled: Keys of works that lost a worker, kept by the machine.
     """
 
-    def __init__(self, spare_cores: int, troubled: Container[EvaluationId]) -> None:
+    def __init__(self, spare_cores: int, troubled: Container[Any]) -> None:
         self._spare_cores, self._troubled = spare_cores, troubled
-        self._underway: dict[int, str] = {}  # cases by worker, one each
+        self._underway: dict[int, str] = {}  # warm keys by worker, one each
         self._refused: set[str] = set()
 
-    def pick(self, workers: Workers, queue: WorkQueue, num_cases: int) -> Iterator[tuple[int, Entry]]:
+    def pick(self, workers: Workers, queue: WorkQueue, num_programs: int) -> Iterator[tuple[int, Entry]]:
         """Yields workers, and what each of them should compile now."""
         if not queue or not self._has_core(workers):
             return
         for number, worker, leased in workers.busy():
             if not self._has_core(workers):
                 return
-            if number in self._underway or len(worker.compiled) >= num_cases or not self._may_share(leased, worker):
+            if number in self._underway or len(worker.compiled) >= num_programs or not self._may_share(leased, worker):
                 continue
             entry = queue.first(worker.size, lambda entry, w=worker, at=leased: self._is_wanted(entry, w, at))  # type: ignore[misc]
             if entry is not None:
-                self._underway[number] = entry.evaluation.case_key
+                self._underway[number] = entry.work.warm_key
                 yield number, entry
 
     def end(self, number: int, *, is_done: bool) -> str | None:
-        """A worker is ready with what it prepared; returns the case, which is refused from now on where it failed."""
-        case_key = self._underway.pop(number, None)
-        if case_key is not None and not is_done:
-            self._refused.add(case_key)
-        return case_key
+        """A worker is ready with what it prepared; returns its warm key, refused from now on where it failed."""
+        warm_key = self._underway.pop(number, None)
+        if warm_key is not None and not is_done:
+            self._refused.add(warm_key)
+        return warm_key
 
     def _has_core(self, workers: Workers) -> bool:
         return workers.num_free_cores() + self._spare_cores > len(self._underway)
 
     def _may_share(self, leased: Leased, worker: Worker) -> bool:
-        """What has gone wrong once runs alone: no other case may be to blame for its outcome.
+        """What has gone wrong once runs alone: no other work may be to blame for its outcome.
 
         On a device nothing is compiled beside a run, since compiling there means measuring kernels; nor is a group's
         program, which has another number of thetas.
         """
-        troubled = not leased.entry.rank.fresh or leased.evaluation in self._troubled
+        troubled = not leased.entry.rank.fresh or leased.work.key in self._troubled
         return not troubled and worker.size.num_gpus == 0 and leased.together == 1 and not worker.promised
 
     def _is_wanted(self, entry: Entry, worker: Worker, leased: Leased) -> bool:
-        """Other threads than those of the present case would need another process."""
-        key = entry.evaluation.case_key
-        known = key in worker.compiled or key in self._refused or key == leased.case.key
-        return not known and entry.case.num_cpus == leased.case.num_cpus
+        """Other threads than those of the present work would need another process."""
+        key = entry.work.warm_key
+        known = key in worker.compiled or key in self._refused or key == leased.work.warm_key
+        return not known and entry.work.size.num_cpus == leased.work.size.num_cpus

@@ -1,38 +1,34 @@
-"""How long cases take, as far as is known."""
+"""How long work takes, as far as is known."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lobench.core.case import CaseInfo
-from lobench.core.result import Outcome
-from lobench.core.schedule.events import EvaluationId, Finished
+from lobench.core.schedule.events import Returned, Work
 from lobench.core.schedule.workers import Leased
 
 __all__ = ["Durations"]
 
-_GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
-
 
 class Durations:
-    """The last one of each case.
+    """The last one of each warm key.
 
     Args:
-      recorded: Seconds by `CaseInfo.key`, as the ledger knows them.
+      known: Seconds by `Work.warm_key`.
     """
 
-    def __init__(self, recorded: Mapping[str, float]) -> None:
-        self._seconds = dict(recorded)
+    def __init__(self, known: Mapping[str, float]) -> None:
+        self._seconds = dict(known)
 
-    def estimate(self, evaluation: EvaluationId, case: CaseInfo) -> float:
-        return self._seconds.get(case.key, _GUESS_SECONDS * case.num_inner_steps * evaluation.block.size)
+    def estimate(self, work: Work) -> float:
+        return self._seconds.get(work.warm_key, work.guess_seconds)
 
-    def learn(self, leased: Leased, event: Finished) -> None:
+    def learn(self, leased: Leased, event: Returned) -> None:
         """Learns from a result; what a lease took says nothing where others were computed in it, or this in another."""
         is_alone = leased.together == 1 and not leased.is_kept
         seconds = event.now - leased.since if is_alone else event.seconds
-        if event.outcome in (Outcome.PASSED, Outcome.FAILED) and seconds is not None:
-            self._seconds[leased.case.key] = seconds
+        if event.is_typical and seconds is not None:
+            self._seconds[leased.work.warm_key] = seconds
 
-    def timed_out(self, case: CaseInfo) -> None:
-        self._seconds[case.key] = case.timeout_seconds
+    def timed_out(self, work: Work) -> None:
+        self._seconds[work.warm_key] = work.timeout_seconds

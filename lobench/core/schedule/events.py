@@ -1,45 +1,35 @@
-"""What the scheduler is told and what it asks for: evaluations, history, events and actions."""
+"""What the scheduler is told and what it asks for: work, events and actions."""
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias
-
-from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "Action",
-    "Admit",
+    "Add",
     "Capacity",
-    "CasesKnown",
-    "CheckpointSeen",
-    "Done",
+    "Death",
     "Drain",
-    "EvaluationId",
+    "Drop",
+    "End",
+    "Ended",
     "Event",
     "Fail",
-    "FinishCheckpoint",
-    "Finished",
-    "Forget",
-    "History",
+    "Forgive",
     "KillWorker",
     "Lease",
-    "Policy",
     "Prepare",
     "Prepared",
-    "Record",
-    "RecordDeath",
-    "RecordSplit",
-    "Reopen",
-    "RunEnded",
+    "Returned",
     "Size",
-    "Skip",
     "StartWorker",
     "Tick",
+    "Why",
+    "Work",
     "WorkerDied",
     "WorkerReady",
 ]
@@ -52,61 +42,51 @@ class Size(NamedTuple):
     num_gpus: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class EvaluationId:
-    """(theta, `CaseInfo.key`, seed block)."""
-
-    sha256: str
-    case_key: str
-    block: SeedBlock
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What a restarted chief knows from its ledger.
+class Work:
+    """One thing that one worker does at a time. The scheduler does not look into what its user put there.
 
     Attributes:
-      recorded: Evaluations with an outcome.
-      retried: Those of them that are to be tried again (`--retry-errors`).
-      splits: Evaluations that ran out of memory and were halved.
-      deaths: Workers lost, by evaluation.
-      admissions: Decisions by position; a position that waits is not in it.
-      finished: Positions whose evaluations all have an outcome.
-      durations: Seconds that a seed block took, by case key.
+      key: What it is; hashable, and ordered among the keys of one machine, so that equal ranks have an order.
+      warm_key: Names the program that it needs: a worker that has run one work of a warm key runs the next sooner.
+      size: Of the worker that it needs, as far as a worker may be that wide.
+      timeout_seconds: After which its worker is ended.
+      rank: Lower goes first.
+      guess_seconds: How long it takes, where nothing of its warm key has ended yet.
+      alike: Works that are equal in it may be computed together; None: only alone.
     """
 
-    recorded: Set[EvaluationId] = frozenset()
-    retried: Set[EvaluationId] = frozenset()
-    splits: Set[EvaluationId] = frozenset()
-    deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
-    admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
-    finished: Set[int] = frozenset()
-    durations: Mapping[str, float] = field(default_factory=dict)
-
-
-class Policy(Protocol):
-    """Shape of an admission policy."""
-
-    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]: ...
+    key: Any
+    warm_key: str
+    size: Size
+    timeout_seconds: float
+    rank: int = 0
+    guess_seconds: float = 0.0
+    alike: Hashable | None = None
 
 
 # Events.
 
 
 @dataclass(frozen=True, slots=True)
-class CasesKnown:
-    cases: tuple[CaseInfo, ...]
+class Add:
+    """Work to be done. One whose key is there already, and has not ended, is there once."""
+
+    works: tuple[Work, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSeen:
-    position: int
-    checkpoint: Checkpoint
+class Drop:
+    """These are wanted no more. What runs may end, but is not tried again where it is lost."""
+
+    keys: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
-    """No further checkpoint will come."""
+class Forgive:
+    """Workers that died with these count no more."""
+
+    keys: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +97,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """`lost` says that its machine went away, which is no evidence against the case that it ran."""
+    """`lost` says that its machine went away, which is no evidence against the work that it held."""
 
     worker: int
     now: float
@@ -131,7 +111,7 @@ class Capacity:
 
     Attributes:
       machines: A worker is on one of them.
-      limit: Cores that workers may take together, and one worker may, however many its case asks for. As many are asked
+      limit: Cores that workers may take together, and one worker may, however many its work asks for. As many are asked
         for, also where there are fewer.
     """
 
@@ -140,19 +120,22 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known.
+class Returned:
+    """A worker is through with a lease.
 
-    `is_void` says that it tells nothing of the evaluation, which waits again: its theta could not be read, say.
+    Attributes:
+      replace_worker: Whether the worker is to be ended, having broken.
+      seconds: What the work itself took, its share where others were computed with it; None: not known.
+      is_typical: Whether the time that it took says how long the next of its warm key will take.
+      is_void: Whether the lease did not touch the work, which waits again: its input could not be read, say.
     """
 
     worker: int
     lease: int
-    outcome: Outcome
     now: float
-    message: str = ""
     replace_worker: bool = False
     seconds: float | None = None
+    is_typical: bool = True
     is_void: bool = False
 
 
@@ -174,12 +157,27 @@ class Drain:
     """Lease nothing more; what runs may end."""
 
 
-Event: TypeAlias = (
-    CasesKnown | CheckpointSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
-)
+Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Prepared | Tick | Drain | Capacity
 
 
 # Actions.
+
+
+class Why(enum.StrEnum):
+    """Why a work was leased, and not another, or to another worker."""
+
+    FIRST = "first in the order"
+    WARM = "its program is warm there, and it is nearly as long as the first"
+    KEPT = "computed there already, with an earlier one"
+    AGAIN = "a retry goes first"
+
+
+class End(enum.StrEnum):
+    """How a work ended, as far as the scheduler knows."""
+
+    RETURNED = "returned"
+    TIMEOUT = "timeout"
+    POISONED = "poisoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,100 +194,53 @@ class KillWorker:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`companions` differ from the evaluation in theta alone: the worker computes them with it and keeps what it gets,
-    since it will be leased them next."""
+    """`companions` are alike: the worker computes them with the work and keeps what it gets, since it is leased them
+    next."""
 
     worker: int
     lease: int
-    evaluation: EvaluationId
-    case: CaseInfo
+    work: Work
     deadline: float
-    companions: tuple[EvaluationId, ...] = ()
+    companions: tuple[Work, ...] = ()
+    why: Why = Why.FIRST
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
+    """The worker compiles the work's program beside what it runs, since it is likely to be leased that next."""
 
     worker: int
-    evaluation: EvaluationId
+    work: Work
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """`lease` says which worker's payload belongs to it; None where there is none."""
+class Ended:
+    """The scheduler knows the work no more.
 
-    evaluation: EvaluationId
-    case: CaseInfo
-    outcome: Outcome
-    lease: int | None
-    message: str
+    Attributes:
+      lease: That it returned from; None where it did not.
+      message: What is to be said of one that did not.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class RecordSplit:
-    evaluation: EvaluationId
-
-
-@dataclass(frozen=True, slots=True)
-class RecordDeath:
-    evaluation: EvaluationId
+    work: Work
+    end: End
+    lease: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
-    position: int
+class Death:
+    """A worker died with a work, for the `count`-th time."""
 
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """A checkpoint that an earlier start finished or skipped lacks evaluations of today's plan: it goes on."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """These outcomes are to be replaced; they count no more."""
-
-    evaluations: tuple[EvaluationId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FinishCheckpoint:
-    position: int
+    work: Work
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Workers do not start."""
+    """Workers do not start; nothing more is leased."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Nothing is left to do."""
-
-
-Action: TypeAlias = (
-    StartWorker
-    | KillWorker
-    | Lease
-    | Prepare
-    | Record
-    | RecordSplit
-    | RecordDeath
-    | Admit
-    | Skip
-    | Reopen
-    | Forget
-    | FinishCheckpoint
-    | Fail
-    | Done
-)
+Action: TypeAlias = StartWorker | KillWorker | Lease | Prepare | Ended | Death | Fail

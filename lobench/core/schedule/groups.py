@@ -1,10 +1,11 @@
-"""Which waiting evaluations a worker may compute together."""
+"""Which waiting works a worker may compute together."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import Any
 
-from lobench.core.schedule.events import EvaluationId, Size
+from lobench.core.schedule.events import Size
 from lobench.core.schedule.queue import Entry, WorkQueue
 from lobench.core.schedule.workers import Worker
 
@@ -15,13 +16,13 @@ class Groups:
     """Forms full groups only: the number is compiled in, so any other would be a program more.
 
     Args:
-      size: Evaluations of a group; 1: each alone.
-      troubled: Evaluations that lost a worker, kept by the schedule.
+      size: Works of a group; 1: each alone.
+      troubled: Keys of works that lost a worker, kept by the machine.
     """
 
-    def __init__(self, size: int, troubled: Container[EvaluationId]) -> None:
+    def __init__(self, size: int, troubled: Container[Any]) -> None:
         self._size, self._troubled = size, troubled
-        self._apart: set[EvaluationId] = set()
+        self._apart: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: Entry) -> list[Entry]:
         """Takes from the queue what is to be computed with an entry that was taken from it; maybe nothing."""
@@ -32,7 +33,7 @@ class Groups:
     def dissolve(self, worker: Worker) -> list[Entry]:
         """Returns what a lost worker was promised; where it was computing the group, each runs alone then."""
         if worker.lease is not None and worker.lease.together > 1:
-            self._apart.update(entry.evaluation for entry in worker.promised)
+            self._apart.update(entry.key for entry in worker.promised)
         return worker.promised
 
     def _choose(self, alike: Sequence[Entry]) -> Sequence[Entry]:
@@ -40,7 +41,6 @@ class Groups:
         return sharing if len(sharing) == self._size - 1 else ()
 
     def _may_share(self, entry: Entry) -> bool:
-        """What has gone wrong once, or half of a block, runs alone: no other theta may be to blame for its outcome."""
-        evaluation = entry.evaluation
-        troubled = not entry.rank.fresh or evaluation in self._apart or evaluation in self._troubled
-        return not troubled and evaluation.block in entry.case.blocks()
+        """What has gone wrong once runs alone: no other work may be to blame for its outcome."""
+        troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
+        return not troubled and entry.work.alike is not None

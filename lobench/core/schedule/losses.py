@@ -1,38 +1,57 @@
-"""Workers that were lost, and what that says of what they ran."""
+"""Workers that were lost, and what that says of what they held."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from lobench.core.schedule.events import EvaluationId
+__all__ = ["Losses", "Rules"]
 
-__all__ = ["Losses"]
 
-_MAX_DEATHS = 2  # of one evaluation's workers: then the case is poison
-_MAX_LOSSES = 10  # the same where its machine went away, which says little about the case
-_MAX_FAILED_STARTS = 3  # in a row: then no worker will ever be ready
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How often something may go wrong.
+
+    Attributes:
+      max_deaths: Of the workers of one work: then it is poison.
+      max_losses: The same where its machine went away, which says little about the work.
+      max_failed_starts: In a row: then no worker will ever be ready.
+      is_deadline_death: Whether a work that ran too long counts as one whose worker died, and is tried again; otherwise
+        it ends there: as a rule, it would run too long again.
+    """
+
+    max_deaths: int = 2
+    max_losses: int = 10
+    max_failed_starts: int = 3
+    is_deadline_death: bool = False
 
 
 class Losses:
     """Counts them.
 
     Args:
-      deaths: By evaluation, as the ledger knows them.
+      deaths: By key of work, of earlier starts.
     """
 
-    def __init__(self, deaths: Mapping[EvaluationId, int]) -> None:
-        self._deaths = dict(deaths)
-        self._machines: dict[EvaluationId, int] = {}
+    def __init__(self, deaths: Mapping[Any, int], rules: Rules) -> None:
+        self._rules = rules
+        self._deaths: dict[Any, int] = dict(deaths)
+        self._machines: dict[Any, int] = {}
         self._failed_starts = 0
 
-    def __contains__(self, evaluation: object) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Says whether a worker died with it."""
-        return evaluation in self._deaths
+        return key in self._deaths
 
-    def forget(self, evaluations: Iterable[EvaluationId]) -> None:
+    def forget(self, keys: Iterable[Any]) -> None:
         """They are tried again, as if no worker had died with them."""
-        for evaluation in evaluations:
-            self._deaths.pop(evaluation, None)
+        for key in keys:
+            self._deaths.pop(key, None)
+
+    def count(self, key: Any) -> int:
+        """Returns how many workers have died with it."""
+        return self._deaths.get(key, 0)
 
     def started(self) -> None:
         """A worker got ready: workers do start."""
@@ -41,18 +60,18 @@ class Losses:
     def failed_start(self, message: str) -> str | None:
         """A worker died before it was ready; returns why no other should be started, if so."""
         self._failed_starts += 1
-        if self._failed_starts < _MAX_FAILED_STARTS:
+        if self._failed_starts < self._rules.max_failed_starts:
             return None
         return f"{self._failed_starts} workers in a row died before they were ready: {message}"
 
-    def died(self, evaluation: EvaluationId, message: str, *, lost: bool) -> str | None:
-        """A worker died with an evaluation; returns what to record where that was once too often.
+    def died(self, key: Any, message: str, *, lost: bool) -> str | None:
+        """A worker died with a work; returns what to say of the work where that was once too often.
 
         Args:
           lost: Its machine went away.
         """
         counts = self._machines if lost else self._deaths
-        counts[evaluation] = counts.get(evaluation, 0) + 1
-        if counts[evaluation] < (_MAX_LOSSES if lost else _MAX_DEATHS):
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] < (self._rules.max_losses if lost else self._rules.max_deaths):
             return None
-        return f"its worker died {counts[evaluation]} times; the last one: {message}"
+        return f"its worker died {counts[key]} times; the last one: {message}"

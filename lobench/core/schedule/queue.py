@@ -1,13 +1,12 @@
-"""What waits to be evaluated, in the order in which it should run, apart for each size of worker."""
+"""Work that waits, in the order in which it should run, apart for each size of worker."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from lobench.core.case import CaseInfo
-from lobench.core.schedule.events import EvaluationId, Size
+from lobench.core.schedule.events import Size, Work
 
 __all__ = ["Entry", "Rank", "WorkQueue"]
 
@@ -15,27 +14,27 @@ _WINDOW = 16  # entries looked at for each lease: what keeps a lease O(log n)
 
 
 class Rank(NamedTuple):
-    """Lower goes first: a retry, an older checkpoint, a wider case (so that workers change size seldom), a longer one.
+    """Lower goes first: a retry, a lower rank, a wider work (so that workers change size seldom), a longer one.
 
     Attributes:
       fresh: 0 for a retry, 1 otherwise.
-      position: Of the checkpoint.
+      rank: `Work.rank`.
       narrowness: Minus the cores.
       shortness: Minus the expected seconds.
     """
 
     fresh: int
-    position: int
+    rank: int
     narrowness: int
     shortness: float
 
 
 class Entry(NamedTuple):
-    """One waiting evaluation. Equal ranks fall back on the evaluation, so that the order is total."""
+    """One waiting work. Equal ranks fall back on the key, so that the order is total."""
 
     rank: Rank
-    evaluation: EvaluationId
-    case: CaseInfo
+    key: Any
+    work: Work
 
 
 class WorkQueue:
@@ -46,6 +45,10 @@ class WorkQueue:
 
     def __bool__(self) -> bool:
         return bool(self._heaps)
+
+    def __iter__(self) -> Iterator[Entry]:
+        for heap in self._heaps.values():
+            yield from heap
 
     def push(self, size: Size, entry: Entry) -> None:
         heapq.heappush(self._heaps.setdefault(size, []), entry)
@@ -77,15 +80,21 @@ class WorkQueue:
         return taken
 
     def take_alike(self, size: Size, entry: Entry, choose: Callable[[Sequence[Entry]], Sequence[Entry]]) -> list[Entry]:
-        """Removes entries of the same case and seed block: `choose` gets them all, in order. Takes O(n)."""
-        heap = self._heaps.get(size, [])
-        key = entry.evaluation.case_key, entry.evaluation.block
-        alike = sorted(other for other in heap if (other.evaluation.case_key, other.evaluation.block) == key)
+        """Removes entries that are alike: `choose` gets them all, in order. Takes O(n)."""
+        alike = sorted(other for other in self._heaps.get(size, ()) if other.work.alike == entry.work.alike)
         taken = list(choose(alike))
         if taken:
-            gone = {other.evaluation for other in taken}
-            heap[:] = [other for other in heap if other.evaluation not in gone]
-            heapq.heapify(heap)
-            if not heap:
-                del self._heaps[size]
+            self._remove(size, {other.key for other in taken})
         return taken
+
+    def drop(self, keys: Container[Any]) -> None:
+        """Removes the works of these keys. Takes O(n)."""
+        for size in list(self._heaps):
+            self._remove(size, keys)
+
+    def _remove(self, size: Size, keys: Container[Any]) -> None:
+        heap = self._heaps[size]
+        heap[:] = [entry for entry in heap if entry.key not in keys]
+        heapq.heapify(heap)
+        if not heap:
+            del self._heaps[size]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lobench.core.case import CaseInfo
-from lobench.core.schedule.events import Capacity, EvaluationId, Size
+from lobench.core.schedule.events import Capacity, Size, Why, Work
 from lobench.core.schedule.places import has_place
 from lobench.core.schedule.queue import Entry
 
 __all__ = ["Leased", "Worker", "Workers"]
 
-_NEARLY = 0.5  # of the longest: as long as that, a case that the worker has compiled goes first
+_NEARLY = 0.5  # of the longest: as long as that, a work that the worker has compiled goes first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +21,7 @@ class Leased:
     """A queue's entry in a worker's hands since a time.
 
     Attributes:
-      together: Evaluations that the worker computes for this lease, the promised ones included.
+      together: Works that the worker computes for this lease, the promised ones included.
       is_kept: Whether the worker should have computed it already, for a lease before.
     """
 
@@ -33,16 +32,12 @@ class Leased:
     is_kept: bool = False
 
     @property
-    def evaluation(self) -> EvaluationId:
-        return self.entry.evaluation
-
-    @property
-    def case(self) -> CaseInfo:
-        return self.entry.case
+    def work(self) -> Work:
+        return self.entry.work
 
     @property
     def deadline(self) -> float:
-        return self.since + self.case.timeout_seconds * self.together
+        return self.since + self.work.timeout_seconds * self.together
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +45,8 @@ class Worker:
     """One worker; its size is fixed when it starts, since its cores and device are part of what fixes the bits.
 
     Attributes:
-      promised: What it computes together with what it holds, and will hold next.
+      compiled: Warm keys of what it has run.
+      promised: What it computes together with its lease, and is leased next.
     """
 
     size: Size
@@ -84,6 +80,9 @@ class Workers:
         else:
             self.max_cores = max(sum(machine.num_cpus for machine in capacity.machines), 1)
             self.max_gpus = math.fsum(machine.num_gpus for machine in capacity.machines)
+
+    def __len__(self) -> int:
+        return len(self._workers)
 
     def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1
@@ -127,6 +126,13 @@ class Workers:
 
     def busy(self) -> list[tuple[int, Worker, Leased]]:
         return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
+
+    def held(self) -> Iterator[Entry]:
+        """Yields what workers were leased and what they were promised."""
+        for worker in self._workers.values():
+            if worker.lease is not None:
+                yield worker.lease.entry
+            yield from worker.promised
 
     def num_free_cores(self) -> int:
         """Returns cores that no worker computes with, those of idle workers among them.
@@ -210,7 +216,7 @@ class Workers:
                     return chosen
         return []
 
-    def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int]:
+    def best_pair(self, numbers: Sequence[int], entries: Sequence[Entry]) -> tuple[int, int, Why]:
         """Picks a worker, and an entry of a queue's first few.
 
         Longest first, unless a worker has compiled one that is nearly as long: compiling again costs more.
@@ -219,13 +225,14 @@ class Workers:
           numbers: Workers that could take any of the entries; one at least.
           entries: In the queue's order; one at least.
         Returns:
-          A worker's number and an index into `entries`.
+          A worker's number, an index into `entries`, and why.
         """
         head = entries[0].rank
-        for index, (rank, _, case) in enumerate(entries):
+        first = Why.FIRST if head.fresh else Why.AGAIN
+        for index, (rank, _, work) in enumerate(entries):
             if rank[:2] != head[:2] or rank.shortness > _NEARLY * head.shortness:
                 break
             for number in numbers:
-                if case.key in self._workers[number].compiled:
-                    return number, index
-        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0
+                if work.warm_key in self._workers[number].compiled:
+                    return number, index, Why.WARM if index else first
+        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0, first

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.cost import Usage
+from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
-from lobench.core.schedule import Finished, Size
 from lobench.engine.workers.pool import Executor, Message
 from lobench.engine.workers.protocol import case_from_record
 

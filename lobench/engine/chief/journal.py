@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from lobench.core import schedule
+from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
@@ -19,7 +19,7 @@ __all__ = ["Decision", "Journal"]
 _GATHER_SECONDS = 0.02  # the longest that a result waits for others to share its commit
 
 # An action of the scheduler, and the curves of the result that it followed, where there are some.
-Decision = tuple[schedule.Action, Curves | None]
+Decision = tuple[planner.Action, Curves | None]
 
 
 class Journal:
@@ -58,26 +58,26 @@ class Journal:
             self._commit_seconds = time.monotonic() - started
         return decisions
 
-    def _write(self, action: schedule.Action, curves: Curves | None) -> None:
+    def _write(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
-            case schedule.Record():
+            case planner.Record():
                 self._record(action, curves)
-            case schedule.RecordSplit(evaluation):
+            case planner.RecordSplit(evaluation):
                 self._ledger.record_incident("split", evaluation)
-            case schedule.RecordDeath(evaluation):
+            case planner.RecordDeath(evaluation):
                 self._ledger.record_incident("death", evaluation)
-            case schedule.Admit(position):
+            case planner.Admit(position):
                 self._ledger.set_admission(position, "admitted")
-            case schedule.Skip(position):
+            case planner.Skip(position):
                 self._ledger.set_admission(position, "skipped")
-            case schedule.FinishCheckpoint(position):
+            case planner.FinishCheckpoint(position):
                 self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=self._cases.keys())
-            case schedule.Reopen(position):
+            case planner.Reopen(position):
                 self._ledger.reopen_checkpoint(position)
-            case schedule.Forget(evaluations):
+            case planner.Forget(evaluations):
                 self._ledger.forget(evaluations, programs=self.programs)
 
-    def _record(self, action: schedule.Record, curves: Curves | None) -> None:
+    def _record(self, action: planner.Record, curves: Curves | None) -> None:
         evaluation, case = action.evaluation, action.case
         program = expected = self._expected.of(case.num_gpus)
         if curves is not None:

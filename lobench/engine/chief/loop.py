@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lobench.core import schedule
+from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
@@ -36,7 +36,7 @@ _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
 
 # What the scheduler is told, and the curves that came with it, where it is a result's.
-_Told = tuple[schedule.Event, Curves | None]
+_Told = tuple[planner.Event, Curves | None]
 
 
 class Watch:
@@ -54,7 +54,7 @@ class Watch:
         source: CheckpointSource,
         readers: Mapping[str, CheckpointReader],
         make_executor: Callable[[Connection], Executor],
-        policy: schedule.Policy,
+        policy: planner.Policy,
         max_cores: int,
         max_gpus: float,
         deliverer: Deliverer,
@@ -69,7 +69,7 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._journal = Journal(ledger, options, self._cases)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
-        self._schedule = schedule.Schedule(
+        self._planner = planner.Planner(
             max_cores,
             policy,
             self._history,
@@ -89,7 +89,7 @@ class Watch:
             say=progress.say,
         )
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
-        self._own_events: list[schedule.Event] = []  # what the chief found out while it acted
+        self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
@@ -134,7 +134,7 @@ class Watch:
             recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
-            num_left=self._schedule.num_left,
+            num_left=self._planner.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
@@ -152,7 +152,7 @@ class Watch:
             self._subjects.add(position, subject, is_needed=not is_done)
         for position, subject, is_done in found:
             if not is_done or self._options.replan:
-                self._handle(schedule.CheckpointSeen(position, subject.checkpoint))
+                self._handle(planner.SubjectSeen(position, subject.key))
         if found:
             num_done = sum(is_done for _, _, is_done in found)
             self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
@@ -165,12 +165,12 @@ class Watch:
             if self._signals and not drain_deadline:
                 self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
                 drain_deadline = now + _GRACE_SECONDS
-                self._handle(schedule.Drain())
+                self._handle(planner.Drain())
             if drain_deadline and (self._signals > 1 or now > drain_deadline):
                 return
             if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
-                self._handle(schedule.Drain())
+                self._handle(planner.Drain())
             is_polling = not self._ended and not self._suite_changed and not drain_deadline
             if is_polling and now >= next_poll:
                 found = self._poll()
@@ -198,7 +198,7 @@ class Watch:
             or (options.idle_timeout is not None and idle > options.idle_timeout)
         ):
             self._ended = True
-            self._handle(schedule.RunEnded())
+            self._handle(planner.RunEnded())
 
     # Checkpoints.
 
@@ -220,7 +220,7 @@ class Watch:
         if not self._suite_changed and (file := self._suite.changed()):
             self._suite_changed = True
             self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
-            self._own_events.append(schedule.Drain())
+            self._own_events.append(planner.Drain())
         return self._suite_changed
 
     def _see(self, position: int, subject: Subject) -> None:
@@ -229,7 +229,7 @@ class Watch:
             return
         self._subjects.add(position, subject)
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
-        self._handle(schedule.CheckpointSeen(position, subject.checkpoint))
+        self._handle(planner.SubjectSeen(position, subject.key))
 
     # Workers.
 
@@ -241,7 +241,7 @@ class Watch:
         self._own_events.clear()
         for message in messages:
             events += self._events_of(message, now)
-        events.append((schedule.Tick(now), None))
+        events.append((planner.Tick(now), None))
         self._handle_all(events)
         if time.monotonic() >= self._journal.commit_at:
             self._commit()
@@ -254,19 +254,19 @@ class Watch:
                 if not self._cases:
                     self._cases.update({case.key: case for case in cases})
                     self._progress.cases(cases)
-                return [(schedule.CasesKnown(cases), None), (schedule.WorkerReady(message.worker, now), None)]
+                return [(planner.CasesKnown(cases), None), (planner.WorkerReady(message.worker, now), None)]
             case "failed":
                 raise SuiteError("; ".join(values["messages"]))
             case "progress":
                 self._progress.step(values["lease"], values["step"])
             case "died":
                 lost = bool(values.get("lost", False))
-                return [(schedule.WorkerDied(message.worker, now, values["message"], lost), None)]
+                return [(planner.WorkerDied(message.worker, now, values["message"], lost), None)]
             case "prepared":
-                return [(schedule.Prepared(message.worker, values["is_done"]), None)]
+                return [(planner.Prepared(message.worker, values["is_done"]), None)]
             case "capacity":
-                machines = tuple(schedule.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
-                return [(schedule.Capacity(machines, values["limit"] or math.inf), None)]
+                machines = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
+                return [(planner.Capacity(machines, values["limit"] or math.inf), None)]
             case "notice":
                 self._progress.say(values["message"])
             case "result":
@@ -282,20 +282,20 @@ class Watch:
 
     # Decisions and what follows from them.
 
-    def _handle(self, event: schedule.Event) -> None:
+    def _handle(self, event: planner.Event) -> None:
         self._handle_all([(event, None)])
 
     def _handle_all(self, events: Sequence[_Told]) -> None:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
-            for action in self._schedule.handle(event):
-                if isinstance(action, schedule.StartWorker | schedule.KillWorker | schedule.Lease | schedule.Prepare):
+            for action in self._planner.handle(event):
+                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease | planner.Prepare):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
-                    if isinstance(action, schedule.Reopen):
+                    if isinstance(action, planner.Reopen):
                         self._subjects.need(action.position)  # the leases that follow wait for no commit
-                    is_result = isinstance(action, schedule.Record) and action.lease is not None
+                    is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
 
     def _commit(self) -> None:
@@ -306,48 +306,48 @@ class Watch:
             self._deliverer.wake()
 
     def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
-        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, schedule.Skip)]
+        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, planner.Skip)]
         if uris:
             self._progress.say(skipped_line(uris))
 
-    def _act(self, action: schedule.Action, curves: Curves | None) -> None:
+    def _act(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
-            case schedule.StartWorker(worker, size):
+            case planner.StartWorker(worker, size):
                 if not self._is_suite_edited():  # a new worker would have other cases
                     self._suite.remember()
                     self._workers.start(worker, size)
-            case schedule.KillWorker(worker, _):
+            case planner.KillWorker(worker, _):
                 self._workers.kill(worker)
-            case schedule.Lease():
+            case planner.Lease():
                 self._lease(action)
-            case schedule.Prepare():
+            case planner.Prepare():
                 self._prepare(action)
-            case schedule.Record():
+            case planner.Record():
                 self._recorded(action, curves)
-            case schedule.RecordDeath(evaluation):
+            case planner.RecordDeath(evaluation):
                 case = self._cases[evaluation.case_key]
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
-            case schedule.Admit(position) | schedule.Reopen(position):
+            case planner.Admit(position) | planner.Reopen(position):
                 self._progress.admitted(self._subjects[position])
-            case schedule.Forget(evaluations):
+            case planner.Forget(evaluations):
                 self._progress.say(f"trying {len(evaluations)} evaluations again")
-            case schedule.Skip(position):
+            case planner.Skip(position):
                 self._subjects.release(position)
-            case schedule.FinishCheckpoint(position):
+            case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
                 self._finished(position)
-            case schedule.Fail(message):
+            case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
-            case schedule.Done():
+            case planner.Done():
                 self._done = True
 
-    def _lease(self, action: schedule.Lease) -> None:
+    def _lease(self, action: planner.Lease) -> None:
         evaluation = action.evaluation
         subject = self._subjects.first(evaluation.sha256)
         if not self._subjects.has_theta(evaluation.sha256):
             text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
             now = time.monotonic()
-            self._own_events.append(schedule.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
+            self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
             return
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)
@@ -365,7 +365,7 @@ class Watch:
         self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
         return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
 
-    def _prepare(self, action: schedule.Prepare) -> None:
+    def _prepare(self, action: planner.Prepare) -> None:
         evaluation = action.evaluation
         uri, theta_path = self._companion(evaluation.sha256)
         self._workers.prepare(
@@ -376,7 +376,7 @@ class Watch:
             theta_path=theta_path,
         )
 
-    def _recorded(self, action: schedule.Record, curves: Curves | None) -> None:
+    def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
         for position in self._subjects.positions(action.evaluation.sha256):
             event = EvaluationFinished(

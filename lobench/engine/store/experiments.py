@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lobench.core.case import SeedBlock
-from lobench.core.schedule import EvaluationId
+from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.schema import intact_rows, store_errors
 

@@ -34,6 +34,8 @@ def store_errors(store: Path) -> Iterator[None]:
         text = str(error)
         if "full" in text:
             step = "free some space and start again: nothing acknowledged is lost"
+        elif "disk I/O error" in text:  # a disk without room for the log's index says so, too
+            step = "is the disk full, or failing? free some space and start again: nothing acknowledged is lost"
         elif "readonly" in text or "unable to open" in text:
             step = "choose another folder with --store"
         elif "locked" in text or "busy" in text:
@@ -205,9 +207,13 @@ class StoreLock:
             ) from error
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "name": name, "since": since})
-        with store_errors(store):
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, holder.encode(), 0)
+        try:
+            with store_errors(store):
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, holder.encode(), 0)
+        except BaseException:  # a full disk
+            self.release()
+            raise
 
     def release(self) -> None:
         os.close(self._file)

@@ -16,9 +16,9 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreBusy, StoreError
+from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
-from lobench.core.schedule import EvaluationId
 from lobench.core.subject import Subject
 from lobench.engine.store import schema as ledger_schema
 from lobench.engine.store.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.schedule.events import EvaluationId, History
+from lobench.core.planner.events import EvaluationId, History
 
 __all__ = ["Plan"]
 

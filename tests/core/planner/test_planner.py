@@ -9,29 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makespan_world import MakespanWorld
-from schedule_world import CASES, EVENTS, POLICIES, World, case, checkpoint, play
+from schedule_world import CASES, EVENTS, POLICIES, World, case, play
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import SeedBlock
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Admit,
     CasesKnown,
-    CheckpointSeen,
     Drain,
     Event,
     Fail,
     Finished,
     KillWorker,
     Lease,
+    Planner,
     RunEnded,
-    Schedule,
     Skip,
     StartWorker,
+    SubjectSeen,
     Tick,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 
 @settings(max_examples=300, deadline=None)
@@ -68,7 +69,7 @@ def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_e
 def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int, spare_cores: int) -> None:
     world = World(together=together, spare_cores=spare_cores)
     play(world, [event for event in events if event[0] not in ("restart", "drain")], CASES)
-    again = Schedule(2, every_checkpoint(""), together=together, spare_cores=spare_cores)
+    again = Planner(2, every_checkpoint(""), together=together, spare_cores=spare_cores)
     assert [again.handle(event) for event, _ in world.log] == [actions for _, actions in world.log]
 
 
@@ -281,8 +282,11 @@ class SkipsAll:
 
 
 def test_no_policy_can_skip_the_last_checkpoint() -> None:
-    schedule = Schedule(1, SkipsAll())
-    actions = [*schedule.handle(CheckpointSeen(0, checkpoint(0))), *schedule.handle(CheckpointSeen(1, checkpoint(1)))]
+    schedule = Planner(1, SkipsAll())
+    actions = [
+        *schedule.handle(SubjectSeen(0, SubjectKey("theta0", ""))),
+        *schedule.handle(SubjectSeen(1, SubjectKey("theta1", ""))),
+    ]
     assert [action for action in actions if isinstance(action, Skip)] == [Skip(0)]
     assert Admit(1) in schedule.handle(RunEnded())
 
@@ -304,8 +308,8 @@ def test_what_ran_longest_goes_first_at_the_next_checkpoint() -> None:
 
 
 def test_workers_that_never_start_end_the_watch() -> None:
-    schedule = Schedule(1, every_checkpoint(""))
-    actions = schedule.handle(CheckpointSeen(0, checkpoint(0)))
+    schedule = Planner(1, every_checkpoint(""))
+    actions = schedule.handle(SubjectSeen(0, SubjectKey("theta0", "")))
     for attempt in range(3):
         (start,) = (action for action in actions if isinstance(action, StartWorker))
         actions = schedule.handle(WorkerDied(start.worker, 0.0, "no jax"))
@@ -313,8 +317,8 @@ def test_workers_that_never_start_end_the_watch() -> None:
 
 
 def test_a_worker_that_was_ready_too_late_shows_that_workers_start() -> None:
-    schedule = Schedule(2, every_checkpoint(""))
-    schedule.handle(CheckpointSeen(0, checkpoint(0)))
+    schedule = Planner(2, every_checkpoint(""))
+    schedule.handle(SubjectSeen(0, SubjectKey("theta0", "")))
     schedule.handle(WorkerDied(0, 0.0, "killed"))
     schedule.handle(WorkerDied(2, 0.0, "killed"))
     actions = schedule.handle(CasesKnown((case("wide", num_cpus=2),)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from schedule_world import World, case
 
+from lobench.core.planner import Prepare, Prepared, Tick
 from lobench.core.result import Outcome
-from lobench.core.schedule import Prepare, Prepared, Tick
 
 CASES = (case("a"), case("b"), case("c"))
 

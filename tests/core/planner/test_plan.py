@@ -9,8 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import CASES, EVENTS, POLICIES, World, case, play
 
+from lobench.core.planner import (
+    CasesKnown,
+    EvaluationId,
+    Finished,
+    Lease,
+    Reopen,
+    RunEnded,
+    StartWorker,
+    SubjectSeen,
+)
 from lobench.core.result import Outcome
-from lobench.core.schedule import EvaluationId, Finished, Lease, Reopen, StartWorker
+from lobench.core.subject import SubjectKey
 
 A, B, NEW = case("a"), case("b"), case("new", num_seeds=3, seed_block=2)
 CHOSEN = {"latest": [4], "all": [0, 1, 2, 3, 4], "every:3": [0, 3, 4]}
@@ -101,3 +111,43 @@ def test_a_void_result_records_nothing_and_the_evaluation_goes_first_again() -> 
     assert [again.evaluation for again in world.leases.values()] == [lease.evaluation]
     world.run_out((A, B))
     assert set(world.recorded.values()) == {Outcome.PASSED} and len(world.recorded) == 2
+
+
+def test_subjects_of_two_variants_are_evaluated_on_the_cases_of_each() -> None:
+    world = World(max_cores=1)
+    world.see()
+    world.ready((A,))
+    world.send(SubjectSeen(1, SubjectKey("theta0", "v")))  # one theta, with other bindings
+    world.finish(0)
+    assert world.finished == {0} and not world.done, "the cases of v are not known yet"
+    world.send(RunEnded())
+    assert not world.done and world.planner.num_left == 1
+    world.send(CasesKnown((A, B), "v"))
+    assert [lease.evaluation for lease in world.leases.values()] == [EvaluationId("theta0", B.key, B.blocks()[0])]
+    world.finish(0)
+    assert world.finished == {0, 1} and world.done and len(world.recorded) == 2
+
+
+def test_what_two_variants_want_alike_is_evaluated_once_and_finishes_both() -> None:
+    world = World(max_cores=1)
+    for position, variant in enumerate(("", "v")):
+        world.send(SubjectSeen(position, SubjectKey("theta", variant)))
+        world.send(CasesKnown((A,), variant))
+    world.ready((A,))
+    assert world.planner.num_left == 1
+    world.finish(0)
+    assert world.finished == {0, 1} and len(world.recorded) == 1
+
+
+def test_a_worker_is_started_for_the_cases_of_a_further_variant_where_none_is_left() -> None:
+    world = World(max_cores=2)
+    world.see()
+    world.ready((A,))
+    for worker in list(world.alive):
+        world.lose(worker)
+    world.ready((A,))
+    world.finish(0)
+    for worker in list(world.alive):
+        world.lose(worker)
+    world.send(SubjectSeen(1, SubjectKey("theta0", "v")))
+    assert len(world.starting) == 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Container, Set
 from typing import NamedTuple
 
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.schedule.events import Admit, History, Policy, Skip
+from lobench.core.planner.events import Admit, History, Policy, Skip
+from lobench.core.subject import SubjectKey
 
 __all__ = ["Backlog", "Replan"]
 
@@ -36,7 +37,8 @@ class Backlog:
         self._policy = policy
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)
-        self._checkpoints: dict[int, Checkpoint] = {}
+        self._subjects: dict[int, SubjectKey] = {}
+        self._variants: set[str] = set()
         self._waiting: list[int] = []
         self._fresh: set[int] = set()  # of those that wait: the policy was never asked
         self._replans: list[Replan] = []
@@ -52,22 +54,23 @@ class Backlog:
         """Whether a checkpoint waits that no earlier start decided on."""
         return bool(self._fresh)
 
-    def waiting(self) -> set[str]:
-        """Returns the thetas that wait for the policy's word."""
-        return {self.sha256(position) for position in self._waiting}
+    def waiting(self) -> set[SubjectKey]:
+        """Returns what waits for the policy's word."""
+        return {self._subjects[position] for position in self._waiting}
 
-    @property
-    def num_seen(self) -> int:
-        return len(self._checkpoints)
+    def variants(self) -> Set[str]:
+        """Returns the variants of all that was seen."""
+        return self._variants
 
-    def sha256(self, position: int) -> str:
-        return self._checkpoints[position].sha256
+    def subject(self, position: int) -> SubjectKey:
+        return self._subjects[position]
 
-    def see(self, position: int, checkpoint: Checkpoint) -> bool:
+    def see(self, position: int, subject: SubjectKey) -> bool:
         """Takes note of a checkpoint; says whether it goes on at once, having been admitted before a restart."""
-        if position in self._checkpoints:
+        if position in self._subjects:
             return False
-        self._checkpoints[position] = checkpoint
+        self._subjects[position] = subject
+        self._variants.add(subject.variant)
         self._newest = max(self._newest, position)
         admission = self._admissions.get(position)
         if admission == "admitted" and position not in self._finished:
@@ -98,9 +101,14 @@ class Backlog:
         self._admissions.update(dict.fromkeys(admitted, "admitted"))
         return [*map(Skip, skipped), *map(Admit, admitted)]
 
-    def take_replans(self) -> list[Replan]:
-        """Returns what is to be planned anew, or looked through, each once."""
-        found, self._replans = self._replans, []
+    def take_replans(self, variants: Container[str]) -> list[Replan]:
+        """Returns what is to be planned anew, or looked through, each once.
+
+        Args:
+          variants: Those whose cases are known; the rest waits for its cases.
+        """
+        found = [replan for replan in self._replans if self._subjects[replan.position].variant in variants]
+        self._replans = [replan for replan in self._replans if replan not in found] if found else self._replans
         return found
 
     def reopen(self, position: int) -> None:

@@ -10,26 +10,26 @@ import pytest
 
 from lobench.core.admission import every_checkpoint
 from lobench.core.case import CaseInfo
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.result import Outcome
-from lobench.core.schedule import (
+from lobench.core.planner import (
     Action,
     Capacity,
     CasesKnown,
-    CheckpointSeen,
     Event,
     Finished,
     KillWorker,
     Lease,
+    Planner,
     Prepare,
     Record,
     RecordDeath,
-    Schedule,
     Size,
     StartWorker,
+    SubjectSeen,
     WorkerDied,
     WorkerReady,
 )
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
 
 PLAIN = CaseInfo(
     identity="plain",
@@ -51,9 +51,9 @@ class Driver:
     def __init__(
         self, *cases: CaseInfo, max_cores: int, max_gpus: float = math.inf, machines: Sequence[Size] = ()
     ) -> None:
-        self.schedule = Schedule(max_cores, every_checkpoint(""), max_gpus=max_gpus)
+        self.schedule = Planner(max_cores, every_checkpoint(""), max_gpus=max_gpus)
         self.now = 0.0
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         if machines:
             self.send(Capacity(tuple(machines)))
         self.first = self.send(CasesKnown(cases))
@@ -158,14 +158,14 @@ class Cluster:
     """
 
     def __init__(self, machines: Sequence[Size], *cases: CaseInfo, first: int, limit: float = math.inf) -> None:
-        self.schedule = Schedule(1, every_checkpoint(""))
+        self.schedule = Planner(1, every_checkpoint(""))
         self.free = [list(machine) for machine in machines]
         self.first, self.now = first, 0.0
         self.wanting: dict[int, Size] = {}
         self.placed: dict[int, tuple[int, Size]] = {}
         self.running: list[Lease] = []
         self.done: list[CaseInfo] = []
-        self.send(CheckpointSeen(0, Checkpoint(uri="c", sha256="theta", outer_step=0)))
+        self.send(SubjectSeen(0, SubjectKey("theta", "")))
         self.send(Capacity(tuple(machines), limit))
         self.place()
         self.send(CasesKnown(cases))

@@ -1,0 +1,77 @@
+"""The planner: what is to be done for which checkpoint, and who does it, in the chief's words.
+
+It owns a scheduler of work (`lobench.core.schedule`), whose events and actions about workers are passed through; here
+they are at hand beside the planner's own.
+"""
+
+from __future__ import annotations
+
+from lobench.core.planner.events import (
+    Action,
+    Admit,
+    CasesKnown,
+    Done,
+    EvaluationId,
+    Event,
+    FinishCheckpoint,
+    Finished,
+    Forget,
+    History,
+    Lease,
+    Policy,
+    Prepare,
+    Record,
+    RecordDeath,
+    RecordSplit,
+    Reopen,
+    RunEnded,
+    Skip,
+    SubjectSeen,
+)
+from lobench.core.planner.planner import Planner
+from lobench.core.schedule import (
+    Capacity,
+    Drain,
+    Fail,
+    KillWorker,
+    Prepared,
+    Size,
+    StartWorker,
+    Tick,
+    WorkerDied,
+    WorkerReady,
+)
+
+__all__ = [
+    "Action",
+    "Admit",
+    "Capacity",
+    "CasesKnown",
+    "Done",
+    "Drain",
+    "EvaluationId",
+    "Event",
+    "Fail",
+    "FinishCheckpoint",
+    "Finished",
+    "Forget",
+    "History",
+    "KillWorker",
+    "Lease",
+    "Planner",
+    "Policy",
+    "Prepare",
+    "Prepared",
+    "Record",
+    "RecordDeath",
+    "RecordSplit",
+    "Reopen",
+    "RunEnded",
+    "Size",
+    "Skip",
+    "StartWorker",
+    "SubjectSeen",
+    "Tick",
+    "WorkerDied",
+    "WorkerReady",
+]

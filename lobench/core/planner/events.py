@@ -1,0 +1,229 @@
+"""What the planner is told and what it decides: evaluations, history, events and actions.
+
+What concerns workers alone is the scheduler's own (`lobench.core.schedule`) and passes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.result import Outcome
+from lobench.core.schedule import (
+    Capacity,
+    Drain,
+    Fail,
+    KillWorker,
+    Prepared,
+    StartWorker,
+    Tick,
+    Why,
+    WorkerDied,
+    WorkerReady,
+)
+from lobench.core.subject import SubjectKey
+
+__all__ = [
+    "Action",
+    "Admit",
+    "CasesKnown",
+    "Done",
+    "EvaluationId",
+    "Event",
+    "FinishCheckpoint",
+    "Finished",
+    "Forget",
+    "History",
+    "Lease",
+    "Policy",
+    "Prepare",
+    "Record",
+    "RecordDeath",
+    "RecordSplit",
+    "Reopen",
+    "RunEnded",
+    "Skip",
+    "SubjectSeen",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EvaluationId:
+    """(theta's sha256, `CaseInfo.key`, seed block)."""
+
+    sha256: str
+    case_key: str
+    block: SeedBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a restarted chief knows from its ledger.
+
+    Attributes:
+      recorded: Evaluations with an outcome.
+      retried: Those of them that are to be tried again (`--retry-errors`).
+      splits: Evaluations that ran out of memory and were halved.
+      deaths: Workers lost, by evaluation.
+      admissions: Decisions by position; a position that waits is not in it.
+      finished: Positions whose evaluations all have an outcome.
+      durations: Seconds that a seed block took, by case key.
+    """
+
+    recorded: Set[EvaluationId] = frozenset()
+    retried: Set[EvaluationId] = frozenset()
+    splits: Set[EvaluationId] = frozenset()
+    deaths: Mapping[EvaluationId, int] = field(default_factory=dict)
+    admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
+    finished: Set[int] = frozenset()
+    durations: Mapping[str, float] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """Shape of an admission policy."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]: ...
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class CasesKnown:
+    """The cases of a variant, by its key; what is said of one that is known already changes nothing."""
+
+    cases: tuple[CaseInfo, ...]
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectSeen:
+    position: int
+    subject: SubjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """No further checkpoint will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`seconds` is what the evaluation itself took, its share where others were computed with it; None: not known.
+
+    `is_void` says that it tells nothing of the evaluation, which waits again: its theta could not be read, say.
+    """
+
+    worker: int
+    lease: int
+    outcome: Outcome
+    now: float
+    message: str = ""
+    replace_worker: bool = False
+    seconds: float | None = None
+    is_void: bool = False
+
+
+Event: TypeAlias = (
+    CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
+)
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`companions` differ from the evaluation in theta alone: the worker computes them with it and keeps what it gets,
+    since it will be leased them next."""
+
+    worker: int
+    lease: int
+    evaluation: EvaluationId
+    case: CaseInfo
+    deadline: float
+    companions: tuple[EvaluationId, ...] = ()
+    why: Why = Why.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
+
+    worker: int
+    evaluation: EvaluationId
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`lease` says which worker's payload belongs to it; None where there is none."""
+
+    evaluation: EvaluationId
+    case: CaseInfo
+    outcome: Outcome
+    lease: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSplit:
+    evaluation: EvaluationId
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeath:
+    evaluation: EvaluationId
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """A checkpoint that an earlier start finished or skipped lacks evaluations of today's plan: it goes on."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """These outcomes are to be replaced; they count no more."""
+
+    evaluations: tuple[EvaluationId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishCheckpoint:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do."""
+
+
+Action: TypeAlias = (
+    StartWorker
+    | KillWorker
+    | Lease
+    | Prepare
+    | Record
+    | RecordSplit
+    | RecordDeath
+    | Admit
+    | Skip
+    | Reopen
+    | Forget
+    | FinishCheckpoint
+    | Fail
+    | Done
+)

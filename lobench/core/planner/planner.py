@@ -1,0 +1,305 @@
+"""From subjects to evaluations: what is admitted, what of it is missing, and what its results mean.
+
+The planner makes work of evaluations and hands it to the machine of `lobench.core.schedule`, which says who runs what.
+It is as deterministic as that one: the same events give the same actions. Only a `Record` action makes an outcome
+official.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lobench.core import schedule
+from lobench.core.case import CaseInfo
+from lobench.core.planner.backlog import Backlog
+from lobench.core.planner.events import (
+    Action,
+    Admit,
+    CasesKnown,
+    Done,
+    EvaluationId,
+    Event,
+    FinishCheckpoint,
+    Finished,
+    Forget,
+    History,
+    Lease,
+    Policy,
+    Prepare,
+    Record,
+    RecordDeath,
+    RecordSplit,
+    Reopen,
+    RunEnded,
+    SubjectSeen,
+)
+from lobench.core.planner.plan import Plan
+from lobench.core.result import Outcome
+from lobench.core.subject import SubjectKey
+
+__all__ = ["Planner"]
+
+_GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
+_OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
+_TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # the rest may end sooner than the case takes
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    """An evaluation that the machine has as work.
+
+    Attributes:
+      position: Of the first subject that wants it.
+      subjects: Whoever is not finished without it.
+    """
+
+    case: CaseInfo
+    position: int
+    subjects: list[SubjectKey]
+
+
+class Planner:
+    """What the chief talks to.
+
+    Args:
+      max_cores: Cores that workers may take together.
+      max_gpus: Devices that they may take together; infinite where the executor knows better.
+      policy: Which waiting checkpoints are admitted.
+      history: What the ledger knows.
+      together: Checkpoints that a worker may compute together.
+      spare_cores: Cores of the machine beyond `max_cores`, for compiling ahead.
+    """
+
+    def __init__(
+        self,
+        max_cores: int,
+        policy: Policy,
+        history: History | None = None,
+        *,
+        max_gpus: float = math.inf,
+        together: int = 1,
+        spare_cores: int = 0,
+    ) -> None:
+        history = history or History()
+        self._backlog, self._plan = Backlog(policy, history), Plan(history)
+        self._machine = schedule.Machine(
+            max_cores,
+            max_gpus=max_gpus,
+            together=together,
+            spare_cores=spare_cores,
+            deaths=history.deaths,
+            durations=history.durations,
+        )
+        self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
+        self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
+        self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
+        self._wanted: dict[EvaluationId, _Wanted] = {}
+        self._retried: set[SubjectKey] = set()  # of which something is tried again
+        self._done = False
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event) -> tuple[Action, ...]:
+        """Takes one event and returns what is to be done, in order."""
+        self._actions = []
+        match event:
+            case CasesKnown(cases, variant):
+                self._know_cases(cases, variant)
+            case SubjectSeen(position, subject):
+                if self._backlog.see(position, subject):
+                    self._open_position(position)
+            case RunEnded():
+                self._backlog.has_ended = True
+            case Finished():
+                self._finish(event)
+            case _:
+                self._follow(self._machine.take(event))
+        self._admit()
+        self._follow(self._machine.place())
+        self._warm_up()
+        self._check_done()
+        return tuple(self._actions)
+
+    @property
+    def num_left(self) -> int:
+        """Evaluations without an outcome, of what was admitted and what waits; at least one for each theta of these."""
+        missing: set[EvaluationId] = set()
+        num_unknown = 0
+        for subject in {*self._open, *self._backlog.waiting()}:
+            if (cases := self._cases.get(subject.variant)) is None:
+                num_unknown += 1
+            else:
+                missing.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
+        return len(missing) + num_unknown
+
+    # Checkpoints.
+
+    def _know_cases(self, cases: tuple[CaseInfo, ...], variant: str) -> None:
+        if variant in self._cases:
+            return
+        self._cases[variant] = cases
+        for subject in list(self._open):
+            if subject.variant == variant:
+                self._expand(subject, cases)
+
+    def _open_position(self, position: int) -> None:
+        subject = self._backlog.subject(position)
+        self._open.setdefault(subject, set()).add(position)
+        if (cases := self._cases.get(subject.variant)) is not None:
+            self._expand(subject, cases)
+
+    def _expand(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
+        """Has the machine do what a subject still needs; one that needs nothing is finished at once."""
+        if retried := self._plan.retried(subject.sha256, cases):
+            self._plan.forget(retried)
+            self._machine.take(schedule.Forgive(tuple(retried)))
+            self._retried.add(subject)
+            self._actions.append(Forget(tuple(retried)))
+        if subject not in self._outstanding:
+            self._outstanding[subject] = set()
+            self._want(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
+        self._finish_if_complete(subject)
+
+    def _want(
+        self, evaluations: Iterable[tuple[EvaluationId, CaseInfo]], position: int, subjects: list[SubjectKey]
+    ) -> None:
+        works = []
+        for evaluation, case in evaluations:
+            wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
+            if not wanted.subjects:
+                works.append(_work(evaluation, case, position))
+            for subject in subjects:
+                if evaluation not in self._outstanding[subject]:
+                    self._outstanding[subject].add(evaluation)
+                    wanted.subjects.append(subject)
+        if works:
+            self._machine.take(schedule.Add(tuple(works)))
+
+    def _finish_if_complete(self, subject: SubjectKey) -> None:
+        if self._outstanding.get(subject):
+            return
+        for position in sorted(self._open.pop(subject, ())):
+            self._backlog.finish(position)
+            self._actions.append(FinishCheckpoint(position))
+        self._outstanding.pop(subject, None)
+
+    def _admit(self) -> None:
+        if not self._backlog.has_waiting or self._machine.is_draining:
+            return
+        sizes = (_size(case) for cases in self._cases.values() for case in cases)
+        for action in self._backlog.decide(idle=self._machine.is_idle(sizes)):
+            self._actions.append(action)
+            if isinstance(action, Admit):
+                self._open_position(action.position)
+        for position, is_chosen in self._backlog.take_replans(self._cases.keys()):
+            self._replan(position, is_chosen=is_chosen)
+
+    def _replan(self, position: int, *, is_chosen: bool) -> None:
+        """Takes up again what an earlier start was through with, where something of today's plan is missing."""
+        subject = self._backlog.subject(position)
+        cases = self._cases[subject.variant]
+        is_retried = subject in self._retried or self._plan.retried(subject.sha256, cases)
+        if is_retried or (is_chosen and any(True for _ in self._plan.missing(subject.sha256, cases))):
+            self._backlog.reopen(position)
+            self._actions.append(Reopen(position))
+            self._open_position(position)
+
+    # Results.
+
+    def _finish(self, event: Finished) -> None:
+        returned = schedule.Returned(
+            event.worker,
+            event.lease,
+            event.now,
+            event.replace_worker,
+            event.seconds,
+            is_typical=event.outcome in _TYPICAL,
+            is_void=event.is_void,
+        )
+        self._follow(self._machine.take(returned), event)
+
+    def _follow(self, actions: Iterable[schedule.Action], event: Finished | None = None) -> None:
+        """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
+        for action in actions:
+            match action:
+                case schedule.Lease(worker, lease, work, deadline, companions, why):
+                    others, case = tuple(other.key for other in companions), self._wanted[work.key].case
+                    self._actions.append(Lease(worker, lease, work.key, case, deadline, others, why))
+                case schedule.Prepare(worker, work):
+                    self._actions.append(Prepare(worker, work.key))
+                case schedule.Death(work):
+                    self._actions.append(RecordDeath(work.key))
+                case schedule.Ended(work, schedule.End.RETURNED, lease):
+                    assert event is not None
+                    self._returned(work.key, event, lease)
+                case schedule.Ended(work, end, _, message):
+                    self._record(work.key, _OUTCOMES[end], None, message)
+                case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
+                    self._actions.append(action)
+
+    def _returned(self, evaluation: EvaluationId, event: Finished, lease: int | None) -> None:
+        wanted = self._wanted[evaluation]
+        # A whole block is halved once; a half is not halved again.
+        may_split = evaluation.block.size > 1 and evaluation.block in wanted.case.blocks()
+        if event.outcome is Outcome.OOM and may_split:
+            self._split(evaluation, wanted)
+        else:
+            self._record(evaluation, event.outcome, lease, event.message)
+
+    def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
+        self._plan.split(evaluation)
+        self._actions.append(RecordSplit(evaluation))
+        del self._wanted[evaluation]
+        for subject in wanted.subjects:
+            self._outstanding[subject].discard(evaluation)
+        self._want(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
+
+    def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
+        wanted = self._wanted.pop(evaluation)
+        self._plan.record(evaluation)
+        self._actions.append(Record(evaluation, wanted.case, outcome, lease, message))
+        for subject in wanted.subjects:
+            self._outstanding[subject].discard(evaluation)
+            self._finish_if_complete(subject)
+
+    # Beginning and end.
+
+    def _warm_up(self) -> None:
+        """At the first checkpoint workers of one core start; it is they who report the cases.
+
+        One is enough to find that nothing is missing of what earlier starts were through with, and to report the cases
+        of a further variant.
+        """
+        if self._is_complete() or not self._backlog.variants() - self._cases.keys():
+            return
+        is_first = not self._cases and (self._open or self._backlog.has_fresh)
+        if is_first or not self._machine.num_workers or not self._cases:
+            self._follow(self._machine.warm_up(schedule.Size(1), at_most=None if is_first else 1))
+
+    def _check_done(self) -> None:
+        if self._done:
+            return
+        if not self._machine.num_running and (self._machine.is_draining or self._is_complete()):
+            self._done = True
+            self._actions.append(Done())
+
+    def _is_complete(self) -> bool:
+        return self._backlog.has_ended and not self._backlog.has_waiting and not self._open
+
+
+def _size(case: CaseInfo) -> schedule.Size:
+    return schedule.Size(case.num_cpus, case.num_gpus)
+
+
+def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
+    is_whole = evaluation.block in case.blocks()
+    return schedule.Work(
+        key=evaluation,
+        warm_key=case.key,
+        size=_size(case),
+        timeout_seconds=case.timeout_seconds,
+        rank=position,
+        guess_seconds=_GUESS_SECONDS * case.num_inner_steps * evaluation.block.size,
+        alike=(case.key, evaluation.block) if is_whole else None,
+    )
