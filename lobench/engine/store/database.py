@@ -50,6 +50,8 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
 def _next_step(text: str) -> str:
     if "full" in text:
         return "free some space and start again: nothing acknowledged is lost"
+    if "disk I/O error" in text:  # a disk without room for the log's index says so, too
+        return "is the disk full, or failing? free some space and start again: nothing acknowledged is lost"
     if "readonly" in text or "unable to open" in text:
         return "choose another folder with --store"
     if "locked" in text or "busy" in text:
