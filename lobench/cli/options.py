@@ -51,12 +51,9 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
 
 def _type(kind: str, said: Option) -> Any:
     if kind.startswith("int"):
-        return (
-            click.INT
-            if said.least is None
-            else click.IntRange(int(said.least), None if said.most is None else int(said.most))
-        )
+        least, most = (None if bound is None else int(bound) for bound in (said.least, said.most))
+        return click.INT if least is most is None else click.IntRange(least, most)
     if kind.startswith("float"):
-        least = said.least if said.above is None else said.above
-        return Number(least, said.most, min_open=said.above is not None)
+        lower = said.least if said.above is None else said.above
+        return Number(lower, said.most, min_open=said.above is not None)
     return click.STRING
