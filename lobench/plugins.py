@@ -22,7 +22,11 @@ from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
-__all__ = ["BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+__all__ = ["CASE_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+
+# What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
+# It is the one name of a room above this one.
+CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
