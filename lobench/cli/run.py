@@ -1,0 +1,48 @@
+"""`lobench run`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lobench.cli.numbers import Number
+
+__all__ = ["run"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench run experiment.gin
+  lobench run experiment.gin --method celo --method adam
+  lobench run experiment.gin --gin-param 'Experiment.num_sessions = 10'
+  lobench run experiment.gin --check
+
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
+--max-core-hours are used and evaluations are left, 130 interrupted."""
+)
+@click.argument("experiment", metavar="EXPERIMENT.gin")
+@click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
+@click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
+@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
+@click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
+@click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
+@click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
+@click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
+@click.option("--check", is_flag=True, help="Say what is planned and what of it is missing; start nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what is missing and what it would cost, from recorded durations.")
+@click.option("--max-core-hours", type=Number(min=0, min_open=True), help="Begin nothing more once so many were used.")
+@click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
+@click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
+def run(report: bool, check: bool, dry_run: bool, sinks: tuple[str, ...], **options: object) -> None:
+    """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
+    from lobench.cli.run_ending import run_and_tell, tell_plan
+    from lobench.report.live import REPORT
+    from lobench.sessions.run import RunSettings
+
+    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
+    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
+    sys.exit(tell_plan(settings, with_cost=dry_run) if check or dry_run else run_and_tell(settings))
