@@ -143,6 +143,18 @@ class Planner:
                 missing.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
         return len(missing) + num_unknown
 
+    def check(self) -> None:
+        """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
+        self._machine.check()
+        assert self._machine.keys() == self._wanted.keys(), "wanted, and not the machine's work, or the reverse"
+        pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
+        wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
+        assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"
+        assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
+        known = {subject for subject in self._open if subject.variant in self._cases}
+        assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
+        assert not (done := [key for key in self._wanted if self._plan.is_recorded(key)]), f"done, and wanted: {done}"
+
     # Checkpoints.
 
     def _know_cases(self, cases: tuple[CaseInfo, ...], variant: str) -> None:

@@ -17,6 +17,7 @@ from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
+from lobench.core.metric import EVALUATED_SPLITS
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
@@ -119,6 +120,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    _check_is_evaluated(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
@@ -127,9 +129,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         expectations=expectations,
         identity=identity,
         optimizer_hash=optimizer_hash,
-        problem=_sha256(
-            f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}", *task_lines(spec.scope, reached_case)
-        ),
+        problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
@@ -252,6 +252,30 @@ def _build(scope: str, where: str) -> Case:
     return case
 
 
+def _budget(case: Case) -> str:
+    """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
+    text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
+    return text if case.eval_batches else f"{text} {case.eval_every}"
+
+
+def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
+    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
+    if case.eval_batches:
+        return
+    asked = {
+        "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
+        "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
+        f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
+    }
+    if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        raise ConfigError(
+            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
+            where=where,
+            expected="what a training batch gives, `train/NAME`",
+            next_step="bind Case.eval_batches >= 1, or ask for another metric",
+        )
+
+
 def _check(case: Case, where: str) -> None:
     """Refuses numbers that no program can be made from."""
     rules: tuple[tuple[str, int, bool], ...] = (
@@ -262,7 +286,7 @@ def _check(case: Case, where: str) -> None:
         ("num_tasks", 1, False),
         ("eval_every", 1, False),
         ("log_every", 0, False),
-        ("eval_batches", 1, False),
+        ("eval_batches", 0, False),
         ("num_cpus", 1, False),
     )
     for name, lowest, optional in rules:

@@ -20,11 +20,12 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
+from lobench.engine.store.database import StoreLock
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
-from lobench.engine.store.schema import StoreLock, connect, store_errors
+from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]

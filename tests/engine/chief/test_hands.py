@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from stores import curves
 
+from lobench.core.planner import Size
 from lobench.core.result import Outcome
-from lobench.core.schedule import Size
 from lobench.engine.chief.hands import WatchWorkers, finished_of
 from lobench.engine.workers.pool import Message
 
