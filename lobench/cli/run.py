@@ -32,17 +32,26 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
-@click.option("--check", is_flag=True, help="Say what is planned and what of it is missing; start nothing.")
-@click.option("--dry-run", is_flag=True, help="Say what is missing and what it would cost, from recorded durations.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Start nothing; say what is missing and what it costs, by recorded durations.",
+)
 @click.option("--max-core-hours", type=Number(min=0, min_open=True), help="Begin nothing more once so many were used.")
 @click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
-def run(report: bool, check: bool, dry_run: bool, sinks: tuple[str, ...], **options: object) -> None:
+def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
-    from lobench.cli.run_ending import run_and_tell, tell_plan
+    from lobench.cli.run_ending import plan_lines
     from lobench.report.live import REPORT
-    from lobench.sessions.run import RunSettings
+    from lobench.sessions.places import num_workers
+    from lobench.sessions.run import RunSettings, plan_experiment
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
-    sys.exit(tell_plan(settings, with_cost=dry_run) if check or dry_run else run_and_tell(settings))
+    if check:
+        for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
+            click.echo(line)
+        return
+    sys.exit(0)
