@@ -107,8 +107,10 @@ class SourceContract:
         source = self.open(tmp_path)
         self.begin(tmp_path, 1)
         assert self.polled(source) == [], "a checkpoint was taken that was not complete"
+        assert all(found.reason for found in source.pending().values()), "it does not say what is wrong"
         self.publish(tmp_path, 1)
         assert len(self.polled(source)) == 1
+        assert not source.pending()
 
     def test_what_disappears_is_no_error_and_hides_nothing(self, tmp_path: Path) -> None:
         source = self.open(tmp_path)
