@@ -52,9 +52,6 @@ def test_the_last_checkpoint_of_a_command_that_is_done_is_evaluated(tmp_path: Pa
     message = runs.begin(COMMAND, 7)
     gin = world.folder.parent / "method.gin"
     assert (message.lease, message.words[1:]) == (7, ("t.py", "0", str(world.folder), str(gin)))
-        7,
-        ("t.py", "0", str(world.folder), str(world.folder.parent / "method.gin")),
-    )
     assert gin.read_text() == "train.sigma = 0.1\n"
     write_checkpoint(world.folder / "theta_1.npz", -1.0)
     assert found(runs) == [] and runs.is_open
