@@ -78,7 +78,7 @@ def run_rounds(
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
-    left_out: Mapping[str, str] = getattr(source, "pending", dict)()
+    left_out = {path: found.reason for path, found in source.pending().items()}
     if not ending.num_checkpoints and not ending.interrupted:
         raise CheckpointError(
             "no checkpoint to evaluate",
@@ -93,13 +93,11 @@ def run_rounds(
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
     """Returns what the chief is told in a round, after rounds that used so many core-seconds."""
     hours = settings.max_core_hours
-    spare = places.num_cores() - places.num_workers(settings.workers)
     return replace(
         settings,
         elsewhere=settings.executor not in _HERE,
         replan=not num_rounds,
         retry_errors=settings.retry_errors and not num_rounds,
-        spare_cores=max(spare, 0) if settings.executor == "local" else 0,
         max_core_hours=None if hours is None else hours - core_seconds / 3600,
     )
 

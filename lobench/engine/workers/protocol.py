@@ -22,6 +22,7 @@ from lobench.engine.config.layers import Layers
 __all__ = [
     "FROM_WORKER",
     "TO_WORKER",
+    "Command",
     "Configure",
     "Describe",
     "Described",
@@ -58,8 +59,9 @@ class Configure(Message):
       arguments: pytest's, the suites among them.
       layers: gin text around the cases.
       compilation_cache: Folder of jax's persistent cache.
-      serve: "module:function" that runs the worker: `serve(connection, configure, *, exit_at_eof)`.
-      log: File that takes what the process prints; "" where there is none.
+      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It ends at `Exit`
+        and when the pipe ends; `owns_process` says whether the process is the worker's own, which then ends too.
+      log: File that takes what the process prints, from `log_start` on; "" where there is none.
       file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
     """
 
@@ -69,6 +71,7 @@ class Configure(Message):
     compilation_cache: str
     serve: str
     log: str = ""
+    log_start: int = 0
     file_folder: str = ""
 
 
@@ -91,6 +94,22 @@ class Job(Message):
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
     bindings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Message):
+    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `Result` tells how.
+
+    Attributes:
+      words: The program and its arguments.
+      folder: Where it runs.
+      log: Path of the files that take its output, without `.out` and `.err`.
+    """
+
+    lease: int
+    words: tuple[str, ...]
+    folder: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +214,10 @@ class Prepared(Message):
     is_done: bool
 
 
-ToWorker: TypeAlias = Job | Prepare | Describe | Exit
+ToWorker: TypeAlias = Job | Command | Prepare | Describe | Exit
 FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result | Prepared
 
-TO_WORKER: Codec[ToWorker] = Codec(Job, Prepare, Describe, Exit)
+TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Prepare, Describe, Exit)
 FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result, Prepared)
 
 
