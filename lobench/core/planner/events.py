@@ -16,6 +16,7 @@ from lobench.core.schedule import (
     Drain,
     Fail,
     KillWorker,
+    Size,
     StartWorker,
     Tick,
     Why,
@@ -28,6 +29,8 @@ __all__ = [
     "Action",
     "Admit",
     "CasesKnown",
+    "CommandEnded",
+    "CommandId",
     "Done",
     "EvaluationId",
     "Event",
@@ -36,11 +39,13 @@ __all__ = [
     "Forget",
     "History",
     "Lease",
+    "LeaseCommand",
     "Policy",
     "Record",
     "RecordDeath",
     "RecordSplit",
     "Reopen",
+    "RunCommands",
     "RunEnded",
     "Skip",
     "SubjectSeen",
@@ -54,6 +59,20 @@ class EvaluationId:
     sha256: str
     case_key: str
     block: SeedBlock
+
+
+@dataclass(frozen=True, slots=True)
+class CommandId:
+    """A session of a method that is a command. Among evaluations it is the first."""
+
+    method: str
+    session: int
+
+    def __lt__(self, other: object) -> bool:
+        return not isinstance(other, CommandId) or (self.method, self.session) < (other.method, other.session)
+
+    def __gt__(self, other: object) -> bool:
+        return isinstance(other, CommandId) and (self.method, self.session) > (other.method, other.session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +122,13 @@ class SubjectSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCommands:
+    """Commands to be run beside the evaluations, by what each takes of a machine; they take long, and go first."""
+
+    commands: tuple[tuple[CommandId, Size], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """No further checkpoint will come."""
 
@@ -124,7 +150,9 @@ class Finished:
     is_void: bool = False
 
 
-Event: TypeAlias = CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+Event: TypeAlias = (
+    CasesKnown | SubjectSeen | RunCommands | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
+)
 
 
 # Actions.
@@ -142,6 +170,23 @@ class Lease:
     deadline: float
     companions: tuple[EvaluationId, ...] = ()
     why: Why = Why.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCommand:
+    """A worker's slot is the command's."""
+
+    worker: int
+    lease: int
+    command: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """`message` is "" where it ended as it should."""
+
+    command: CommandId
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +251,8 @@ Action: TypeAlias = (
     StartWorker
     | KillWorker
     | Lease
+    | LeaseCommand
+    | CommandEnded
     | Record
     | RecordSplit
     | RecordDeath

@@ -80,11 +80,12 @@ def todays(
     Of several things that lay at one place, and that earlier starts were through with, the last one counts.
 
     Args:
-      only: Locations of the only checkpoints that are asked for; None: all.
+      only: Locations of the only checkpoints that are asked for; None: all checkpoints, and no optimizer without theta
+        that pytest has recorded beside them.
     """
     last = {subject.uri: position for position, subject in sightings.items()}
     for position, subject in sightings.items():
         is_done = position in history.finished or history.admissions.get(position) == "skipped"
         is_current = not is_done or last[subject.uri] == position
-        if is_current and (only is None or subject.uri in only):
+        if is_current and (not subject.is_optimizer if only is None else subject.uri in only):
             yield position, subject, is_done
