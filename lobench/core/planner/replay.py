@@ -80,9 +80,10 @@ class Replay:
                 seconds = deadline - self._now - (self._zero or 0.0)
                 return f"worker {worker} gets {self._name(evaluation)}{others}: {why}; deadline in {seconds:g} s"
             case events.LeaseCommand(worker, _, command):
-                return f"worker {worker} runs a command: {command}"
+                return f"worker {worker} runs {command.method}, session {command.session}, a command"
             case events.CommandEnded(command, message):
-                return f"a command has ended: {command}{f': {message.splitlines()[0]}' if message else ''}"
+                reason = f": {message.splitlines()[0]}" if message else ""
+                return f"{command.method}, session {command.session}, a command, has ended{reason}"
             case events.Record(evaluation, _, outcome, lease, message):
                 took = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
                 reason = f": {message.splitlines()[0]}" if message else ""
