@@ -16,7 +16,8 @@ Examples:
   lobench results --store runs/today/lobench_results/quick --case 'relu*' --sort test
   lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
   lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
-  lobench results --store runs --history"""
+  lobench results --store runs --history
+  lobench results --store runs/study --history --patch 3 --output dirty.patch"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
 @click.option(
@@ -37,21 +38,32 @@ Examples:
     show_default=True,
     help="With table: what comes first.",
 )
-@click.option("--history", is_flag=True, help="Runs by date instead, of every store in or below --store.")
-def results(store: Path, kind: str, output: Path | None, curves: bool, pattern: str, sort: str, history: bool) -> None:
+@click.option("--history", is_flag=True, help="Experiments and runs by date, of every store in or below --store.")
+@click.option("--patch", type=int, metavar="ID", help="With --history: what `git apply` makes an experiment's tree of.")
+def results(
+    store: Path, kind: str, output: Path | None, curves: bool, pattern: str, sort: str, history: bool, patch: int | None
+) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.cli.results_output import export, history_text, table_text, written
+    from lobench.cli.results_output import export, history_text, patch_text, table_text, written
     from lobench.core.errors import UsageError
+
+    def show(content: str | bytes) -> None:
+        if output is None:
+            click.echo(content, nl=False)
+            return
+        with written(output):
+            output.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
+    if patch is not None:
+        if not history:
+            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
+        show(patch_text(store, patch))
+        return
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return
     text = history_text(store, kind) if history else table_text(store, kind, pattern, sort=sort, curves=curves)
-    if output is None:
-        click.echo(text)
-    else:
-        with written(output):
-            output.write_text(text + "\n", encoding="utf-8")
+    show(text + "\n")
