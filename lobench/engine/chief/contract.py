@@ -39,7 +39,6 @@ class WatchOptions:
     """How a watch goes on and ends. What is an `option` is one of `lobench watch` too, and needs no other place.
 
     Attributes:
-      spare_cores: Cores of this machine that workers do not take, where those are processes of this machine.
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
@@ -58,7 +57,6 @@ class WatchOptions:
     experiment: str = option("", "Ledger column, for studies.")
     trial: str = option("", "Ledger column, for studies.")
     session: str = option("", "Ledger column, for studies.")
-    spare_cores: int = 0
     elsewhere: bool = False
     replan: bool = True
     only: frozenset[str] | None = None
