@@ -19,8 +19,6 @@ from lobench.engine.workers.protocol import (
     Described,
     Exit,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -63,8 +61,6 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
                 names = (*asked.bindings, *configure.layers.gin_params)
                 cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
                 chief.say(Described(variant_key=asked.variant_key, cases=cases, files=()))
-            case Prepare():
-                chief.say(Prepared(is_done=True))
             case Job():
                 _run(chief, configure, asked)
 

@@ -29,8 +29,6 @@ from lobench.engine.workers.protocol import (
     Described,
     FromWorker,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -137,14 +135,6 @@ class ExecutorContract:
                 job, payload = self.job(executor, 0, lease, "good", tmp_path)
                 found = self.heard(executor, Result)
                 assert found == (0, Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
-
-    def test_a_worker_is_asked_to_prepare(self, tmp_path: Path) -> None:
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
-            block = SeedBlock(start=0, size=1)
-            asked = Prepare(case_key="", seed_block=block, checkpoint_uri="", theta_path="")
-            executor.send(0, asked.to_bytes())
-            assert self.heard(executor, Prepared) == (0, Prepared(is_done=True))
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()

@@ -23,8 +23,6 @@ from lobench.engine.workers.protocol import (
     Described,
     Failed,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -165,13 +163,6 @@ def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_e
     assert (result.lease, result.outcome, result.replace) == (9, Outcome.ERROR, True)
     assert "edited" in result.message
     world.trained(adam["two"], ADAM, theta="")
-
-
-def test_what_is_prepared_for_a_variant_its_job_finds(world: World) -> None:
-    adam = (*ADAM, "adam.b1 = 0.8")
-    case = world.described("p", adam)["one"]
-    assert world.ask(Prepare(**world.of(case, adam, theta="")), Prepared).is_done
-    assert world.trained(case, adam, theta="").ahead_seconds > 0
 
 
 def test_a_suite_that_cannot_be_collected_is_told_with_its_reason(tmp_path: Path) -> None:

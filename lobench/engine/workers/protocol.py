@@ -1,27 +1,25 @@
 """What a chief and its workers say to each other, each message a frozen dataclass.
 
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
-`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`, `Prepare` by `Prepared`. Executors
-carry the bytes of these and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside
-its protocol in `lobench.hookspecs`.
+`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`. Executors carry the bytes of these
+and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside its protocol in
+`lobench.hookspecs`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import struct
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.codec import Codec, Message, has_begun_well
+from lobench.core.codec import Codec, Message
 from lobench.core.result import Outcome
 from lobench.engine.config.layers import Layers
 
 __all__ = [
     "FROM_WORKER",
     "TO_WORKER",
+    "Command",
     "Configure",
     "Describe",
     "Described",
@@ -30,21 +28,11 @@ __all__ = [
     "FileMark",
     "FromWorker",
     "Job",
-    "Prepare",
-    "Prepared",
     "Progress",
     "Ready",
     "Result",
     "ToWorker",
-    "case_from_record",
-    "decode",
-    "encode",
-    "has_begun_well",
-    "record_of",
 ]
-
-_LENGTH = struct.Struct("<I")
-
 
 # A chief to a worker.
 
@@ -96,14 +84,19 @@ class Job(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare(Message):
-    """Asks to compile, beside a job, what a later job needs; the fields are that job's."""
+class Command(Message):
+    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `Result` tells how.
 
-    case_key: str
-    seed_block: SeedBlock
-    checkpoint_uri: str
-    theta_path: str
-    bindings: tuple[str, ...] = ()
+    Attributes:
+      words: The program and its arguments.
+      folder: Where it runs.
+      log: Path of the files that take its output, without `.out` and `.err`.
+    """
+
+    lease: int
+    words: tuple[str, ...]
+    folder: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,45 +183,8 @@ class Result(Message):
     payload: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared(Message):
-    """Answers `Prepare`; `is_done` says whether the job will find a program."""
+ToWorker: TypeAlias = Job | Command | Describe | Exit
+FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result
 
-    is_done: bool
-
-
-ToWorker: TypeAlias = Job | Prepare | Describe | Exit
-FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result | Prepared
-
-TO_WORKER: Codec[ToWorker] = Codec(Job, Prepare, Describe, Exit)
-FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result, Prepared)
-
-
-def record_of(case: CaseInfo) -> dict[str, Any]:
-    return dataclasses.asdict(case)
-
-
-def case_from_record(record: dict[str, Any]) -> CaseInfo:
-    return CaseInfo(**record)
-
-
-def encode(kind: str, payload: bytes = b"", **values: Any) -> bytes:
-    """Returns one message: length of the JSON part, the JSON part, the payload."""
-    text = json.dumps({"kind": kind, **values}).encode()
-    return _LENGTH.pack(len(text)) + text + payload
-
-
-def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
-    """Reads what `encode` wrote: the values, `kind` among them, and the payload.
-
-    Raises:
-      ValueError: anything else.
-    """
-    try:
-        (length,) = _LENGTH.unpack_from(message)
-        values = json.loads(message[_LENGTH.size : _LENGTH.size + length])
-    except (struct.error, RecursionError) as error:
-        raise ValueError(f"no message: {error}") from error
-    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise ValueError("no message: it has no kind")
-    return values, message[_LENGTH.size + length :]
+TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
+FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result)
