@@ -39,7 +39,20 @@ def test_the_notebook_example(tmp_path: Path) -> None:
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
-    names = ("watch", "results", "compare", "best", "merge", "score", "report", "baseline", "list", "plugins", "doctor")
+    names = (
+        "run",
+        "watch",
+        "results",
+        "compare",
+        "best",
+        "merge",
+        "score",
+        "report",
+        "baseline",
+        "list",
+        "plugins",
+        "doctor",
+    )
     for command in names:
         done = subprocess.run(
             [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True

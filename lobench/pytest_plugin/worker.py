@@ -20,9 +20,11 @@ import pytest
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
 from lobench.engine.workers.chief_end import ChiefEnd
+from lobench.engine.workers.command import run_command
 from lobench.engine.workers.last_words import last_words
 from lobench.engine.workers.protocol import (
     TO_WORKER,
+    Command,
     Configure,
     Describe,
     Described,
@@ -101,6 +103,10 @@ class Loop:
                     companions = tuple((uri, self._here(path)) for uri, path in asked.companions)
                     theta_path = self._here(asked.theta_path)
                     self._run(dataclasses.replace(asked, theta_path=theta_path, companions=companions), idle)
+                case Command():
+                    problem = run_command(asked.words, folder=asked.folder, log=asked.log)
+                    outcome = Outcome.FAILED if problem else Outcome.PASSED
+                    self._chief.say(Result(lease=asked.lease, outcome=outcome, message=problem))
                 case Describe():
                     self._describe(asked)
         return True

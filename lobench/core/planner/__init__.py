@@ -22,7 +22,6 @@ from lobench.core.planner.events import (
     Lease,
     LeaseCommand,
     Policy,
-    Prepare,
     Record,
     RecordDeath,
     RecordSplit,
@@ -32,13 +31,13 @@ from lobench.core.planner.events import (
     Skip,
     SubjectSeen,
 )
+from lobench.core.planner.log import Start
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
     Capacity,
     Drain,
     Fail,
     KillWorker,
-    Prepared,
     Size,
     StartWorker,
     Tick,
@@ -67,8 +66,6 @@ __all__ = [
     "LeaseCommand",
     "Planner",
     "Policy",
-    "Prepare",
-    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -77,6 +74,7 @@ __all__ = [
     "RunEnded",
     "Size",
     "Skip",
+    "Start",
     "StartWorker",
     "SubjectSeen",
     "Tick",

@@ -13,6 +13,7 @@ from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
 from lobench.engine.workers.protocol import (
     FROM_WORKER,
+    Command,
     Describe,
     Described,
     Failed,
@@ -97,6 +98,12 @@ class WatchWorkers:
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         thetas = [path for path in (job.theta_path, *(path for _, path in job.companions)) if path]
         self._executor.send(worker, job.to_bytes(), thetas)
+
+    def command(self, worker: int, command: Command) -> None:
+        """Gives a worker's slot to a command."""
+        assert self._executor is not None
+        self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
+        self._executor.send(worker, command.to_bytes(), [])
 
     def prepare(self, worker: int, prepare: Prepare) -> None:
         """Has a worker compile something beside its job, on a core more."""

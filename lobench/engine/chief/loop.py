@@ -25,7 +25,7 @@ from lobench.engine.chief.subjects import WatchSubjects, todays
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Described, Failed, Job, Prepare, Prepared, Ready, Result
+from lobench.engine.workers.protocol import Described, Failed, Job, Ready, Result
 from lobench.engine.workers.protocol import Progress as Step
 from lobench.hookspecs import (
     Capacity,
@@ -78,14 +78,14 @@ class Watch:
         self._cases: dict[str, CaseInfo] = {}
         self._journal = Journal(ledger, options, self._cases)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
-        self._planner = planner.Planner(
-            max_cores,
-            policy,
-            self._history,
+        start = planner.Start(
+            max_cores=max_cores,
             max_gpus=max_gpus,
             together=options.together,
-            spare_cores=options.spare_cores,
+            history=self._history,
+            at=time.time(),
         )
+        self._planner = self._journal.plan(start, policy, progress.say)
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -130,6 +130,7 @@ class Watch:
                 self._loop()
             finally:
                 self._commit()
+                self._journal.close()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
             self._intake.discard(self._subjects.needed)
@@ -268,8 +269,6 @@ class Watch:
                 raise SuiteError("; ".join(messages))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
-            case (worker, Prepared(is_done=is_done)):
-                return [(planner.Prepared(worker, is_done), None)]
             case (worker, Result() as result):
                 return [self._result(worker, result, now)]
             case Died(worker=worker, message=why, lost=lost):
@@ -297,7 +296,7 @@ class Watch:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
-                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease | planner.Prepare):
+                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -328,8 +327,6 @@ class Watch:
                 self._workers.kill(worker)
             case planner.Lease():
                 self._lease(action)
-            case planner.Prepare():
-                self._prepare(action)
             case planner.Record():
                 self._recorded(action, curves)
             case planner.RecordDeath(evaluation):
@@ -372,13 +369,6 @@ class Watch:
     def _companion(self, sha256: str) -> tuple[str, str]:
         self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
         return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
-
-    def _prepare(self, action: planner.Prepare) -> None:
-        evaluation = action.evaluation
-        uri, theta_path = self._companion(evaluation.sha256)
-        block, key = evaluation.block, evaluation.case_key
-        prepare = Prepare(case_key=key, seed_block=block, checkpoint_uri=uri, theta_path=theta_path)
-        self._workers.prepare(action.worker, prepare)
 
     def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1

@@ -22,6 +22,7 @@ from lobench.engine.config.layers import Layers
 __all__ = [
     "FROM_WORKER",
     "TO_WORKER",
+    "Command",
     "Configure",
     "Describe",
     "Described",
@@ -93,6 +94,22 @@ class Job(Message):
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
     bindings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Message):
+    """A program of the user's, a meta-training say, that has the worker's slot until it ends; `Result` tells how.
+
+    Attributes:
+      words: The program and its arguments.
+      folder: Where it runs.
+      log: Path of the files that take its output, without `.out` and `.err`.
+    """
+
+    lease: int
+    words: tuple[str, ...]
+    folder: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +214,10 @@ class Prepared(Message):
     is_done: bool
 
 
-ToWorker: TypeAlias = Job | Prepare | Describe | Exit
+ToWorker: TypeAlias = Job | Command | Prepare | Describe | Exit
 FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result | Prepared
 
-TO_WORKER: Codec[ToWorker] = Codec(Job, Prepare, Describe, Exit)
+TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Prepare, Describe, Exit)
 FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result, Prepared)
 
 
