@@ -20,6 +20,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
+from lobench.engine.store.described import Described
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
@@ -29,7 +30,7 @@ from lobench.engine.store.schema import StoreLock, connect, store_errors
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(Experiments, LedgerReader):
+class Ledger(Experiments, Described, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -202,7 +203,7 @@ class Ledger(Experiments, LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
-        bindings: Sequence[str] = (),
+        positions: Collection[int] | None = None,
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -211,7 +212,7 @@ class Ledger(Experiments, LedgerReader):
 
         Args:
           experiment, trial, session: Labels, for studies.
-          bindings: Those of the subject that it was computed for: one theta may be seen with several.
+          positions: Of the subjects that it was computed for; None: of all that have its theta.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -219,6 +220,7 @@ class Ledger(Experiments, LedgerReader):
         """
         seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
         payload = curves.to_payload() if curves is not None else None
+        chosen = None if positions is None else json.dumps(sorted(positions))
         block = key.seed_block
         identity = (
             *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
@@ -253,9 +255,10 @@ class Ledger(Experiments, LedgerReader):
             self._db.execute(
                 "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
                 "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 AND c.bindings = ? WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
-                "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ?",
-                (json.dumps(list(bindings)), *identity),
+                "AND c.finished = 0 AND (? IS NULL OR c.position IN (SELECT value FROM json_each(?))) "
+                "WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? "
+                "AND e.seed_count = ? AND e.program_version = ?",
+                (chosen, chosen, *identity),
             )
         return True
 
