@@ -28,6 +28,7 @@ from lobench.core.planner.events import (
     Skip,
     SubjectSeen,
 )
+from lobench.core.planner.plan import Plan
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
     Capacity,
@@ -58,6 +59,7 @@ __all__ = [
     "History",
     "KillWorker",
     "Lease",
+    "Plan",
     "Planner",
     "Policy",
     "Prepare",
