@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
+    from lobench.engine.store.database import (
+        StoreLock,
+        database_errors,
+        newer_schema,
+        open_to_read,
+        open_to_write,
+        schema_version,
+        transaction,
+        write_ahead,
+    )
     from lobench.engine.whole_file import write_whole
     from lobench.engine.workers.channel import Channel
     from lobench.engine.workers.parcel import Parcel
@@ -56,6 +66,9 @@ _HOMES = {
     "lobench.engine.config.layers": "Layers",
     "lobench.engine.config.suite": "specs_in",
     "lobench.engine.config.syntax": "parse_file parse_text",
+    "lobench.engine.store.database": (
+        "StoreLock database_errors newer_schema open_to_read open_to_write schema_version transaction write_ahead"
+    ),
     "lobench.engine.workers.channel": "Channel",
     "lobench.engine.workers.parcel": "Parcel",
     "lobench.engine.workers.pool": "LocalPool Message WorkerConfig",
@@ -73,12 +86,13 @@ _HOMES = {
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "Curves", "Direction",
     "Draws", "Interval", "Layers", "LocalPool", "Member", "Message", "Objective", "Parcel", "PickleRefused",
-    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "Subject",
-    "Variant", "WorkerConfig",
-    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
-    "compiler_options", "content_of", "decode", "device_description", "encode", "flatten", "fold", "headline",
-    "is_settled", "leaf_paths", "load_plugins", "oriented", "parse_file", "parse_text", "rank", "reading", "specs_in",
-    "stratified_t_mean", "text_table", "weighted", "write_whole",
+    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "StoreLock",
+    "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case",
+    "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "database_errors", "decode",
+    "device_description", "encode", "flatten", "fold", "headline", "is_settled", "leaf_paths", "load_plugins",
+    "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading",
+    "schema_version", "specs_in", "stratified_t_mean", "text_table", "transaction", "weighted", "write_ahead",
+    "write_whole",
 ]
 # fmt: on
 

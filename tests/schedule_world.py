@@ -106,6 +106,7 @@ class World:
 
     def send(self, event: Event) -> None:
         actions = self.planner.handle(event)
+        self.planner.check()
         self.log.append((event, actions))
         for action in actions:
             self.take(action)

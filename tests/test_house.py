@@ -49,6 +49,7 @@ def test_a_broken_contract_is_named(tmp_path: Path) -> None:
         "lobench/testing/policies.py": "import lobench.engine.store.ledger",
         "lobench/evaluation/result.py": "import rich",
         "lobench/analysis/frames.py": "import jax",
+        "lobench/sessions/watch.py": "import click",
         "lobench/core/case.py": "import numpy",
         "lobench/hookspecs.py": "import lobench.plugins",
     }

@@ -48,7 +48,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
     """A copy: its store names the checkpoints where they are now."""
     shutil.copytree(finished, tmp_path / "copy")
     with sqlite3.connect(tmp_path / "copy" / "store" / "ledger.sqlite") as ledger:
-        for table in ("checkpoints", "fingerprints"):
+        for table in ("subjects", "fingerprints"):
             ledger.execute(f"UPDATE {table} SET uri = replace(uri, ?, ?)", (str(finished), str(tmp_path / "copy")))
     ledger.close()
     return tmp_path / "copy"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from lobench.analysis.intervals import Interval
+from lobench.analysis.laws import trimmed_mean
 
 __all__ = [
     "bootstrap_interval",
@@ -33,7 +33,7 @@ def iqm(cells: Cells) -> float:
     A case with more seeds weighs more. NaN scores (a case without a scale) do not vanish: the result is NaN.
     """
     values = _pooled(cells)
-    return float(stats.trim_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
+    return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
 
 
 def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
@@ -91,7 +91,7 @@ def iqm_interval(cells: Cells, *, confidence: float = 0.95, num_resamples: int =
     """Returns the IQM with its stratified, inflated bootstrap interval."""
     lower, upper = bootstrap_interval(
         cells,
-        lambda resampled: np.asarray(stats.trim_mean(np.concatenate(resampled, axis=1), 0.25, axis=1)),
+        lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
 
 from lobench.analysis.aggregates import iqm_interval, probability_of_improvement_interval
 from lobench.analysis.baseline_file import BaselineCase
@@ -45,7 +44,7 @@ def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> I
     for identity in (one for one in a.cells if one in b.cells):  # in an order that repeats: resampling goes by it
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
-            ranks = rankdata([*x, *y], "dense").tolist()  # finite, where a diverged seed is not
+            ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # finite, where a diverged seed is not
             ours.append(ranks[: len(x)])
             theirs.append(ranks[len(x) :])
     nan = math.nan

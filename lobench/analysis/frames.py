@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -101,7 +102,7 @@ class StoredResults:
         Of a seed that was evaluated twice (by another inner program, say) the later evaluation counts.
 
         Args:
-          metric: `<split>/<metric>`, or `batch/loss`.
+          metric: `<split>/<metric>`, or `batch/<metric>`.
           case: Only the case of this name (`relu32` or `digits/relu32`).
           outer_step: Only checkpoints of this outer step.
           checkpoint: Only checkpoints whose path ends so, or whose sha256 starts so.
@@ -233,7 +234,7 @@ def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRo
         case=last[0].case,
         checkpoint=checkpoint,
         metric=metric,
-        steps=np.asarray(last[1].log_steps if metric == "batch/loss" else last[1].eval_steps, np.int64),
+        steps=np.asarray(last[1].log_steps if is_of_batch(metric) else last[1].eval_steps, np.int64),
         seeds=np.asarray(list(found), np.int64),
         values=np.stack([views[id(curves)][place] for curves, place in found.values()]),
         diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found.values()], np.int64),

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from lobench.analysis.comparison import holm
 from lobench.analysis.intervals import stratified_t_mean
+from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf, t_isf, t_sf
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
 
@@ -178,20 +178,20 @@ def seeds_to_decide(
     if num_pilot < 2 or not math.isfinite(sd):
         return None
     degrees = strata * (num_pilot - 1)
-    limit = sd * math.sqrt(degrees / float(stats.chi2.ppf(1 - confidence, degrees)))
+    limit = sd * math.sqrt(degrees / float(chi2_ppf(1 - confidence, degrees)))
     if limit == 0:
         return 2
 
     def found(n: int) -> float:
-        quantile = float(stats.t.isf(alpha, strata * (n - 1)))
+        quantile = float(t_isf(alpha, strata * (n - 1)))
         shift = resolution / limit * math.sqrt(n)
         # Far from both the noncentral t has no digits left, and is normal for all that matters.
         if shift > 30:
-            return float(stats.norm.sf(quantile - shift))
-        return float(stats.nct.sf(quantile, strata * (n - 1), shift))
+            return float(norm_sf(quantile - shift))
+        return float(nct_sf(quantile, strata * (n - 1), shift))
 
     # The normal law's answer is a little too small, so that a few steps up from it are the shortest way.
-    quantiles = float(stats.norm.isf(alpha)) + float(stats.norm.ppf(power))
+    quantiles = float(norm_isf(alpha)) + float(norm_isf(1 - power))
     n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
     if n > _MAX_SEEDS:
         return None
@@ -252,7 +252,7 @@ def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
     interval = stratified_t_mean(cells, 0.95)
     error = 0.0
     if interval.upper > interval.mean:
-        error = (interval.upper - interval.mean) / float(stats.t.ppf(0.975, interval.degrees))
+        error = (interval.upper - interval.mean) / float(t_isf(0.025, interval.degrees))
     missing = len(differences) - len(cells)
     return _Measured(
         case="",
@@ -287,7 +287,7 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     if looks is not None:
         alpha = looks.level(found.num_seeds, alpha)
         p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
-    half = float(stats.t.isf(alpha, found.degrees)) * found.error if found.error > 0 else 0.0
+    half = float(t_isf(alpha, found.degrees)) * found.error if found.error > 0 else 0.0
     return GateResult(
         case=found.case,
         verdict=Verdict.INCONCLUSIVE,
@@ -309,7 +309,7 @@ def _one_sided(found: _Measured, margin: float) -> tuple[float, float]:
     if found.error == 0:
         return (0.0 if found.harm > margin else 1.0), (0.0 if found.harm < margin else 1.0)
     statistic = (found.harm - margin) / found.error
-    return float(stats.t.sf(statistic, found.degrees)), float(stats.t.cdf(statistic, found.degrees))
+    return float(t_sf(statistic, found.degrees)), float(t_sf(-statistic, found.degrees))
 
 
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
-from lobench.core.metric import Direction, direction_of
+from lobench.core.metric import Direction, direction_of, is_of_batch
 from lobench.core.result import count_exploded
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
@@ -98,7 +98,7 @@ def _measure(
         size = math.prod(shape)
         block = values[:, offset : offset + size].reshape(len(members), *shape).astype(np.float64)
         offset += size
-        if size == 0 or name == "batch/loss":
+        if size == 0 or is_of_batch(name):
             continue
         finals[name] = block[:, :, -1].mean(axis=1).tolist()
         if name == primary:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+
+from lobench.analysis.laws import norm_isf, norm_pdf, norm_sf
 
 __all__ = ["Looks"]
 
@@ -74,18 +75,18 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     levels = [alpha * sizes[0] / last]
     if len(sizes) == 1:
         return tuple(levels)
-    bound = float(stats.norm.isf(levels[0])) * math.sqrt(sizes[0])  # of the sum of the differences, their sd being 1
+    bound = float(norm_isf(levels[0])) * math.sqrt(sizes[0])  # of the sum of the differences, their sd being 1
     low = -8 * math.sqrt(last)
     grid = np.linspace(low, bound, _POINTS)
-    density = stats.norm.pdf(grid, scale=math.sqrt(sizes[0]))
+    density = norm_pdf(grid / math.sqrt(sizes[0])) / math.sqrt(sizes[0])
     for previous, size in itertools.pairwise(sizes):
         share, step = alpha * (size - previous) / last, math.sqrt(size - previous)
         weights = density * np.gradient(grid)
         weights[[0, -1]] /= 2  # the trapezoid rule
         z = _bound(grid, weights, step, math.sqrt(size), share)
-        levels.append(float(stats.norm.sf(z)))
+        levels.append(float(norm_sf(z)))
         new_grid = np.linspace(low, z * math.sqrt(size), _POINTS)
-        density = stats.norm.pdf((new_grid[:, None] - grid[None, :]) / step) / step @ weights
+        density = norm_pdf((new_grid[:, None] - grid[None, :]) / step) / step @ weights
         grid = new_grid
     return tuple(levels)
 
@@ -94,7 +95,9 @@ def _bound(grid: FloatArray, weights: FloatArray, step: float, scale: float, sha
     """Returns the z above which a look rejects with probability `share`, having rejected at none before."""
 
     def excess(z: float) -> float:
-        return float(weights @ stats.norm.sf((z * scale - grid) / step)) - share
+        return float(weights @ norm_sf((z * scale - grid) / step)) - share
+
+    from scipy import optimize  # slow to import, and seldom needed
 
     return float(optimize.brentq(excess, -5, 12, xtol=1e-6))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.metric import Direction
+from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
@@ -252,7 +252,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         for name, view in curves.metrics.items():
             block = np.asarray(view)
-            if name != "batch/loss" and block.size:
+            if not is_of_batch(name) and block.size:
                 first, last = block[:, 0].tolist(), block[:, -1].tolist()
                 untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
                 final.setdefault(name, {}).update({seed: last[place] for place, seed in counting})

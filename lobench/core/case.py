@@ -26,8 +26,11 @@ class Case:
         then 6 more: `(4, 6)`. None of them is wider than seed_block. No part of the case's identity.
       num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
       eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
-      log_every: Inner steps between records of the training batch's own loss (`batch/loss`); 0: none.
-      eval_batches: Batches of each split that an evaluation averages.
+      log_every: Inner steps between records of the training batch itself, before its update: its loss (`batch/loss`)
+        and each metric that the task gives beside it (`batch/accuracy`); 0: none.
+      eval_batches: Batches of each split that an evaluation averages. 0: nothing is evaluated, and `train/NAME` is the
+        mean of the training batches' NAME over the last `eval_every` steps (at step 0: NAME of the first batch). No
+        other split has metrics then, and the last update is not looked at.
       primary_metric: The metric that headlines show, `<split>/<metric>`.
       scale: `log` or `linear`: what the scores of the primary metric are shares of; None: a loss has a log scale, and
         everything else a linear one. Like `minimum` it is no part of what is trained: after a change `lobench baseline`

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping
 
 from lobench.core.errors import ConfigError, LobenchError
 
-__all__ = ["Direction", "UnknownDirection", "direction_of", "how_to_declare", "spread_directions"]
+__all__ = [
+    "EVALUATED_SPLITS",
+    "Direction",
+    "UnknownDirection",
+    "direction_of",
+    "how_to_declare",
+    "is_of_batch",
+    "spread_directions",
+]
+
+EVALUATED_SPLITS = ("inner_valid", "outer_valid", "test")  # that exist only where evaluations are run
 
 
 class Direction(enum.StrEnum):
@@ -38,6 +48,11 @@ def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | 
       declared: By the metric's whole name.
     """
     return declared.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
+
+
+def is_of_batch(metric: str) -> bool:
+    """Says whether it is a training batch's own value (`batch/loss`), whose columns are log steps, not evaluations."""
+    return metric.startswith("batch/")
 
 
 def how_to_declare(metric: str) -> str:

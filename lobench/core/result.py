@@ -73,8 +73,8 @@ class Curves:
     Attributes:
       seeds: The seeds, one a row.
       metrics: float32[num_seeds, num_evals] by `<split>/<metric>`, as a memoryview (`numpy.asarray` makes it an array
-        without a copy); `batch/loss` is [num_seeds, num_logs].
-      eval_steps: Inner steps of the evaluations; those of `batch/loss` are `log_steps`.
+        without a copy); `batch/<metric>` is [num_seeds, num_logs].
+      eval_steps: Inner steps of the evaluations; those of `batch/<metric>` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
       ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.

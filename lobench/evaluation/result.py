@@ -16,9 +16,9 @@ class Result:
     """Curves of one case over its seeds.
 
     Attributes:
-      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/loss` is [num_seeds, num_logs].
+      metrics: float32[num_seeds, num_evals] by `<split>/<metric>`; `batch/<metric>` is [num_seeds, num_logs].
       eval_steps: int[num_evals]: 0, every `eval_every`, the last step.
-      log_steps: int[num_logs]: the steps of `batch/loss`.
+      log_steps: int[num_logs]: the steps of `batch/<metric>`.
       diverged_at: int[num_seeds]: first inner step with a non-finite loss, -1 where there was none.
       diverged: bool[num_seeds].
       seeds: The seeds, in the order of the rows.
@@ -67,7 +67,8 @@ class Result:
 
     def _metric(self, metric: str) -> np.ndarray:
         if metric not in self.metrics:
-            raise KeyError(f"no metric {metric!r}; there are {', '.join(sorted(self.metrics))}")
+            why = " (Case.eval_batches = 0 evaluates nothing)" if self.case and not self.case.eval_batches else ""
+            raise KeyError(f"no metric {metric!r}{why}; there are {', '.join(sorted(self.metrics))}")
         return self.metrics[metric]
 
     def __repr__(self) -> str:

@@ -25,13 +25,14 @@ class Carry(NamedTuple):
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: jax.Array  # float32[num_logs + 1 (, num_lanes)]
+    log: dict[str, jax.Array]  # float32[num_logs + 1 (, num_lanes)], of training batches; the last row is nobody's
+    window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
 
 
 # Where the lanes' axis is, and the thetas'. Counters have none: with one, both branches of every condition would be
 # computed.
-OF_LANES = Carry(0, 0, 0, 0, None, None, 1, 1)  # type: ignore[arg-type]
-OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0)  # type: ignore[arg-type]
+OF_LANES = Carry(0, 0, 0, 0, None, None, 1, 1, 1)  # type: ignore[arg-type]
+OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
 
 class Trained(NamedTuple):
@@ -66,7 +67,7 @@ def curves_of(
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
     metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
     if log_steps:
-        metrics["batch/loss"] = _rows(np.asarray(carry.log)[:-1], shape)
+        metrics |= {f"batch/{name}": _rows(np.asarray(value)[:-1], shape) for name, value in carry.log.items()}
     return Curves(
         seeds=tuple(block.seeds),
         metrics=metrics,

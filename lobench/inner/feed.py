@@ -27,7 +27,8 @@ class Feed:
     """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
 
     Attributes:
-      eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds.
+      eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
+        evaluations.
       example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed.
     """
 
@@ -35,7 +36,7 @@ class Feed:
         self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
-            if isinstance(dataset, IteratorDataset):
+            if isinstance(dataset, IteratorDataset) and case.eval_batches:
                 rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
                 self.eval_batches[split] = self._by_lane(rows, axis=0)
         train = datasets["train"]

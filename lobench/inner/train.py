@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,18 +39,14 @@ from lobench.inner.data import (
 )
 from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.recorder import Recorder, named_values
 from lobench.inner.spread import num_parts, place, spread
 from lobench.inner.task import ArrayDataset, IteratorDataset, Task, TaskFamily
 
-__all__ = ["Program", "eval_steps"]
+__all__ = ["Program"]
 
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 _NOTHING = contextlib.nullcontext()
-
-
-def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
-    """Returns 0, every `eval_every`, and the last step always."""
-    return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
 
 
 class _Layout(NamedTuple):
@@ -84,9 +80,11 @@ class Program:
         self._tracing = tracing
         self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
-        self._eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
-        self._log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
-        self._datasets = present_splits(task)
+        self._recorder = Recorder(case)
+        # Without evaluations nothing reads the other splits.
+        self._datasets = {
+            split: dataset for split, dataset in present_splits(task).items() if case.eval_batches or split == "train"
+        }
         self._arrays = {
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
@@ -186,8 +184,8 @@ class Program:
             trained,
             block,
             tasks_per_seed=self._tasks_per_seed,
-            eval_steps=self._eval_steps,
-            log_steps=self._log_steps,
+            eval_steps=self._recorder.eval_steps,
+            log_steps=self._recorder.log_steps,
         )
 
     def _lanes(self, block: SeedBlock) -> Lane:
@@ -217,10 +215,10 @@ class Program:
         axes: tuple[Any, ...] = (None, 0, None, 0, 1, OF_LANES, None, None)
         if num_thetas:
             width, axes = num_thetas, (0, None, None, None, None, OF_THETAS, None, None)
-            initial = jax.vmap(initial, in_axes=axes[:4], out_axes=OF_THETAS)
+            initial = jax.vmap(initial, in_axes=axes[:5], out_axes=OF_THETAS)
             advance = jax.vmap(advance, in_axes=axes, out_axes=OF_THETAS)
         arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
-        carry_shape = jax.eval_shape(initial, *arguments[:4])
+        carry_shape = jax.eval_shape(initial, *arguments)
         parts = num_parts(self._case, width)
         advance = spread(advance, parts, axes, axes[5])
         lowered = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1)
@@ -234,7 +232,7 @@ class Program:
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
-    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> Carry:
+    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
         stepper = self._make_stepper(theta)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
@@ -243,11 +241,17 @@ class Program:
             return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
-        names = jax.eval_shape(
-            lambda: self._evaluate(
-                stepper, lanes, self._evaluation(lanes, arrays, eval_batches), opt_state, params, model_state
-            )
-        )
+
+        def of_batch() -> PyTree:
+            def one(lane: Lane, drawn: PyTree, params: PyTree, state: PyTree) -> dict[str, jax.Array]:
+                return self._batch_loss(lane, arrays, drawn, jnp.int32(0), state)(params)[1][1]
+
+            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), params, model_state)
+
+        def of_evaluation() -> PyTree:
+            evaluation = self._evaluation(lanes, arrays, eval_batches)
+            return self._evaluate(stepper, lanes, evaluation, opt_state, params, model_state)
+
         return Carry(
             opt_state=opt_state,
             params=params,
@@ -255,8 +259,7 @@ class Program:
             diverged_at=jnp.full(lanes.seed.shape, -1, jnp.int32),
             step=jnp.int32(0),
             num_evals=jnp.int32(0),
-            metrics={name: jnp.zeros((len(self._eval_steps), *lanes.seed.shape), jnp.float32) for name in names},
-            log=jnp.zeros((len(self._log_steps) + 1, *lanes.seed.shape), jnp.float32),
+            **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
         )
 
     def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
@@ -277,13 +280,10 @@ class Program:
         ) -> dict[str, Any]:
             task = self._task_of(lane)
             at = stepper.eval_params(opt_state, params)
-            has_normalizer = type(task).normalizer is not Task.normalizer
 
             def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
                 loss, aux = task.eval_loss_with_aux(at, model_state, key, data)
-                named = {"loss": loss, **aux}
-                if has_normalizer:
-                    named["normalized_loss"] = task.normalizer(loss)
+                named = named_values(task, loss, aux)
                 return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
 
             metrics: dict[str, jax.Array] = {}
@@ -308,34 +308,22 @@ class Program:
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` and the evaluations that are due, the one at the very end included."""
         case, stepper, dataset = self._case, self._make_stepper(theta), self._datasets["train"]
-        carry = jax.lax.cond(start == 0, lambda: self._initial(theta, lanes, arrays, eval_batches), lambda: carry)
+        arguments = (theta, lanes, arrays, eval_batches, chunk)
+        carry = jax.lax.cond(start == 0, lambda: self._initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
-        kept = draw() if fits_ahead(jax.eval_shape(draw)) else None
+        kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
 
         def evaluate(carry: Carry) -> Carry:
-            evaluation = draw() if kept is None else kept
-            values = self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
-            diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
-            diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
-            metrics = {
-                name: _put(carry.metrics[name], carry.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value))
-                for name, value in values.items()
-            }
-            return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
+            def values() -> dict[str, jax.Array]:
+                evaluation = draw() if kept is None else kept
+                return self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
+
+            return self._recorder.evaluated(carry, values)
 
         def step(index: jax.Array, carry: Carry, drawn: PyTree) -> Carry:
-            opt_state, params, model_state, loss = self._step(stepper, lanes, arrays, drawn, index, carry)
-            newly = (carry.diverged_at < 0) & ~jnp.isfinite(loss)
-            diverged_at = jnp.where(newly, index, carry.diverged_at)
-            log = carry.log
-            if case.log_every:
-                shown = jnp.where(diverged_at >= 0, jnp.nan, loss)
-                # Steps that are not logged go to a last row, which nobody reads.
-                row = jnp.where(index % case.log_every == 0, index // case.log_every, len(self._log_steps))
-                log = _put(log, row, shown)
-            return carry._replace(
-                opt_state=opt_state, params=params, model_state=model_state, diverged_at=diverged_at, log=log
-            )
+            opt_state, params, model_state, values = self._step(stepper, lanes, arrays, drawn, index, carry)
+            carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
+            return self._recorder.stepped(carry, index, values)
 
         def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
@@ -348,7 +336,7 @@ class Program:
             return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
 
         def more(carry: Carry, until: jax.Array) -> jax.Array:
-            last_eval_due = (carry.step == case.num_inner_steps) & (carry.num_evals < len(self._eval_steps))
+            last_eval_due = (carry.step == case.num_inner_steps) & (carry.num_evals < len(self._recorder.eval_steps))
             return (carry.step < until) | last_eval_due
 
         def segments(carry: Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> Carry:
@@ -368,30 +356,42 @@ class Program:
 
     def _step(
         self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
-    ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
-        """One inner step of every lane; the loss is the batch's before the update, float32[(num_lanes)]."""
-        dataset = self._datasets["train"]
+    ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+        """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
 
         def one(
             lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
-        ) -> tuple[PyTree, PyTree, PyTree, jax.Array]:
-            task = self._task_of(lane)
-            data = train_batch(dataset, arrays.get("train"), lane, index, drawn)
-
-            def loss_fn(params: PyTree) -> tuple[jax.Array, PyTree]:
-                key = jax.random.fold_in(stream(lane, LOSS), index)
-                loss, state, _ = task.loss_with_state_and_aux(params, model_state, key, data)
-                return loss, state
-
-            (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+            loss_fn = self._batch_loss(lane, arrays, drawn, index, model_state)
+            (loss, (new_state, named)), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
             key = jax.random.fold_in(stream(lane, OPTIMIZER), index + 1)
             opt_state, params, new_state = stepper.step(
                 opt_state, params, new_state, grads, loss, key, lambda at: loss_fn(at)[0]
             )
-            return opt_state, params, new_state, jnp.asarray(loss, jnp.float32)
+            return opt_state, params, new_state, {**named, "loss": jnp.asarray(loss, jnp.float32)}
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
+    def _batch_loss(
+        self, lane: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
+    ) -> Callable[[PyTree], tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]]:
+        """Returns params -> (loss, (model state, named values)) of a step's batch; no values where none are kept."""
+        task = self._task_of(lane)
+        data = train_batch(self._datasets["train"], arrays.get("train"), lane, index, drawn)
 
-def _put(rows: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)
+        def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
+            key = jax.random.fold_in(stream(lane, LOSS), index)
+            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key, data)
+            if not self._recorder.keeps_batches:
+                return loss, (state, {})
+            named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
+            return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
+
+        return loss_fn
+
+    def _first_drawn(self, lanes: Lane, chunk: PyTree) -> PyTree:
+        """Returns what the batches of step 0 are made from."""
+        dataset = self._datasets["train"]
+        if isinstance(dataset, ArrayDataset):
+            return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
+        return jax.tree.map(lambda leaf: leaf[0], chunk)

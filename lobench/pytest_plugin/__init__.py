@@ -39,10 +39,12 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from lobench.pytest_plugin.options import refuse_repetition
+    from lobench.pytest_plugin.experiments import take_experiment
+    from lobench.pytest_plugin.options import gin_params_of, refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 
     refuse_repetition(config)
+    take_experiment(config, gin_params_of(config))
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):
@@ -72,6 +74,27 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     from lobench.pytest_plugin.gin_items import collect_gin_file
 
     return collect_gin_file(file_path, parent)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    from lobench.pytest_plugin.experiments import multiply
+
+    multiply(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    from lobench.pytest_plugin.experiments import rename
+
+    rename(item, case_of(item))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from lobench.pytest_plugin.experiments import select_named
+
+    select_named(config, items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.result import Result
 from lobench.pytest_plugin.evaluate import evaluator
+from lobench.pytest_plugin.experiments import ItemMember, members_of
 from lobench.pytest_plugin.items import expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file", "unmet"]
@@ -49,15 +50,19 @@ class GinFile(pytest.File):
                 "such as `x/Case.task = @MyTask()`"
             )
         for spec in specs:
-            yield GinItem.from_parent(self, name=spec.scope, case_spec=spec)
+            members = members_of(self.config, self.path, spec)
+            for member in members:
+                yield GinItem.from_parent(self, name=f"{spec.scope}[{member}]", case_spec=spec, member=member)
+            if not members:
+                yield GinItem.from_parent(self, name=spec.scope, case_spec=spec)
 
 
 class GinItem(pytest.Item):
     """One case of a bare gin file."""
 
-    def __init__(self, *, case_spec: CaseSpec, **arguments: Any) -> None:
+    def __init__(self, *, case_spec: CaseSpec, member: ItemMember | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.case_spec = case_spec
+        self.case_spec, self.member = case_spec, member
 
     def runtest(self) -> None:
         result = evaluator(self)(self.case_spec)

@@ -19,6 +19,7 @@ __all__ = [
     "MANAGER",
     "LoadedSubject",
     "add_options",
+    "gin_params_of",
     "layers_of",
     "manager_of",
     "metrics_of",
@@ -96,6 +97,10 @@ def option(config: pytest.Config, name: str) -> str:
 
 def _several(config: pytest.Config, name: str) -> tuple[str, ...]:
     return (*config.getini(f"lobench_{name}"), *config.getoption(f"lobench_{name}"))
+
+
+def gin_params_of(config: pytest.Config) -> tuple[str, ...]:
+    return _several(config, "gin_param")
 
 
 def manager_of(config: pytest.Config) -> PluginManager:

@@ -17,6 +17,7 @@ from lobench.analysis.subjects import Cell
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
+from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.readers import load_checkpoint
@@ -50,7 +51,7 @@ class Finals:
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
             for name in curves.metrics:
-                if name == "batch/loss":
+                if is_of_batch(name):
                     continue
                 rows = zip(curves.seeds, curves.final(name), curves.diverged_at, strict=True)
                 metrics.setdefault(name, {}).update({s: math.nan if at >= 0 else value for s, value, at in rows})

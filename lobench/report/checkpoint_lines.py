@@ -10,10 +10,9 @@ from pathlib import Path
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
-from lobench.core.program import Program
-from lobench.core.result import EvaluationKey, Outcome
-from lobench.engine.store.ledger import EvaluationRow
+from lobench.core.result import Outcome
 from lobench.hookspecs import CheckpointFinished, hookimpl
+from lobench.report.methods import row_of
 from lobench.report.table import sparkline
 from lobench.report.verdict import interval_text
 
@@ -64,26 +63,5 @@ class CheckpointLines:
 
 
 def _subject(event: CheckpointFinished) -> Subject | None:
-    rows = [
-        EvaluationRow(
-            key=EvaluationKey(
-                checkpoint_sha256=event.subject.sha256,
-                optimizer_hash=one.case.optimizer_hash,
-                case_identity=one.case.identity,
-                seed_block=one.seed_block,
-                program_version="",
-            ),
-            program=Program(),
-            case=one.case,
-            outcome=one.outcome,
-            message=one.message,
-            payload=one.curves.to_payload() if one.curves is not None else None,
-            subjects=(event.subject,),
-            experiment="",
-            trial="",
-            session="",
-            recorded_at=float(place),
-        )
-        for place, one in enumerate(event.evaluations)
-    ]
+    rows = [row_of(one, float(place)) for place, one in enumerate(event.evaluations)]
     return next(iter(subjects_of(rows)), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome, mean_of
@@ -115,12 +115,17 @@ class LiveProgress(PlainProgress):
         self._update()
 
     def _update(self) -> None:
+        self._live.update(self.shown())
+
+    def shown(self) -> Any:
+        """Returns what stands below the lines."""
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         for name, step, total in self._running.values():
-            table.add_row(name, f"{step}/{total}" if step else "compiling")
-        self._live.update(table)
+            table.add_row(Text(name), f"{step}/{total}" if step else "compiling")  # a name may look like markup
+        return table
 
     def __enter__(self) -> Self:
         self._live.start()

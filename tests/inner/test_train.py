@@ -17,8 +17,9 @@ from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.optimizer import TransformationWithEvalParams
+from lobench.inner.recorder import eval_steps
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.train import Program, eval_steps
+from lobench.inner.train import Program
 
 BLOCK = SeedBlock(start=0, size=3)
 
@@ -53,6 +54,60 @@ def test_evaluations_are_at_zero_every_so_often_and_at_the_end() -> None:
     assert curves.eval_steps == (0, 4, 8, 10) and curves.num_params == 1
 
 
+class Unseen(Line):
+    """Says more of a training batch than its loss; whoever evaluates it, or opens its other splits, fails."""
+
+    def __init__(self) -> None:
+        def opened(seed: int) -> Iterator[np.ndarray]:
+            raise AssertionError("a split was opened that nothing reads")
+
+        self.datasets = Datasets(train=IteratorDataset(counting()), test=IteratorDataset(opened))
+
+    def loss_with_state_and_aux(self, params: Any, state: Any, key: jax.Array, data: Any) -> Any:
+        return params, state, {"batch_is": data, "halves": jnp.stack([params, params]) / 2, "loss": jnp.float32(7)}
+
+    def eval_loss_with_aux(self, params: Any, state: Any, key: jax.Array, data: Any) -> Any:
+        raise AssertionError("an evaluation was traced")
+
+
+def test_without_evaluations_the_last_batches_stand_for_them_and_nothing_is_evaluated() -> None:
+    curves = run(Unseen(), eval_batches=0)
+    assert curves.metrics.keys() == {"train/loss", "train/batch_is", "train/halves"}
+    assert curves.eval_steps == (0, 4, 8, 10)
+    # The batches 0, 0-3, 4-7 and 6-9, each before its update.
+    assert curves.metrics["train/loss"].tolist() == [[1.0, 0.625, -0.375, -0.875]] * 3
+    assert curves.metrics["train/halves"].tolist()[0] == [0.5, 0.3125, -0.1875, -0.4375]
+    assert curves.metrics["train/batch_is"].tolist() == [[s + 0.0, s + 1.5, s + 5.5, s + 7.5] for s in range(3)]
+
+
+@pytest.mark.parametrize(("eval_every", "log_every"), [(4, 3), (3, 1), (1, 4), (100, 10)])
+def test_how_often_it_logs_and_what_stands_for_evaluations_are_apart(eval_every: int, log_every: int) -> None:
+    curves = run(Unseen(), eval_batches=0, eval_every=eval_every, log_every=log_every)
+    batches = [1 - 0.25 * step for step in range(10)]
+    assert curves.log_steps == tuple(range(0, 10, log_every))
+    assert curves.metrics["batch/loss"].tolist()[1] == batches[::log_every]
+    assert curves.metrics["batch/batch_is"].tolist()[1] == [float(1 + step) for step in range(0, 10, log_every)]
+    means = [np.mean(batches[max(step - eval_every, 0) : step] or batches[0]) for step in curves.eval_steps]
+    np.testing.assert_allclose(curves.metrics["train/loss"].tolist()[1], means, rtol=1e-6)
+
+
+@pytest.mark.parametrize("log_every", [0, 1])
+def test_a_loss_that_breaks_is_seen_without_evaluations(log_every: int) -> None:
+    curves = run(Explodes(), optax.sgd(1.0), eval_batches=0, log_every=log_every)
+    assert curves.diverged_at == (5, 5, 5)
+    assert np.isnan(np.asarray(curves.metrics["train/loss"])).tolist() == [[False, False, True, True]] * 3
+
+
+def test_all_that_a_task_says_of_a_training_batch_is_logged() -> None:
+    before, after = run(Noisy(), num_inner_steps=30), run(Noisy(), num_inner_steps=30, log_every=1, eval_every=1)
+    assert before.metrics.keys() == {"train/loss", "test/loss"}
+    assert after.metrics.keys() == {"train/loss", "test/loss", "batch/loss"}
+    learned = as_learned_optimizer(ForeignLearnedOptimizer())
+    curves = run(as_task(ForeignTask()), lambda theta: learned.opt_fn(theta, 10), theta={"rate": 0.25}, log_every=5)
+    assert curves.metrics["batch/state"].tolist()[0] == [0.0, 5.0]
+    assert curves.metrics["batch/normalized_loss"].tolist()[0] == [2.0, -0.5]
+
+
 class Noisy(Task):
     def __init__(self) -> None:
         self.datasets = Datasets(
@@ -70,12 +125,14 @@ def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch)
     from lobench.inner import feed, train
 
     whole = run(Noisy(), num_inner_steps=83).to_payload()
+    unseen = run(Noisy(), num_inner_steps=83, eval_batches=0).to_payload()
     for chunk in (1, 7, 25):
         monkeypatch.setattr(train, "FIRST_CHUNK", chunk)
         monkeypatch.setattr(feed, "_CHUNK_SECONDS", 0.0)
         again = run(Noisy(), num_inner_steps=83)
         assert again.metrics.keys() == {"train/loss", "test/loss"}
         assert b"".join(again.metrics[n].tobytes() for n in sorted(again.metrics)) in whole
+        assert run(Noisy(), num_inner_steps=83, eval_batches=0).metrics["train/loss"].tobytes() in unseen
 
 
 def test_seeds_start_where_they_start_in_any_block() -> None:
@@ -166,8 +223,9 @@ def test_one_program_serves_every_theta() -> None:
     assert first.compile_seconds > 0 and second.compile_seconds == 0
 
 
-def test_many_thetas_train_in_one_program_and_each_as_if_alone() -> None:
-    case = Case(num_inner_steps=30, eval_every=10, log_every=1)
+@pytest.mark.parametrize("eval_batches", [5, 0])
+def test_many_thetas_train_in_one_program_and_each_as_if_alone(eval_batches: int) -> None:
+    case = Case(num_inner_steps=30, eval_every=10, log_every=1, eval_batches=eval_batches)
     rates = [np.float32(rate) for rate in (0.1, 0.2, np.nan, 0.3)]
     for num_seeds in (1, 2):
         program = Program(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
@@ -177,7 +235,8 @@ def test_many_thetas_train_in_one_program_and_each_as_if_alone() -> None:
         for rate, curves in zip(rates, together, strict=True):
             alone = program.run(rate, block)
             assert alone is not None and alone.diverged_at == curves.diverged_at
-            for name in ("train/loss", "test/loss", "batch/loss"):
+            assert curves.metrics.keys() == {"train/loss", "batch/loss", *(["test/loss"] if eval_batches else [])}
+            for name in curves.metrics:
                 np.testing.assert_allclose(curves.metrics[name], alone.metrics[name], rtol=1e-5, atol=1e-6)
             assert curves.num_params == alone.num_params
 

@@ -17,6 +17,7 @@ from lobench.core.schedule import (
     Fail,
     KillWorker,
     Prepared,
+    Size,
     StartWorker,
     Tick,
     Why,
@@ -29,6 +30,8 @@ __all__ = [
     "Action",
     "Admit",
     "CasesKnown",
+    "CommandEnded",
+    "CommandId",
     "Done",
     "EvaluationId",
     "Event",
@@ -37,12 +40,14 @@ __all__ = [
     "Forget",
     "History",
     "Lease",
+    "LeaseCommand",
     "Policy",
     "Prepare",
     "Record",
     "RecordDeath",
     "RecordSplit",
     "Reopen",
+    "RunCommands",
     "RunEnded",
     "Skip",
     "SubjectSeen",
@@ -56,6 +61,20 @@ class EvaluationId:
     sha256: str
     case_key: str
     block: SeedBlock
+
+
+@dataclass(frozen=True, slots=True)
+class CommandId:
+    """A session of a method that is a command. Among evaluations it is the first."""
+
+    method: str
+    session: int
+
+    def __lt__(self, other: object) -> bool:
+        return not isinstance(other, CommandId) or (self.method, self.session) < (other.method, other.session)
+
+    def __gt__(self, other: object) -> bool:
+        return isinstance(other, CommandId) and (self.method, self.session) > (other.method, other.session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +124,13 @@ class SubjectSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCommands:
+    """Commands to be run beside the evaluations, by what each takes of a machine; they take long, and go first."""
+
+    commands: tuple[tuple[CommandId, Size], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """No further checkpoint will come."""
 
@@ -127,7 +153,17 @@ class Finished:
 
 
 Event: TypeAlias = (
-    CasesKnown | SubjectSeen | RunEnded | WorkerReady | WorkerDied | Finished | Prepared | Tick | Drain | Capacity
+    CasesKnown
+    | SubjectSeen
+    | RunCommands
+    | RunEnded
+    | WorkerReady
+    | WorkerDied
+    | Finished
+    | Prepared
+    | Tick
+    | Drain
+    | Capacity
 )
 
 
@@ -146,6 +182,23 @@ class Lease:
     deadline: float
     companions: tuple[EvaluationId, ...] = ()
     why: Why = Why.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCommand:
+    """A worker's slot is the command's."""
+
+    worker: int
+    lease: int
+    command: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """`message` is "" where it ended as it should."""
+
+    command: CommandId
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +268,8 @@ Action: TypeAlias = (
     StartWorker
     | KillWorker
     | Lease
+    | LeaseCommand
+    | CommandEnded
     | Prepare
     | Record
     | RecordSplit

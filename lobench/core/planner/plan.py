@@ -44,6 +44,9 @@ class Plan:
     def record(self, evaluation: EvaluationId) -> None:
         self._recorded.add(evaluation)
 
+    def is_recorded(self, evaluation: EvaluationId) -> bool:
+        return evaluation in self._recorded
+
     def forget(self, evaluations: Iterable[EvaluationId]) -> None:
         """Takes outcomes for none: what had them is missing again."""
         self._recorded.difference_update(evaluations)

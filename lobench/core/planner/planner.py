@@ -18,6 +18,8 @@ from lobench.core.planner.events import (
     Action,
     Admit,
     CasesKnown,
+    CommandEnded,
+    CommandId,
     Done,
     EvaluationId,
     Event,
@@ -26,12 +28,14 @@ from lobench.core.planner.events import (
     Forget,
     History,
     Lease,
+    LeaseCommand,
     Policy,
     Prepare,
     Record,
     RecordDeath,
     RecordSplit,
     Reopen,
+    RunCommands,
     RunEnded,
     SubjectSeen,
 )
@@ -43,6 +47,7 @@ __all__ = ["Planner"]
 
 _GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
 _OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
+_COMMANDS_RANK = -1  # before any evaluation: they take longest, and make work for the others
 _TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # the rest may end sooner than the case takes
 
 
@@ -97,6 +102,7 @@ class Planner:
         self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
         self._wanted: dict[EvaluationId, _Wanted] = {}
         self._retried: set[SubjectKey] = set()  # of which something is tried again
+        self._commands: set[CommandId] = set()  # that have not ended
         self._done = False
         self._actions: list[Action] = []
 
@@ -109,6 +115,10 @@ class Planner:
             case SubjectSeen(position, subject):
                 if self._backlog.see(position, subject):
                     self._open_position(position)
+            case RunCommands(commands):
+                self._commands.update(command for command, _ in commands)
+                works = tuple(_command_work(command, size) for command, size in commands)
+                self._follow(self._machine.take(schedule.Add(works)))
             case RunEnded():
                 self._backlog.has_ended = True
             case Finished():
@@ -132,6 +142,18 @@ class Planner:
             else:
                 missing.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
         return len(missing) + num_unknown
+
+    def check(self) -> None:
+        """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
+        self._machine.check()
+        assert self._machine.keys() == self._wanted.keys(), "wanted, and not the machine's work, or the reverse"
+        pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
+        wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
+        assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"
+        assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
+        known = {subject for subject in self._open if subject.variant in self._cases}
+        assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
+        assert not (done := [key for key in self._wanted if self._plan.is_recorded(key)]), f"done, and wanted: {done}"
 
     # Checkpoints.
 
@@ -223,6 +245,14 @@ class Planner:
         """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
         for action in actions:
             match action:
+                case schedule.Lease(worker, lease, work) if work.key in self._commands:
+                    self._actions.append(LeaseCommand(worker, lease, work.key))
+                case schedule.Ended(work, end, _, message) if work.key in self._commands:
+                    self._commands.discard(work.key)
+                    said = event.message if event is not None and end is schedule.End.RETURNED else message
+                    self._actions.append(CommandEnded(work.key, said))
+                case schedule.Death(work) if work.key in self._commands:
+                    pass  # it begins again where its own checkpoints end
                 case schedule.Lease(worker, lease, work, deadline, companions, why):
                     others, case = tuple(other.key for other in companions), self._wanted[work.key].case
                     self._actions.append(Lease(worker, lease, work.key, case, deadline, others, why))
@@ -285,11 +315,17 @@ class Planner:
             self._actions.append(Done())
 
     def _is_complete(self) -> bool:
-        return self._backlog.has_ended and not self._backlog.has_waiting and not self._open
+        return self._backlog.has_ended and not (self._backlog.has_waiting or self._open or self._commands)
 
 
 def _size(case: CaseInfo) -> schedule.Size:
     return schedule.Size(case.num_cpus, case.num_gpus)
+
+
+def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:
+    return schedule.Work(
+        key=command, warm_key=f"command {command.method}", size=size, timeout_seconds=math.inf, rank=_COMMANDS_RANK
+    )
 
 
 def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:

@@ -45,6 +45,10 @@ class Ahead:
             self._refused.add(warm_key)
         return warm_key
 
+    def check(self, workers: Workers) -> None:
+        """Raises AssertionError where what is prepared contradicts the workers."""
+        assert all(workers.get(number) is not None for number in self._underway), "one that is gone prepares something"
+
     def _has_core(self, workers: Workers) -> bool:
         return workers.num_free_cores() + self._spare_cores > len(self._underway)
 

@@ -12,7 +12,8 @@ machine knows it no more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from lobench.core.schedule.ahead import Ahead
@@ -86,6 +87,7 @@ class Machine:
         self._programs: set[str] = set()
         self._next_lease = 0
         self._now = 0.0
+        self._last_tick = -math.inf
         self._draining = False
         self._actions: list[Action] = []
 
@@ -103,6 +105,10 @@ class Machine:
     def num_workers(self) -> int:
         """Workers that were started and are not gone."""
         return len(self._workers)
+
+    def keys(self) -> Set[Any]:
+        """Returns the keys of what was added and has not ended."""
+        return self._works.keys()
 
     def is_idle(self, sizes: Iterable[Size]) -> bool:
         """Says whether nothing waits and a worker is free, or one of these sizes could be started."""
@@ -168,6 +174,25 @@ class Machine:
                 break
             self._start(size)
         return tuple(self._actions)
+
+    def check(self) -> None:
+        """Raises AssertionError where the machine contradicts itself. For tests, after each event."""
+        self._workers.check()
+        queued = [entry.key for entry in self._queue]
+        held = [entry.key for entry in self._workers.held()]
+        states = Counter([*queued, *held])
+        assert not (twice := [key for key, count in states.items() if count > 1]), f"in two states: {twice}"
+        assert states.keys() == self._works.keys(), f"lost, or ended and kept: {states.keys() ^ self._works.keys()}"
+        assert self._dropped <= set(held), "dropped, and neither leased nor promised"
+        leases = [leased.lease for _, _, leased in self._workers.busy()]
+        assert len(set(leases)) == len(leases) and max(leases, default=-1) < self._next_lease, "a lease given twice"
+        for number, worker, leased in self._workers.busy():
+            assert leased.since <= self._now, f"worker {number} was leased something in the future"
+            assert leased.deadline >= self._last_tick, f"worker {number} is past its deadline, and was not ended"
+            assert len(worker.promised) < leased.together or leased.is_kept, f"worker {number} was promised too much"
+            is_fitting = worker.size == self._fitting(leased.work.size) or self._workers.was_resized
+            assert is_fitting, f"worker {number} has another size"
+        self._ahead.check(self._workers)
 
     # Work.
 
@@ -254,7 +279,7 @@ class Machine:
             self._end(leased.work, End.RETURNED, event.lease)
 
     def _tick(self, now: float) -> None:
-        self._now = now
+        self._now = self._last_tick = now
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
                 beside = self._ahead.end(number, is_done=False)

@@ -64,6 +64,7 @@ class Workers:
 
     def __init__(self, max_cores: int, max_gpus: float = math.inf) -> None:
         self.max_cores, self.max_gpus = max_cores, max_gpus
+        self.was_resized = False
         self._machines: Counter[Size] = Counter()  # empty: one that has all of these
         self._workers: dict[int, Worker] = {}
         self._next = 0
@@ -74,7 +75,7 @@ class Workers:
 
     def resize(self, capacity: Capacity) -> None:
         """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
-        self._machines = Counter(capacity.machines)
+        self._machines, self.was_resized = Counter(capacity.machines), True
         if capacity.limit < math.inf:
             self.max_cores, self.max_gpus = int(capacity.limit), math.inf
         else:
@@ -83,6 +84,22 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self._workers)
+
+    def check(self) -> None:
+        """Raises AssertionError where the counts contradict the workers, or the workers what there is room for."""
+        ready = {number: worker for number, worker in self._workers.items() if worker.ready}
+        busy = {number: worker for number, worker in ready.items() if worker.lease is not None}
+        assert self._busy == busy, "busy are those that hold a lease; only one that is ready does"
+        assert self._idle.keys() == ready.keys() - busy.keys(), "idle are those that are ready and hold none"
+        assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
+        starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
+        assert +self._starting == starting, "starting workers are miscounted"
+        assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
+        if not self.was_resized:  # where machines went, their workers are there until their deaths are heard of
+            real = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
+            cores, devices = sum(size.num_cpus for size in real), math.fsum(size.num_gpus for size in real)
+            assert cores <= self.max_cores, f"{cores} cores of {self.max_cores}"
+            assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
 
     def start(self, size: Size) -> int:
         number, self._next = self._next, self._next + 1

@@ -125,10 +125,3 @@ def is_through(position: int, history: History) -> bool:
     """Says whether an earlier start has finished or skipped a position."""
     return position in history.finished or history.admissions.get(position) == "skipped"
 
-
-def same_subjects(subjects: Iterable[Subject]) -> Iterator[tuple[Subject, Subject]]:
-    """Yields subjects that are the same under two labels, each with the first of them."""
-    first: dict[SubjectKey, Subject] = {}
-    for subject in subjects:
-        if first.setdefault(subject.key, subject).label != subject.label:
-            yield first[subject.key], subject

@@ -17,6 +17,7 @@ from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
+from lobench.core.metric import EVALUATED_SPLITS
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
@@ -25,7 +26,7 @@ from lobench.engine.config.reach import bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Statement
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "num_cpus_of"]
+__all__ = ["BoundCase", "bind_case", "num_cpus_of", "num_seeds_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -119,6 +120,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    _check_is_evaluated(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
@@ -127,9 +129,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         expectations=expectations,
         identity=identity,
         optimizer_hash=optimizer_hash,
-        problem=_sha256(
-            f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}", *task_lines(spec.scope, reached_case)
-        ),
+        problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
@@ -170,20 +170,29 @@ def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
     Raises:
       ConfigError: a file cannot be read, a syntax error.
     """
+    return _number_of(spec, layers, "num_cpus", Case().num_cpus)
+
+
+def num_seeds_of(spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns `Case.num_seeds` likewise."""
+    return _number_of(spec, layers, "num_seeds", Case().num_seeds)
+
+
+def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
     parsed = parse_layers(spec, layers)
     with isolated_gin():
-        bind_what_is_known(_of_cores(parsed.trainer))
-        bind_what_is_known(_of_cores(parsed.case))
-        bind_what_is_known(_of_cores(parsed.overrides), override=True)
-        value = _plain(bindings_in(spec.scope, "lobench.Case").get("num_cpus", Case().num_cpus))
+        bind_what_is_known(_of_field(parsed.trainer, name))
+        bind_what_is_known(_of_field(parsed.case, name))
+        bind_what_is_known(_of_field(parsed.overrides, name), override=True)
+        value = _plain(bindings_in(spec.scope, "lobench.Case").get(name, default))
     return value if type(value) is int and value >= 1 else None
 
 
-def _of_cores(statements: Sequence[Statement]) -> list[Binding]:
-    """Returns the bindings of `Case.num_cpus`, and macros, one of which may be its value."""
+def _of_field(statements: Sequence[Statement], field: str) -> list[Binding]:
+    """Returns the bindings of a field of `Case`, and macros, one of which may be its value."""
     bindings = [statement for statement in statements if isinstance(statement, Binding)]
     names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
-    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", "num_cpus")]
+    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", field)]
 
 
 def _sha256(*parts: str) -> str:
@@ -243,6 +252,30 @@ def _build(scope: str, where: str) -> Case:
     return case
 
 
+def _budget(case: Case) -> str:
+    """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
+    text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
+    return text if case.eval_batches else f"{text} {case.eval_every}"
+
+
+def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
+    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
+    if case.eval_batches:
+        return
+    asked = {
+        "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
+        "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
+        f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
+    }
+    if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        raise ConfigError(
+            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
+            where=where,
+            expected="what a training batch gives, `train/NAME`",
+            next_step="bind Case.eval_batches >= 1, or ask for another metric",
+        )
+
+
 def _check(case: Case, where: str) -> None:
     """Refuses numbers that no program can be made from."""
     rules: tuple[tuple[str, int, bool], ...] = (
@@ -253,7 +286,7 @@ def _check(case: Case, where: str) -> None:
         ("num_tasks", 1, False),
         ("eval_every", 1, False),
         ("log_every", 0, False),
-        ("eval_batches", 1, False),
+        ("eval_batches", 0, False),
         ("num_cpus", 1, False),
     )
     for name, lowest, optional in rules:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +21,13 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.described import Described
+from lobench.engine.store.database import StoreLock
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, bindings_text
-from lobench.engine.store.schema import StoreLock, connect, store_errors
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.schema import connect, store_errors
+from lobench.engine.store.subject_rows import SIGHTING, values_of
 
 __all__ = ["EvaluationRow", "Ledger"]
 
@@ -162,22 +164,21 @@ class Ledger(Experiments, Described, LedgerReader):
         Args:
           fingerprint: Of the files it was read from, so that a restart need not read them again.
         """
-        bindings = bindings_text(subject)
-        values = (subject.uri, subject.sha256, subject.generation, subject.outer_step, bindings)
-        where = "uri = ? AND sha256 = ? AND generation = ? AND outer_step = ? AND bindings = ?"
+        values = values_of(subject)
+        where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
         with self.transaction():
             found = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
-            if found is not None:
-                self.remember(subject.uri, fingerprint)
-                return int(found[0])
-            (position,) = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
-            self._db.execute(
-                "INSERT INTO subjects (position, uri, sha256, generation, outer_step, bindings, kind, label, run, "
-                "seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (position, *values, subject.kind, subject.label, subject.run, time.time()),
-            )
+            if found is None:
+                found = self._db.execute("SELECT COALESCE(MAX(position) + 1, 0) FROM subjects").fetchone()
+                values |= {"position": found[0], "seen_at": time.time()}
+                self._db.execute(
+                    f"INSERT INTO subjects ({', '.join(values)}) VALUES ({', '.join(map(':{}'.format, values))})",
+                    values,
+                )
+            elif values["label"]:
+                self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
             self.remember(subject.uri, fingerprint)
-            return int(position)
+            return int(found[0])
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records what the files of a location were like when they were last looked at; "" is not recorded."""
@@ -212,7 +213,8 @@ class Ledger(Experiments, Described, LedgerReader):
 
         Args:
           experiment, trial, session: Labels, for studies.
-          positions: Of the subjects that it was computed for; None: of all that have its theta.
+          positions: Of the sightings that it was computed for; None: not known. Then a sighting of a theta that was
+            seen with several bindings gets it when it is finished.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -220,7 +222,6 @@ class Ledger(Experiments, Described, LedgerReader):
         """
         seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
         payload = curves.to_payload() if curves is not None else None
-        chosen = None if positions is None else json.dumps(sorted(positions))
         block = key.seed_block
         identity = (
             *(key.checkpoint_sha256, key.optimizer_hash, key.case_identity),
@@ -252,15 +253,23 @@ class Ledger(Experiments, Described, LedgerReader):
                 register(self._db, program, expected)
             if experiment or trial or session:
                 label(self._db, identity, experiment=experiment, trial=trial, session=session)
-            self._db.execute(
-                "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
-                "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 AND c.admission = 'admitted' "
-                "AND c.finished = 0 AND (? IS NULL OR c.position IN (SELECT value FROM json_each(?))) "
-                "WHERE e.checkpoint_sha256 = ? AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? "
-                "AND e.seed_count = ? AND e.program_version = ?",
-                (chosen, chosen, *identity),
-            )
+            self._announce(identity, positions)
         return True
+
+    def _announce(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
+        """Has an evaluation delivered for the sightings of its subject that are under way."""
+        is_its = (
+            "c.position IN (SELECT value FROM json_each(?))"
+            if positions is not None
+            else "(SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1"
+        )
+        self._db.execute(
+            "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
+            "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
+            "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
+            f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            (*identity, *(() if positions is None else (json.dumps(sorted(positions)),))),
+        )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
         """Records a lost worker, or a block halved for want of memory, so that a restart knows."""

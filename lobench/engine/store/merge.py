@@ -15,13 +15,13 @@ from lobench.engine.store.migrations import see_as_now
 from lobench.engine.store.program_keys import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.subject_rows import SIGHTING
 
 __all__ = ["Merged", "merge_stores"]
 
 _KEY = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
 _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
 _SUBJECTS, _BELONGING = "temp.source_subjects", "temp.belonging"
-_SIGHTING = ("uri", "sha256", "generation", "outer_step", "bindings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +163,10 @@ def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:
 
 def _take_checkpoints(db: sqlite3.Connection) -> None:
     (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
-    same = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
-    columns = ", ".join((*_SIGHTING, "kind", "label", "run", "admission", "finished", "seen_at"))
+    same = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
+    columns = ", ".join(
+        (*SIGHTING, "kind", "label", "bindings", "trainer_config", "run", "admission", "finished", "seen_at")
+    )
     db.execute(
         f"INSERT INTO main.subjects (position, {columns}) "
         f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS} s "
@@ -175,7 +177,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
 
 def _announce(db: sqlite3.Connection) -> None:
     """Gives sinks of the target what is new in it, as if it had been evaluated there."""
-    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in _SIGHTING)
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     same_key = " AND ".join(f"me.{column} = se.{column}" for column in _KEY)
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
@@ -183,7 +185,7 @@ def _announce(db: sqlite3.Connection) -> None:
         f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
     # Where a theta was seen with several bindings, each sighting has its own evaluations.
-    alone = "(SELECT COUNT(DISTINCT bindings) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
+    alone = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
     told_there = (
         f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
         f"JOIN main.subjects m ON {same_sighting} JOIN {_ROWS} se ON se.id = d.evaluation "

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from lobench.engine.store.program_keys import name_programs
 
-__all__ = ["OPTIMIZER_PREFIX", "SCHEMA_VERSION", "keep_copy", "make_current", "see_as_now"]
+__all__ = ["SCHEMA_VERSION", "keep_copy", "make_current", "see_as_now"]
 
 SCHEMA_VERSION = 2
-OPTIMIZER_PREFIX = "optimizer: "  # of the uri of an optimizer without theta, in schema 1
+_PREFIX = "optimizer: "  # of the uri of an optimizer without theta, in schema 1
 
 _EVALUATIONS = """CREATE TABLE IF NOT EXISTS {name} (
   id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
@@ -51,10 +51,11 @@ _COMMON = (
 _TABLES = (
     *_COMMON,
     """CREATE TABLE IF NOT EXISTS subjects (
-  position INTEGER PRIMARY KEY, kind TEXT NOT NULL, label TEXT NOT NULL DEFAULT '', bindings TEXT NOT NULL DEFAULT '[]',
-  uri TEXT NOT NULL, sha256 TEXT NOT NULL, outer_step INTEGER NOT NULL, generation INTEGER NOT NULL, run TEXT NOT NULL,
+  position INTEGER PRIMARY KEY, kind TEXT NOT NULL, label TEXT NOT NULL, variant TEXT NOT NULL, bindings TEXT NOT NULL,
+  trainer_config TEXT, uri TEXT NOT NULL, sha256 TEXT NOT NULL, outer_step INTEGER NOT NULL,
+  generation INTEGER NOT NULL, run TEXT NOT NULL,
   admission TEXT NOT NULL DEFAULT 'waiting', finished INTEGER NOT NULL DEFAULT 0, seen_at REAL NOT NULL,
-  UNIQUE (uri, sha256, generation, outer_step, bindings))""",
+  UNIQUE (uri, sha256, generation, outer_step, variant))""",
     "CREATE INDEX IF NOT EXISTS subjects_by_sha256 ON subjects (sha256)",
     _EVALUATIONS.format(name="evaluations"),
     """CREATE TABLE IF NOT EXISTS experiments (
@@ -81,14 +82,14 @@ _TABLES = (
     f"INSERT OR IGNORE INTO meta VALUES ('schema_version', '{SCHEMA_VERSION}')",
 )
 
-_IS_OPTIMIZER = f"uri GLOB '{OPTIMIZER_PREFIX}*'"
+_IS_OPTIMIZER = f"uri GLOB '{_PREFIX}*'"
 _LABELLED = "(experiment <> '' OR trial <> '' OR session <> '')"
 
 # What schema 2 says of a ledger of schema 1, in the database `db`: each table's columns in their order.
 _SEEN_AS_NOW = {
     "subjects": f"""SELECT position, CASE WHEN {_IS_OPTIMIZER} THEN 'optimizer' ELSE 'checkpoint' END AS kind,
-  '' AS label, '[]' AS bindings,
-  CASE WHEN {_IS_OPTIMIZER} THEN substr(uri, {len(OPTIMIZER_PREFIX) + 1}) ELSE uri END AS uri,
+  '' AS label, '' AS variant, '[]' AS bindings, NULL AS trainer_config,
+  CASE WHEN {_IS_OPTIMIZER} THEN substr(uri, {len(_PREFIX) + 1}) ELSE uri END AS uri,
   sha256, outer_step, generation, run, admission, finished, seen_at FROM {{db}}.checkpoints""",
     "evaluations": """SELECT id, checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count,
   program_version, case_json, outcome, message, seconds, recorded_at, payload FROM {db}.evaluations""",

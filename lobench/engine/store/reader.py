@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,18 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
-from lobench.core.subject import Subject, Variant
+from lobench.core.subject import Subject
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "bindings_text"]
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, recorded_at"
 )
-_SUBJECT_COLUMNS = "c.kind, c.uri, c.sha256, c.outer_step, c.generation, c.run, c.label, c.bindings"
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
@@ -90,9 +89,9 @@ class LedgerReader:
     def sightings(self) -> dict[int, Subject]:
         with store_errors(self.store):
             rows = self._db.execute(
-                f"SELECT c.position, {_SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
+                f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
-        return {row[0]: _subject(row[1:]) for row in rows}
+        return {row[0]: subject_of(row[1:]) for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what each location's files were like when they were last read."""
@@ -166,14 +165,14 @@ class LedgerReader:
         """Returns what comes after a place in the ledger's order, at most `limit`."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
-                f"SELECT d.sequence, d.position, d.evaluation, {_SUBJECT_COLUMNS} "
+                f"SELECT d.sequence, d.position, d.evaluation, {SUBJECT_COLUMNS} "
                 "FROM deliveries d JOIN subjects c ON c.position = d.position WHERE d.sequence > ? "
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
             deliveries = []
             for place, position, evaluation, *columns in rows:
-                subject = _subject(tuple(columns))
+                subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
                     event = self._evaluation(evaluation, subject)
@@ -219,11 +218,11 @@ class LedgerReader:
 
     def evaluations(self) -> Iterator[EvaluationRow]:
         """Yields every evaluation in the order of its recording."""
-        sightings = self._sightings_of_evaluations()
         cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
             old = old_programs(self._db)
+            sightings = sightings_of_evaluations(self._db, self.sightings())
             labels = {
                 row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
             }
@@ -245,57 +244,17 @@ class LedgerReader:
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
-                    subjects=tuple(sightings(number, row[0])),
+                    subjects=sightings(number, row[0]),
                     experiment=experiment,
                     trial=trial,
                     session=session,
                     recorded_at=row[11],
                 )
 
-    def _sightings_of_evaluations(self) -> Callable[[int, str], list[Subject]]:
-        """Returns what gives the sightings of an evaluation, by its id and its checkpoint's hash.
-
-        Those of a theta are all of them, unless it was seen with several bindings: then those that it was announced or
-        completed for.
-        """
-        sighted: dict[str, list[Subject]] = {}
-        for subject in self.sightings().values():
-            sighted.setdefault(subject.sha256, []).append(subject)
-        with store_errors(self.store):
-            several = "SELECT sha256 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT bindings) > 1"
-            rows = self._db.execute(
-                f"SELECT p.evaluation, {_SUBJECT_COLUMNS} FROM subjects c JOIN (SELECT position, evaluation FROM "
-                "deliveries WHERE evaluation IS NOT NULL UNION SELECT position, evaluation FROM completions) p "
-                f"ON p.position = c.position WHERE c.sha256 IN ({several}) ORDER BY c.position"
-            ).fetchall()
-            apart = {sha256 for (sha256,) in self._db.execute(several)}
-        belonging: dict[int, list[Subject]] = {}
-        for evaluation, *columns in rows:
-            belonging.setdefault(evaluation, []).append(_subject(tuple(columns)))
-        return lambda number, sha256: belonging.get(number, []) if sha256 in apart else sighted.get(sha256, [])
-
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
-
-
-def bindings_text(subject: Subject) -> str:
-    """Returns a subject's own bindings as a row keeps them; those of an optimizer without theta are its text."""
-    variant = Variant() if subject.is_optimizer else subject.variant
-    if variant.trainer_config is None:
-        return json.dumps(variant.bindings)
-    return json.dumps({"bindings": variant.bindings, "trainer_config": variant.trainer_config})
-
-
-def _subject(row: tuple[Any, ...]) -> Subject:
-    kind, uri, sha256, outer_step, generation, run, label, bindings = row
-    if kind == "optimizer":
-        return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
-    kept = json.loads(bindings)
-    own, trainer_config = (kept["bindings"], kept["trainer_config"]) if isinstance(kept, dict) else (kept, None)
-    checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-    return Subject.of_checkpoint(checkpoint, own, label=label, trainer_config=trainer_config)
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench import StoreError, UsageError
-from lobench.extend import StoreBusy, cause
+from lobench.extend import StoreLock, database_errors, open_to_read, open_to_write, transaction, write_ahead
 from lobench_evolve.truncation_ga import Generation
 
 __all__ = ["Block", "Closed", "Journal", "read_generations"]
@@ -70,18 +69,10 @@ class Journal:
 
     def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
         self._path = folder / "evolve.sqlite"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / "evolve.lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreBusy("another `lobench evolve` writes this run", where=str(folder)) from error
-        except OSError as error:
-            raise StoreError("cannot write the run", where=str(folder), got=cause(error)) from error
-        with _readable(self._path):
-            self._connection = sqlite3.connect(self._path, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
+        self._lock = StoreLock(folder, file="evolve.lock", busy="another `lobench evolve` writes this run")
+        with _using(self._path):
+            self._connection = open_to_write(self._path)
+            write_ahead(self._connection)
             self._connection.executescript(_SCHEMA)
         self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
 
@@ -112,7 +103,7 @@ class Journal:
     def blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
-        with _readable(self._path):
+        with _using(self._path):
             rows = self._connection.execute(query, (generation, phase)).fetchall()
         return [Block(block=block, fitness=_unpack(data)) for block, data in rows]
 
@@ -126,7 +117,7 @@ class Journal:
 
     def state(self) -> tuple[int, bytes] | None:
         """Returns the generation that starts from the state, and the state; None where there is none."""
-        with _readable(self._path):
+        with _using(self._path):
             row = self._connection.execute("SELECT generation, data FROM state").fetchone()
         return (row[0], row[1]) if row else None
 
@@ -146,24 +137,17 @@ class Journal:
         connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
 
     def generations(self) -> list[Closed]:
-        with _readable(self._path):
+        with _using(self._path):
             return _generations(self._connection)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
+        with _using(self._path), transaction(self._connection):
             yield self._connection
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreError("cannot write the run's journal", where=str(self._path), got=cause(error)) from error
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         self._connection.close()
-        self._lock.close()
+        self._lock.release()
 
 
 def read_generations(folder: Path) -> list[Closed]:
@@ -177,22 +161,13 @@ def read_generations(folder: Path) -> list[Closed]:
         raise StoreError(
             "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
-    with _readable(path), contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    with _using(path), contextlib.closing(open_to_read(path)) as connection:
         return _generations(connection)
 
 
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _using(path: Path) -> contextlib.AbstractContextManager[None]:
     """Says in a line what is wrong with a journal that SQLite does not take."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError(
-            "cannot read the run's journal",
-            where=str(path),
-            got=cause(error),
-            next_step="restore it, or begin again in an empty --store: what it held cannot be made from checkpoints",
-        ) from error
+    return database_errors(path, "the run's journal")
 
 
 def _generations(connection: sqlite3.Connection) -> list[Closed]:

@@ -30,7 +30,8 @@ class MemberProgram:
       settings: What fitness is, and how many members a program trains.
       weights: How a vector becomes theta.
     Raises:
-      ConfigError: data that come from a Python iterator, or a split to be evaluated that the task does not have.
+      ConfigError: data that come from a Python iterator, a split to be evaluated that the task does not have,
+        or a final loss that the case does not evaluate.
     """
 
     def __init__(self, case: Case, where: str, settings: Evolve, weights: Weights) -> None:
@@ -38,6 +39,12 @@ class MemberProgram:
         self._task = as_task(case.task)
         self._optimizer = as_learned_optimizer(case.learned_optimizer)
         self._train = _dataset(self._task, "train", where)
+        if settings.fitness == "final" and not case.eval_batches:
+            raise ConfigError(
+                "Evolve.fitness = 'final': Case.eval_batches = 0 evaluates nothing",
+                where=where,
+                next_step="bind Case.eval_batches >= 1, or Evolve.fitness = 'curve'",
+            )
         self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
         # The arrays are arguments, not constants of the program: compiling stays fast.
         self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]

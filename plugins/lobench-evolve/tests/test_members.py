@@ -12,7 +12,7 @@ from lobench_evolve.members import MemberProgram
 from lobench_evolve.settings import Evolve
 from lobench_evolve.weights import Weights, key_of
 
-from lobench import Case, Task
+from lobench import Case, ConfigError, Task
 from lobench.inner.optimizers import AdafacMLPLOpt, LearnableAdam
 from lobench.inner.tasks import DigitsMLP
 
@@ -63,3 +63,9 @@ def test_low_losses_count_as_they_are() -> None:
     case = Case(task=Low(), learned_optimizer=optimizer, num_inner_steps=2, num_seeds=1)
     (fitness,) = MemberProgram(case, "here", Evolve(), weights).run(weights.init(key_of(0))[None], [0])
     assert fitness == pytest.approx(97.0)
+
+
+def test_a_final_loss_needs_a_case_that_evaluates() -> None:
+    case = Case(task=DigitsMLP(hidden_sizes=()), learned_optimizer=OPTIMIZER, eval_batches=0)
+    with pytest.raises(ConfigError, match=r"Case\.eval_batches = 0 evaluates nothing"):
+        MemberProgram(case, "here", Evolve(fitness="final"), WEIGHTS)

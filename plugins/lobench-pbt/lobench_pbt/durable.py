@@ -70,6 +70,4 @@ class CommitLog:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise StoreError(
-                "cannot write the study's database", where=str(self._database), got=cause(error)
-            ) from error
+            raise StoreError("cannot use the study's database", where=str(self._database), got=cause(error)) from error

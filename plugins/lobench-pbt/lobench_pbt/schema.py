@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 from lobench import StoreError
-from lobench.extend import cause
+from lobench.extend import database_errors, newer_schema, open_to_read, open_to_write, schema_version, write_ahead
 
-__all__ = ["StudyRow", "connect", "reading", "studies", "transaction"]
+__all__ = ["StudyRow", "connect", "studies", "using"]
 
 _VERSION = 1
 
@@ -74,27 +72,22 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """
     if read_only and not path.is_file():
         raise StoreError("there is no study here", where=str(path.parent), next_step="is --store right?")
-    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    if read_only and not path.with_name(f"{path.name}-wal").exists() and not _may_write(path.parent):
-        uri += "&immutable=1"  # nobody serves it, and SQLite would make files beside it even to read
-    try:
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+    with using(path):
+        db = open_to_read(path) if read_only else open_to_write(path)
+        is_new = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is None
+        if (version := _VERSION if is_new and not read_only else schema_version(db)) > _VERSION:
+            db.close()
+            raise newer_schema(path, got=version, expected=_VERSION)
         if not read_only:
-            (mode,) = db.execute("PRAGMA journal_mode=WAL").fetchone()
-            # Where the file system knows no log of this kind, each commit is synced by itself.
-            db.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
+            write_ahead(db, synced=False)
             db.executescript(_TABLES)
             db.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(_VERSION),))
-        (version,) = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise StoreError("cannot use the study's database", where=str(path), got=cause(error)) from error
-    if int(version) > _VERSION:
-        raise StoreError("the database is of a newer version", where=str(path), got=version)
     return db
 
 
-def _may_write(folder: Path) -> bool:
-    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def using(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Turns what SQLite says of the database into one clear line, a `StoreError`."""
+    return database_errors(path, "the study's database")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,34 +104,3 @@ def studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
     condition, values = ("WHERE name = ?", (name,)) if name else ("ORDER BY name", ())
     rows = db.execute(f"SELECT name, config, stopped FROM studies {condition}", values)
     return [StudyRow(name=row[0], config=row[1], stopped=bool(row[2])) for row in rows]
-
-
-@contextlib.contextmanager
-def reading() -> Iterator[None]:
-    """What is read within needs no transaction.
-
-    Raises:
-      StoreError: the database cannot be read.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreError("cannot read the study's database", got=cause(error)) from error
-
-
-@contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Runs the body in one transaction; undone if it raises, also where the disk is full.
-
-    Raises:
-      StoreError: the database cannot be read or written.
-    """
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise StoreError("cannot write the study's database", got=cause(error)) from error
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")

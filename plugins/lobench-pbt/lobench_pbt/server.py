@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import ipaddress
-import os
 import signal
 import socket
 import ssl
@@ -21,7 +19,7 @@ from typing import Any
 import grpc
 
 from lobench import ConfigError, LobenchError, StoreError
-from lobench.extend import StoreBusy, cause, write_whole
+from lobench.extend import StoreBusy, StoreLock, cause, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer
@@ -301,7 +299,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, say: Ca
         server.stop(grace=5.0).wait()
     finally:
         service.close()
-        os.close(lock)
+        lock.release()
 
 
 def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) -> None:
@@ -328,7 +326,7 @@ def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) ->
             counts = service.get_study(name)[1]
         finally:
             service.close()
-            os.close(lock)
+            lock.release()
     still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
     say(f"study {name!r} is stopped: nothing begins any more; {still} trials may end what they have begun")
 
@@ -346,16 +344,5 @@ def _again(store: Path, listen: str) -> str:
     return listen
 
 
-def _lock(store: Path) -> int:
-    """One controller a store: an advisory lock that the system drops when its holder dies, however it dies."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        file = os.open(store / "pbt.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError("cannot write the store", where=str(store), got=cause(error)) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(file)
-        raise StoreBusy("another controller serves this store", where=str(store)) from error
-    return file
+def _lock(store: Path) -> StoreLock:
+    return StoreLock(store, file="pbt.lock", busy="another controller serves this store")

@@ -11,16 +11,16 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from lobench.extend import PluginManager, load_plugins
+from lobench.extend import PluginManager, load_plugins, transaction
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt import transitions
 from lobench_pbt.decide import Answer, Suggestion, suggest
 from lobench_pbt.durable import CommitLog
-from lobench_pbt.schema import StudyRow, connect, reading, studies, transaction
+from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Keep, Study, check_study, load_strategy, study_from_json, study_to_json
 from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
@@ -101,11 +101,12 @@ class Service:
         self, store: Path, *, clock: Callable[[], float] = time.time, plugins: PluginManager | None = None
     ) -> None:
         store.mkdir(parents=True, exist_ok=True)
-        self._db: sqlite3.Connection = connect(store / "pbt.sqlite")
+        self._path = store / "pbt.sqlite"
+        self._db: sqlite3.Connection = connect(self._path)
         self._vault, self._clock = Vault(store / "checkpoints"), clock
         self._lock = threading.Lock()
         self._plugins: PluginManager = plugins or load_plugins()
-        self._log = CommitLog(store / "pbt.sqlite")
+        self._log = CommitLog(self._path)
         self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # by a study's text, what it says
         self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
 
@@ -121,7 +122,7 @@ class Service:
         Raises:
           StoreError: the database cannot be read or written.
         """
-        with self._lock, transaction(self._db):
+        with self._lock, self._transaction():
             for row in studies(self._db):  # no need to wait for the disk: killed again, it does this again
                 study, now = study_from_json(row.config), self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
@@ -133,7 +134,7 @@ class Service:
         Raises:
           StoreError: the database cannot be read or written.
         """
-        with self._lock, reading():
+        with self._lock, self._using():
             for row in studies(self._db):
                 self._expire(row.name)
 
@@ -147,7 +148,7 @@ class Service:
         """
         check_study(study, f"study {study.name!r}", self._plugins)
         text = study_to_json(study)
-        with self._lock, transaction(self._db):
+        with self._lock, self._transaction():
             found = studies(self._db, study.name)
             if found and (other := study_from_json(found[0].config)) != study:
                 names = [field.name for field in dataclasses.fields(Study)]
@@ -157,9 +158,7 @@ class Service:
                     Refusal.CONFLICT,
                     "there is another study of that name here",
                     where=f"study {study.name!r}",
-                    got="; ".join(
-                        f"{name} = {getattr(study, name)!r}, not {getattr(other, name)!r}" for name in changed
-                    ),
+                    got="; ".join(changed),
                     expected="the same configuration, another Study.name, or another --store",
                 )
             self._db.execute("INSERT OR IGNORE INTO studies (name, config) VALUES (?, ?)", (study.name, text))
@@ -170,7 +169,7 @@ class Service:
 
     def get_study(self, name: str = "") -> tuple[StudyRow, Mapping[str, int]]:
         """Returns a study and the number of its trials by state."""
-        with self._lock, reading():
+        with self._lock, self._using():
             row = self._row(name)
             found = row, TrialTable(self._db, row.name).counts()
         self._log.wait()
@@ -185,7 +184,7 @@ class Service:
             return self._row(opened.study.name)
 
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[Trial]:
-        with self._lock, reading():
+        with self._lock, self._using():
             found = TrialTable(self._db, self._row(name).name).page(after, limit)
         self._log.wait()
         return found
@@ -307,6 +306,15 @@ class Service:
 
     # What all share.
 
+    def _using(self) -> AbstractContextManager[None]:
+        """What is read within needs no transaction."""
+        return using(self._path)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._using(), transaction(self._db):
+            yield
+
     def _row(self, name: str) -> StudyRow:
         found = studies(self._db, name)
         if len(found) != 1:
@@ -325,10 +333,10 @@ class Service:
           StoreError: the database cannot be read or written. Refused: no such study.
         """
         with self._lock:
-            with reading():
+            with self._using():
                 opened = self._expire(name)
             before = self._db.total_changes
-            with transaction(self._db):
+            with self._transaction():
                 yield opened
             if counts and self._db.total_changes != before:
                 self._log.written()
@@ -353,7 +361,7 @@ class Service:
         table = TrialTable(self._db, row.name)
         late = table.overdue(now)
         if late:
-            with transaction(self._db):
+            with self._transaction():
                 for trial in late:
                     table.write(transitions.expired(study, trial, next_seq=table.next_seq()))
             self._log.written()

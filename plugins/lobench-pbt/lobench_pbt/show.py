@@ -15,7 +15,7 @@ from typing import Any
 from lobench import UsageError
 from lobench.extend import text_table
 from lobench_pbt.lineage import segments
-from lobench_pbt.schema import StudyRow, connect, reading, studies
+from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import TrialTable
 from lobench_pbt.trial import State, Trial
@@ -27,9 +27,10 @@ _EVERYTHING = 1 << 62
 
 @contextlib.contextmanager
 def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
-    db: sqlite3.Connection = connect(store / "pbt.sqlite", read_only=True)
+    path = store / "pbt.sqlite"
+    db: sqlite3.Connection = connect(path, read_only=True)
     try:
-        with reading():
+        with using(path):
             found = studies(db, name)
             if len(found) != 1:
                 known = ", ".join(row.name for row in studies(db)) or "none"

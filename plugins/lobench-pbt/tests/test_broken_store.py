@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     hasty = Connection(Address.parse(address), patience=0.0)
     service._db.execute("PRAGMA max_page_count = 1")  # as many as there are
     told = 0
-    with pytest.raises(ControllerAway, match=r"unavailable.*cannot write the study's database.*full"):
+    with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database.*full"):
         for worker in range(500):
             hasty.call(hasty.stub.Suggest, pbt_pb2.SuggestRequest(worker=str(worker)))
             told += 1
@@ -61,7 +63,7 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
     hasty = Connection(Address.parse(address), patience=0.0)
     service._db.execute("ALTER TABLE studies RENAME TO away")
     try:
-        with pytest.raises(ControllerAway, match=r"unavailable.*cannot read the study's database"):
+        with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database"):
             hasty.call(getattr(hasty.stub, method), request_)
         done = subprocess.run(
             [sys.executable, "-m", "lobench.cli", "pbt", "status", "--store", str(tmp_path)],
@@ -71,13 +73,32 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
             timeout=PATIENCE,
         )
         assert done.returncode == 2
-        assert "cannot read the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert "cannot use the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
         service._db.execute("ALTER TABLE away RENAME TO studies")
         hasty.call(getattr(hasty.stub, method), request_)
     finally:
         hasty.close()
         server.stop(grace=None).wait()
         service.close()
+
+
+def test_another_study_of_a_name_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(population=4))
+    with pytest.raises(Refused, match=r"another study of that name here; got population = 8, not 4; expected"):
+        service.create_study(make_study(population=8))
+    service.close()
+
+
+def test_a_database_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
+    Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "pbt.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE meta SET value = '9'")
+        database.execute("DROP TABLE scores")
+    before = (tmp_path / "pbt.sqlite").read_bytes()
+    with pytest.raises(StoreError, match="newer lobench; got schema version 9; expected 1 or older"):
+        Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    assert (tmp_path / "pbt.sqlite").read_bytes() == before
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

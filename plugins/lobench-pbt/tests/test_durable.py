@@ -56,7 +56,7 @@ def test_a_disk_that_takes_nothing_is_said_to_everybody_and_asked_again(tmp_path
     log = CommitLog(tmp_path / "db")  # there is no such file yet
     log.written()
     for _ in range(2):
-        with pytest.raises(StoreError, match="cannot write the study's database"):
+        with pytest.raises(StoreError, match="cannot use the study's database"):
             log.wait()
     log._database.touch()
     log.wait()

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lobench_pbt.schema import transaction
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.table import TrialTable
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, State, Trial
 from pbt_simulation import PLUGINS, Simulation, make_study, write_theta
+
+from lobench.extend import transaction
 
 FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 # Tables that grow with a study's history.

@@ -60,7 +60,9 @@ class Driver:
 
     def send(self, event: Event) -> list[Action]:
         self.now += 1.0
-        return list(self.schedule.handle(event))
+        actions = list(self.schedule.handle(event))
+        self.schedule.check()
+        return actions
 
     def ready(self, worker: int) -> list[Action]:
         return self.send(WorkerReady(worker, self.now))
@@ -172,7 +174,9 @@ class Cluster:
 
     def send(self, event: Event) -> None:
         self.now += 1.0
-        for action in self.schedule.handle(event):
+        actions = self.schedule.handle(event)
+        self.schedule.check()
+        for action in actions:
             match action:
                 case StartWorker(worker, size):
                     self.wanting[worker] = size

@@ -137,6 +137,7 @@ def test_identity_moves_with_the_suite(suite: Path, tmp_path: Path) -> None:
         ("Case.timeout_seconds = 0", "Case.timeout_seconds; got 0; expected seconds > 0"),
         ("Case.num_gpus = 1.5", "Case.num_gpus; got 1.5; expected a share of one device, or a whole number"),
         ("Case.num_gpus = -1", "Case.num_gpus; got -1; expected a share of one device, or a whole number"),
+        ("Case.eval_batches = -1", "Case.eval_batches; got -1; expected an integer >= 0"),
         ("Case.num_gpus = None", "Case.num_gpus; got None; expected a share of one device, or a whole number"),
     ],
 )
@@ -144,6 +145,30 @@ def test_wrong_bindings_are_one_clear_line(suite: Path, text: str, message: str)
     with pytest.raises(ConfigError) as error:
         bind(suite, "small", gin_params=(text,))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ('Case.primary_metric = "test/loss"', "Case.primary_metric = 'test/loss'"),
+        ("expect.max_final_test_loss = 0.5", "expect.max_final_test_loss"),
+        ("expect.min_final_accuracy = 0.5", "expect.min_final_accuracy"),
+    ],
+)
+def test_without_evaluations_nobody_may_ask_for_a_split_that_is_evaluated(suite: Path, asked: str, named: str) -> None:
+    bind(suite, "small", build=False, gin_params=(asked,))
+    with pytest.raises(ConfigError) as error:
+        bind(suite, "small", build=False, gin_params=(asked, "Case.eval_batches = 0"))
+    assert f"{named}: Case.eval_batches = 0 evaluates nothing" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_evaluations_eval_every_is_part_of_the_problem(suite: Path) -> None:
+    def problem(*params: str) -> str:
+        return bind(suite, "small", build=False, gin_params=params).problem
+
+    assert problem() == problem("Case.eval_every = 7")
+    assert problem("Case.eval_batches = 0") != problem()
+    assert problem("Case.eval_batches = 0") != problem("Case.eval_batches = 0", "Case.eval_every = 7")
 
 
 def test_what_a_suites_own_class_takes_is_named(suite: Path) -> None:

@@ -20,7 +20,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.store import schema as ledger_schema
+from lobench.engine.store import database as store_database
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
@@ -204,7 +204,7 @@ def test_a_schema_version_that_is_no_number_is_one_line(tmp_path: Path, version:
 
 
 def test_a_lock_that_is_held_for_long_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_schema, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(store_database, "_BUSY_SECONDS", 0.05)
     ledger = Ledger.open(tmp_path)
     other = sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -274,7 +274,7 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
     Ledger.open(store, on_problem=said.append).close()
     assert not said, "a store that is fresh or as it was"
     (store / "ledger.sqlite").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"no such table: meta; .* start the watch again"):
+    with pytest.raises(StoreError, match=r"no such table: meta; .* start again"):
         Ledger.open(store, read_only=True)
     Ledger.open(store, on_problem=said.append).close()
     assert said == [f"{store / 'ledger.sqlite'} was empty, though the store was used before: it begins anew"]

@@ -21,7 +21,7 @@ def test_words_stand_for_session_folder_and_gin() -> None:
     [
         ("print('fine')", ""),
         (
-            "import sys; sys.stderr.write('first\\nno such data\\n\\n'); sys.exit(3)",
+            "import sys; sys.stderr.write('a\\nno such data\\n\\n'); sys.exit(3)",
             "exited with status 3: no such data",
         ),
         ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),

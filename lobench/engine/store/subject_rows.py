@@ -1,0 +1,79 @@
+"""Subjects as the ledger has them: a row for each sighting."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.subject import Subject
+
+__all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of", "variant_of"]
+
+# What makes a sighting the one it is.
+SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
+_COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label", "bindings", "trainer_config")
+SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subjects c`, for `subject_of`
+
+
+def variant_of(subject: Subject) -> str:
+    """Returns what tells subjects of one hash apart in the ledger; "" of an optimizer, whose hash tells all."""
+    return "" if subject.is_optimizer else subject.variant.key
+
+
+def values_of(subject: Subject) -> dict[str, Any]:
+    """Returns the columns of a subject; its label is "" where it says no more than the others."""
+    values = {
+        "kind": subject.kind,
+        "uri": subject.uri,
+        "sha256": subject.sha256,
+        "outer_step": subject.outer_step,
+        "generation": subject.generation,
+        "run": subject.run,
+        "label": "",
+        "bindings": json.dumps([] if subject.is_optimizer else subject.variant.bindings),
+        "trainer_config": None if subject.is_optimizer else subject.variant.trainer_config,
+    }
+    is_named = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
+    return values | {"variant": variant_of(subject), "label": subject.label if is_named else ""}
+
+
+def subject_of(row: tuple[Any, ...]) -> Subject:
+    """Returns the subject of a row of `SUBJECT_COLUMNS`."""
+    kind, uri, sha256, outer_step, generation, run, label, bindings, trainer_config = row
+    if kind == "optimizer":
+        return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
+    return Subject.of_checkpoint(
+        Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run),
+        json.loads(bindings),
+        label=label,
+        trainer_config=trainer_config,
+    )
+
+
+def sightings_of_evaluations(
+    db: sqlite3.Connection, sightings: Mapping[int, Subject]
+) -> Callable[[int, str], tuple[Subject, ...]]:
+    """Returns what gives the sightings of an evaluation, by its id and its subject's hash.
+
+    Those of a theta are all of them. Where it was seen with several bindings, they are those that the evaluation was
+    announced or completed for.
+    """
+    sighted: dict[str, list[Subject]] = {}
+    for subject in sightings.values():
+        sighted.setdefault(subject.sha256, []).append(subject)
+    apart = {sha256 for sha256, subjects in sighted.items() if len(set(map(variant_of, subjects))) > 1}
+    belonging: dict[int, list[Subject]] = {}
+    if apart:
+        pairs = "SELECT evaluation, position FROM {}"
+        union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
+        for evaluation, position in db.execute(f"{union} ORDER BY position"):
+            belonging.setdefault(evaluation, []).append(sightings[position])
+
+    def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
+        return tuple(belonging.get(evaluation, ()) if sha256 in apart else sighted.get(sha256, ()))
+
+    return of

@@ -1,0 +1,177 @@
+"""`pytest experiment.gin`: an item for each method, case and session, with the id `quick/relu32[adam-3]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.experiment import Method
+from lobench.engine.config.bound import num_seeds_of
+from lobench.engine.config.experiment_files import ExperimentFile, is_experiment, read_experiment
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.syntax import parse_file
+from lobench.pytest_plugin.finished import LAYERS
+
+__all__ = [
+    "EXPERIMENT",
+    "ItemMember",
+    "Selected",
+    "member_of",
+    "members_of",
+    "multiply",
+    "rename",
+    "select_named",
+    "take_experiment",
+]
+
+_ARGUMENT = "lobench_member"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemMember:
+    """What one item evaluates: a session of a method. `session` counts from the case's first seed."""
+
+    method: Method
+    session: int
+
+    def __str__(self) -> str:
+        return f"{self.method.name}-{self.session}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The experiment that a session was asked for.
+
+    Attributes:
+      argument: As it was named.
+      names: Items after `::`; none: all.
+    """
+
+    argument: str
+    file: ExperimentFile
+    names: tuple[str, ...]
+
+
+EXPERIMENT: pytest.StashKey[Selected] = pytest.StashKey()
+
+
+def take_experiment(config: pytest.Config, gin_params: Sequence[str]) -> None:
+    """Puts an experiment's suites in its place among the session's arguments; a watch's worker has its cases alone.
+
+    Raises:
+      UsageError: the experiment is wrong, or there are two.
+    """
+    if LAYERS in config.stash:
+        return
+    args: list[str] = []
+    chosen: dict[str, list[str]] = {}
+    for arg in config.args:
+        path, _, name = str(arg).partition("::")
+        if not _is_experiment(Path(path)):
+            args.append(arg)
+            continue
+        chosen.setdefault(path, []).append(name)
+    if not chosen:
+        return
+    if len(chosen) > 1:
+        raise pytest.UsageError(f"{' and '.join(chosen)}: a session runs one experiment; run pytest once for each")
+    ((path, names),) = chosen.items()
+    try:
+        file = read_experiment(Path(path), gin_params)
+    except LobenchError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[EXPERIMENT] = Selected(argument=path, file=file, names=() if "" in names else tuple(names))
+    config.args[:] = [*args, *dict.fromkeys(file.experiment.suites)]
+
+
+def _is_experiment(path: Path) -> bool:
+    if path.suffix != ".gin" or not path.is_file():
+        return False
+    try:
+        return is_experiment(parse_file(path))
+    except ConfigError:
+        return False  # as a suite, it says what is wrong
+
+
+def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
+    """Returns what is to be evaluated on a case of a file; nothing where no experiment was named."""
+    selected = config.stash.get(EXPERIMENT, None)
+    if selected is None or not any(path.is_relative_to(suite) for suite in selected.file.experiment.suites):
+        return []
+    experiment = selected.file.experiment
+    sessions = experiment.sessions or range(num_seeds_of(spec, Layers(gin_params=selected.file.shared)) or 0)
+    return [
+        ItemMember(method=method, session=session)
+        for method in experiment.methods
+        for session in sessions
+        if method.kind != "command"
+    ]
+
+
+def multiply(metafunc: pytest.Metafunc) -> None:
+    """Has a test of cases run once for each member of the experiment."""
+    specs = [value for mark in metafunc.definition.iter_markers("parametrize") for value in _values(mark.args[1:2])]
+    found = next((value for value in specs if isinstance(value, CaseSpec)), None)
+    if found is None:
+        return
+    members = members_of(metafunc.config, metafunc.definition.path, found)
+    if members:
+        metafunc.fixturenames.append(_ARGUMENT)
+        metafunc.parametrize(_ARGUMENT, members, ids=list(map(str, members)))
+
+
+def _values(arguments: Iterable[Any]) -> list[Any]:
+    """Returns the values of a parametrize mark, however they are wrapped."""
+    found: list[Any] = []
+    for values in arguments:
+        for value in values if isinstance(values, list | tuple) else ():
+            inner = getattr(value, "values", value)
+            found += inner if isinstance(inner, list | tuple) else [inner]
+    return found
+
+
+def member_of(item: pytest.Item) -> ItemMember | None:
+    """Returns what an item of an experiment evaluates."""
+    own: ItemMember | None = getattr(item, "member", None)
+    if own is None and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        params: dict[str, Any] = item.callspec.params
+        own = params.get(_ARGUMENT)
+    return own
+
+
+def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
+    """Gives an item of an experiment its id."""
+    member, selected = member_of(item), item.config.stash.get(EXPERIMENT, None)
+    if member is None or selected is None or spec is None:
+        return
+    item.name = f"{spec.suite}/{spec.scope}[{member}]"
+    identified: Any = item
+    node_id = f"{selected.argument}::{item.name}"
+    if hasattr(identified, "_id"):  # pytest has no other way to say it, and has named it anew in 9.2
+        identified._id = type(identified._id).parse(node_id)
+    else:
+        identified._nodeid = node_id
+
+
+def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the items that `experiment.gin::quick/relu32[adam-3]` names.
+
+    Raises:
+      UsageError: there is no such item.
+    """
+    selected = config.stash.get(EXPERIMENT, None)
+    if selected is None or not selected.names:
+        return
+    known = {item.name for item in items if member_of(item) is not None}
+    for name in selected.names:
+        if name not in known:
+            raise pytest.UsageError(f"not found: {selected.argument}::{name} (--collect-only shows all)")
+    left = [item for item in items if member_of(item) is None or item.name in selected.names]
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = left

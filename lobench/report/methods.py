@@ -1,0 +1,245 @@
+"""What an experiment shows while it runs: how far each method is, its score so far, what runs, and the time left."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from lobench.analysis.mean_scores import mean_score
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import last_subject, subjects_of
+from lobench.core.case import CaseInfo
+from lobench.core.program import Program
+from lobench.core.result import EvaluationKey
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import EvaluationRow
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.lines import one_line
+from lobench.report.progress import LiveProgress, PlainProgress, ShownProgress
+from lobench.report.verdict import interval_text
+
+__all__ = ["Methods", "PlainMethods", "make_method_progress", "row_of"]
+
+_PLAIN_SECONDS = 10.0  # between two plain lines on one method
+_SHARE = 0.05  # of the time, at most, that goes into scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodState:
+    """How far a method is.
+
+    Attributes:
+      num_planned: Evaluations; 0 where nobody has said how many.
+      score: Its mean score so far, as text; "" before the first.
+    """
+
+    name: str
+    num_done: int
+    num_planned: int
+    num_running: int
+    score: str
+
+    @property
+    def count(self) -> str:
+        return f"{self.num_done} of {self.num_planned}" if self.num_planned else str(self.num_done)
+
+    def line(self, left: str) -> str:
+        score = f", score {self.score}" if self.score else ""
+        running = f", {self.num_running} running" if self.num_running else ""
+        return f"{self.name}: {self.count} evaluations{score}{running}{left}"
+
+
+class Methods:
+    """Counts and scores by method, kept current while evaluations finish.
+
+    Args:
+      methods_of: Names of the methods that a subject is of; none: it is not counted.
+      places: Suites, whose tuned baselines are 1 on the scale; without one it is the best mean that is known.
+    """
+
+    def __init__(
+        self,
+        methods_of: Callable[[Subject], Iterable[str]],
+        places: Sequence[str | Path] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._methods_of, self._places, self._clock = methods_of, tuple(map(Path, places)), clock
+        self._planned: dict[str, int] = {}
+        self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
+        self._running: dict[int, tuple[str, ...]] = {}
+        self._scores: dict[str, str] = {}
+        self._began: float | None = None
+        self._num_new = 0
+        self._scored_until, self._scored_rows = -math.inf, 0
+
+    def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
+        """Says how many evaluations each method has, in the order in which they are shown, and which are there."""
+        self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
+        for row in rows:
+            self._keep(row)
+
+    def leased(self, lease: int, subject: Subject) -> None:
+        self._began = self._clock() if self._began is None else self._began
+        self._running[lease] = tuple(self._methods_of(subject))
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> tuple[str, ...]:
+        """Counts an evaluation; returns the methods that it is of."""
+        if lease is not None:
+            self._running.pop(lease, None)
+        self._num_new += self._keep(row_of(event, self._clock()))
+        return tuple(self._methods_of(event.subject))
+
+    def _keep(self, row: EvaluationRow) -> bool:
+        key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
+        before = self._rows.get(key)
+        subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods, say
+        self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        return before is None
+
+    def states(self, *, anew: bool = False) -> list[MethodState]:
+        """Returns where the methods are.
+
+        Args:
+          anew: Whether the scores must be of all that is there; otherwise they may lag a little.
+        """
+        self._score(anew)
+        done, running = self._num_done(), Counter[str]()
+        for names in self._running.values():
+            running.update(names)
+        return [
+            MethodState(
+                name=name,
+                num_done=done[name],
+                num_planned=self._planned.get(name, 0),
+                num_running=running[name],
+                score=self._scores.get(name, ""),
+            )
+            for name in dict.fromkeys([*self._planned, *done, *running])
+        ]
+
+    def _num_done(self) -> Counter[str]:
+        found = Counter[str]()
+        for row in self._rows.values():
+            found.update({name for subject in row.sightings for name in self._methods_of(subject)})
+        return found
+
+    def _score(self, anew: bool) -> None:
+        now = self._clock()
+        if len(self._rows) == self._scored_rows or (now < self._scored_until and not anew):
+            return
+        by_method: dict[str, list[EvaluationRow]] = {}
+        for row in self._rows.values():
+            for name in {name for subject in row.sightings for name in self._methods_of(subject)}:
+                by_method.setdefault(name, []).append(row)
+        subjects = {name: last_subject(subjects_of(rows)) for name, rows in by_method.items()}
+        scales = Scales.of(subjects.values(), self._places)
+        for name, subject in subjects.items():
+            found = mean_score(subject, None, scales).interval
+            self._scores[name] = "" if math.isnan(found.mean) else interval_text(found)
+        self._scored_rows = len(self._rows)
+        self._scored_until = self._clock() + (self._clock() - now) / _SHARE
+
+    def left(self) -> str:
+        """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""
+        done = self._num_done()
+        num_left = sum(max(planned - done[name], 0) for name, planned in self._planned.items())
+        if self._began is None or not self._num_new or not num_left:
+            return ""
+        return f", about {_duration((self._clock() - self._began) / self._num_new * num_left)} left"
+
+
+class PlainMethods(PlainProgress):
+    """A line for a method whenever there is news of it, at most every ten seconds, and one when it is through."""
+
+    def __init__(
+        self, file: TextIO, methods: Methods, *, quiet: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(file, quiet=quiet)
+        self._methods, self._clock = methods, clock
+        self._told: dict[str, float] = {}
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self._methods.leased(lease, subject)
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().finished(event, lease)
+        now, names = self._clock(), self._methods.finished(event, lease)
+        for state in self._methods.states():
+            is_through = state.num_done == state.num_planned
+            if state.name in names and (is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS):
+                self._told[state.name] = now
+                if is_through:
+                    state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
+                self.say(state.line(self._methods.left()))
+
+
+class _LiveMethods(LiveProgress):
+    """The same as a table that stays, above what runs now."""
+
+    def __init__(self, file: TextIO, methods: Methods, *, quiet: bool = True) -> None:
+        super().__init__(file, quiet=quiet)
+        self._methods = methods
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self._methods.leased(lease, subject)
+        super().leased(lease, subject, case)
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        self._methods.finished(event, lease)
+        super().finished(event, lease)
+
+    def shown(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("method", "evaluations", "score so far", "running"):
+            table.add_column(title)
+        for state in self._methods.states():
+            cells = (one_line(state.name), state.count, state.score, str(state.num_running or ""))
+            table.add_row(*map(Text, cells))  # a name may look like markup
+        left = self._methods.left().removeprefix(", ")
+        return Group(table, *([Text(left)] if left else []), super().shown())
+
+
+def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) -> ShownProgress:
+    """Returns a live table on a terminal, plain lines elsewhere; `quiet`: no line for an evaluation that passed."""
+    kind = _LiveMethods if file.isatty() else PlainMethods
+    return kind(file, methods, quiet=quiet)
+
+
+def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
+    """Returns an event as a store would hold it, recorded at some time."""
+    return EvaluationRow(
+        key=EvaluationKey(
+            checkpoint_sha256=event.subject.sha256,
+            optimizer_hash=event.case.optimizer_hash,
+            case_identity=event.case.identity,
+            seed_block=event.seed_block,
+            program_version="",
+        ),
+        program=Program(),
+        case=event.case,
+        outcome=event.outcome,
+        message=event.message,
+        payload=event.curves.to_payload() if event.curves is not None else None,
+        subjects=(event.subject,),
+        experiment="",
+        trial="",
+        session="",
+        recorded_at=at,
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Returns a duration as people say it: `40 s`, `7 min`, `3 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

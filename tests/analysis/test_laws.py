@@ -1,0 +1,40 @@
+"""The laws agree with `scipy.stats`, which nothing that a comparison needs imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lobench.analysis import laws
+
+
+@pytest.mark.parametrize("degrees", [1, 2.5, 7, 300, np.inf])
+@pytest.mark.parametrize("chance", [1e-6, 0.025, 0.5, 0.9, 1 - 1e-6])
+def test_t_and_its_inverse(chance: float, degrees: float) -> None:
+    value = stats.t.isf(chance, degrees)
+    assert laws.t_isf(chance, degrees) == pytest.approx(value, rel=1e-9, abs=1e-12)
+    assert laws.t_sf(value, degrees) == pytest.approx(chance, rel=1e-9)
+
+
+def test_the_others() -> None:
+    values = np.linspace(-6, 12, 37)
+    np.testing.assert_allclose(laws.norm_sf(values), stats.norm.sf(values), rtol=1e-12)
+    np.testing.assert_allclose(laws.norm_pdf(values), stats.norm.pdf(values), rtol=1e-12)
+    chances = np.array([1e-9, 0.1, 0.5, 0.99])
+    np.testing.assert_allclose(laws.norm_isf(chances), stats.norm.isf(chances), rtol=1e-12)
+    np.testing.assert_allclose(laws.chi2_ppf(chances, 4), stats.chi2.ppf(chances, 4), rtol=1e-9)
+    np.testing.assert_allclose(laws.nct_sf(2.1, 9, values), stats.nct.sf(2.1, 9, values), rtol=1e-8, atol=1e-12)
+    draws = np.random.default_rng(0).standard_normal((5, 11))
+    for size in (1, 2, 3, 4, 11):
+        expected = stats.trim_mean(draws[:, :size], 0.25, axis=1)
+        assert laws.trimmed_mean(draws[:, :size], 0.25).tolist() == expected.tolist()
+
+
+def test_a_comparison_does_not_wait_for_the_import() -> None:
+    code = "import sys, lobench.sessions.compare, lobench.report.comparison; print('scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,109 @@
+"""What an experiment shows while it runs, from events as a chief tells them."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from stores import case_info, curves
+
+from lobench.core.case import SeedBlock
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import Outcome
+from lobench.core.subject import Subject
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.methods import Methods, PlainMethods, make_method_progress, row_of
+
+ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
+NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def methods_of(subject: Subject) -> list[str]:
+    return NAMES.get(subject.key, [])
+
+
+def event(subject: Subject, name: str, value: float | None, start: int = 0) -> EvaluationFinished:
+    return EvaluationFinished(
+        subject=subject,
+        case=case_info(name, 2),
+        seed_block=SeedBlock(start=start, size=2),
+        outcome=Outcome.ERROR if value is None else Outcome.PASSED,
+        curves=None if value is None else curves({"train/loss": [value, value * 1.1]}, start=start),
+        message="it broke" if value is None else "",
+    )
+
+
+def run(progress: PlainMethods, clock: Clock, events: list[EvaluationFinished]) -> None:
+    for lease, one in enumerate(events):
+        progress.leased(lease, one.subject, one.case)
+        clock.now += 4.0
+        progress.finished(one, lease)
+
+
+def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
+    clock, file = Clock(), io.StringIO()
+    methods = Methods(methods_of, clock=clock)
+    earlier = row_of(event(SGD, "a", 1.0), 0.0)
+    methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
+    run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
+    first, second, *through, last = file.getvalue().splitlines()
+    assert first.startswith("adam: 1 of 2 evaluations, score ") and second.startswith("[b]tuned: 1 of 2 evaluations")
+    assert first.endswith(" left") and re.search(r"score 1\.\d+ \[|score 0\.\d+ \[", first)
+    assert through[0].startswith("adam: 2 of 2 evaluations") and last.startswith("[b]tuned: 2 of 2")
+    run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "b", None)])
+    assert "it broke" in file.getvalue(), "what went wrong has its own line"
+    assert [(one.name, one.count) for one in methods.states()] == [
+        ("adam", "2 of 2"),
+        ("[b]tuned", "2 of 2"),
+        ("sgd", "2 of 2"),
+    ]
+    assert methods.left() == ""
+
+
+def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
+    clock = Clock()
+    methods = Methods(methods_of, clock=clock)
+    methods.plan({"sgd": 4})
+    other = Subject.of_checkpoint(Checkpoint(uri="theta.npz", sha256="0" * 64, outer_step=1))
+    run(PlainMethods(io.StringIO(), methods, clock=clock), clock, [event(SGD, "a", 1.0)] * 2 + [event(other, "a", 1.0)])
+    (state,) = methods.states()
+    assert (state.count, state.num_running) == ("1 of 4", 0)
+
+
+def test_news_of_a_method_wait_ten_seconds() -> None:
+    clock, file = Clock(), io.StringIO()
+    methods = Methods(methods_of, clock=clock)
+    methods.plan({"sgd": 9})
+    run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, name, 1.0) for name in "abcdef"])
+    assert [line.split()[1] for line in file.getvalue().splitlines()] == ["1", "4"]  # after 4 s and 16 s
+
+
+def test_a_terminal_has_a_table() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    file, clock = Terminal(), Clock()
+    methods = Methods(methods_of, clock=clock)
+    methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
+    with make_method_progress(file, methods) as progress:
+        one = event(ADAM, "a", 0.5)
+        progress.leased(0, one.subject, one.case)
+        clock.now += 4.0
+        progress.finished(one, 0)
+        progress.leased(1, SGD, one.case)
+    shown = file.getvalue()
+    assert (
+        "evaluations" in shown
+        and "1 of 2" in shown
+        and "0 of 2" in shown
+        and "about 16 s left" in shown
+        and "[b]tuned" in shown
+    )
