@@ -21,6 +21,7 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ os.environ["NPROC"] = sys.argv[sys.argv.index("--threads") + 1] if "--threads" i
 
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
+from lobench_evolve.messages import Begin, Evaluate
 from lobench_evolve.run import Experiment, Machines, plan, run_experiment, worker_config
 from lobench_evolve.settings import read_config
 from lobench_evolve.worker import Evaluator
 
-from lobench.extend import encode, load_plugins
+from lobench.extend import load_plugins
+from lobench.hookspecs import Said
 
 _parser = argparse.ArgumentParser()
 _parser.add_argument("parts", nargs="*", metavar="PART", default=["programs", "runs", "workers", "bytes"])
@@ -68,14 +71,14 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
 
-    def send(self, worker: int, kind: str, **values: Any) -> None:
-        self.sent += len(encode(kind, **values))
-        self._executor.send(worker, kind, **values)
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
+        self.sent += len(message)
+        self._executor.send(worker, message, files)
 
     def wait(self, timeout: float) -> Any:
-        messages = self._executor.wait(timeout)
-        self.received += sum(len(encode(m.kind, m.payload, **m.values)) for m in messages)
-        return messages
+        heard = self._executor.wait(timeout)
+        self.received += sum(len(one.message) for one in heard if isinstance(one, Said))
+        return heard
 
 
 def experiment(folder: Path, *params: str) -> Experiment:
@@ -131,7 +134,7 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
     planned = experiment(folder, *params)
     crew, counted = crew_of(planned, num_workers)
     search, width = EvolutionStrategies(planned.es, 0), planned.run.members_per_program
-    ((_, state),) = crew.run([Job(task="begin", values={"seed": search.init_seed})], {})
+    ((_, state),) = crew.run([Job(task=Begin(seed=search.init_seed))], {})
     updates: list[Update] = []
     started, before = 0.0, (0, 0)
     for generation in range(-num_workers, GENERATIONS):
@@ -142,8 +145,7 @@ def workers(folder: Path, num_workers: int, *params: str) -> None:
         blocks = range(0, len(trials), width)
         jobs = [
             Job(
-                task="evaluate",
-                values={"trials": [[trial.genome.id, trial.seed] for trial in trials[first : first + width]]},
+                task=Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials[first : first + width])),
                 wanted=tuple(trial.genome.id for trial in trials[first : first + width]),
                 course=course,
             )

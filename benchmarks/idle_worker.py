@@ -6,13 +6,11 @@ import dataclasses
 import os
 from array import array
 from multiprocessing.connection import Connection
-from typing import Any
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves, Outcome, Provenance
-from lobench.engine.config.layers import Layers
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
-from lobench.engine.workers.protocol import decode, encode, record_of
+from lobench.engine.workers.protocol import TO_WORKER, Configure, Describe, Described, Exit, Job, Ready, Result
 
 __all__ = ["idle_pool", "serve"]
 
@@ -48,22 +46,24 @@ def _curves() -> bytes:
     ).to_payload()
 
 
-def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Speaks for `lobench.pytest_plugin.worker.serve`."""
-    num_cases = int(os.environ["LOBENCH_IDLE_CASES"])
-    connection.send_bytes(encode("ready", cases=[record_of(case) for case in _cases(num_cases)]))
+    cases = tuple(_cases(int(os.environ["LOBENCH_IDLE_CASES"])))
+    connection.send_bytes(Ready().to_bytes())
     payload = _curves()
     while True:
         try:
-            values, _ = decode(connection.recv_bytes())
+            message = TO_WORKER.from_bytes(connection.recv_bytes())
         except EOFError:
             return
-        if values["kind"] == "exit":
-            return
-        if values["kind"] != "job":
-            continue  # there is nothing to prepare
-        answer: dict[str, Any] = {"lease": values["lease"], "outcome": str(Outcome.PASSED)}
-        connection.send_bytes(encode("result", payload, message="", replace=False, **answer))
+        match message:
+            case Exit():
+                return
+            case Describe(variant_key=key):
+                connection.send_bytes(Described(variant_key=key, cases=cases, files=()).to_bytes())
+            case Job(lease=lease):
+                result = Result(lease=lease, outcome=Outcome.PASSED, payload=payload)
+                connection.send_bytes(result.to_bytes())
 
 
 def idle_pool(config: WorkerConfig, wakeup: Connection | None = None) -> LocalPool:

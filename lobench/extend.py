@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+    from lobench.core.codec import Codec, Message, kind_of
     from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
     from lobench.core.headline import cause, headline
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
     )
     from lobench.engine.whole_file import write_whole
     from lobench.engine.workers.channel import Channel
+    from lobench.engine.workers.chief_end import ChiefEnd
     from lobench.engine.workers.parcel import Parcel
-    from lobench.engine.workers.pool import LocalPool, Message, WorkerConfig
-    from lobench.engine.workers.protocol import decode, encode
+    from lobench.engine.workers.pool import LocalPool, WorkerConfig
+    from lobench.engine.workers.protocol import Configure, Exit
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
@@ -53,6 +55,7 @@ _HOMES = {
     "lobench.analysis.intervals": "Interval stratified_t_mean",
     "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
+    "lobench.core.codec": "Codec Message kind_of",
     "lobench.core.draws": "Draws fold",
     "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
     "lobench.core.headline": "cause headline",
@@ -71,9 +74,10 @@ _HOMES = {
     ),
     "lobench.engine.workers.channel": "Channel",
     "lobench.engine.workers.parcel": "Parcel",
-    "lobench.engine.workers.pool": "LocalPool Message WorkerConfig",
+    "lobench.engine.workers.pool": "LocalPool WorkerConfig",
+    "lobench.engine.workers.chief_end": "ChiefEnd",
+    "lobench.engine.workers.protocol": "Configure Exit",
     "lobench.engine.whole_file": "write_whole",
-    "lobench.engine.workers.protocol": "decode encode",
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
@@ -84,15 +88,15 @@ _HOMES = {
 
 # fmt: off
 __all__ = [
-    "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "Curves", "Direction",
-    "Draws", "Interval", "Layers", "LocalPool", "Member", "Message", "Objective", "Parcel", "PickleRefused",
-    "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint", "Selection", "StoreBusy", "StoreLock",
-    "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case",
-    "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "database_errors", "decode",
-    "device_description", "encode", "flatten", "fold", "headline", "is_settled", "leaf_paths", "load_plugins",
-    "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading",
-    "schema_version", "specs_in", "stratified_t_mean", "text_table", "transaction", "weighted", "write_ahead",
-    "write_whole",
+    "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
+    "Configure", "Curves", "Direction", "Draws", "Exit", "Interval", "Layers", "LocalPool", "Member", "Message",
+    "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint",
+    "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
+    "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
+    "database_errors", "device_description", "flatten", "fold", "headline", "is_settled", "kind_of", "leaf_paths",
+    "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
+    "reading", "schema_version", "specs_in", "stratified_t_mean", "text_table", "transaction", "weighted",
+    "write_ahead", "write_whole",
 ]
 # fmt: on
 

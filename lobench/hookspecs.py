@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pluggy
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
+from lobench.core.codec import Message
 from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
@@ -28,17 +29,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdmissionPolicy",
+    "Capacity",
     "CheckpointFinished",
     "CheckpointReader",
     "CheckpointSeen",
     "CheckpointSource",
     "Declaration",
     "Delivery",
+    "Died",
     "EvaluationFinished",
+    "Executor",
+    "Heard",
+    "Notice",
     "ResultSink",
+    "Said",
     "SelectionStrategy",
     "SinkContext",
     "SourceContext",
+    "Unfinished",
     "hookimpl",
     "hookspec",
 ]
@@ -158,6 +166,22 @@ class SourceContext:
     readers: Mapping[str, CheckpointReader]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Why a source does not take what looks like a checkpoint.
+
+    Attributes:
+      reason: For people.
+      is_awaited: It may still become one, so that a run that ends waits for it; False: it is given up.
+    """
+
+    reason: str
+    is_awaited: bool = False
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class CheckpointSource(Protocol):
     """Finds checkpoints. Factory: `factory(context: SourceContext) -> CheckpointSource`.
 
@@ -172,6 +196,9 @@ class CheckpointSource(Protocol):
 
         Must not raise for a location that does not exist yet: that is an empty poll.
         """
+
+    def pending(self) -> Mapping[str, Unfinished]:
+        """Returns by its path what the last poll met that looks like a checkpoint and is not complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +274,81 @@ class SelectionStrategy(Protocol):
         """
 
 
+# What an executor says. The bytes that cross are `lobench.core.codec`'s.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said(Message):
+    """What a worker said, as it said it: an executor carries it and does not open it."""
+
+    worker: int
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Died(Message):
+    """A worker is gone, which its executor says for it; nothing more is heard of it.
+
+    Attributes:
+      message: Why, in one line.
+      lost: Its machine is to blame, or what lies between; it says nothing of what the worker did.
+    """
+
+    worker: int
+    message: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Message):
+    """A line to be shown to people."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity(Message):
+    """What there is now, where that changes.
+
+    Attributes:
+      machines: Cores and devices of each.
+      limit: Cores that the user named for all workers together; None: as many as there are.
+    """
+
+    machines: tuple[tuple[float, float], ...]
+    limit: float | None = None
+
+
+Heard: TypeAlias = Said | Died | Notice | Capacity
+
+
+class Executor(Protocol):
+    """Runs workers somewhere. Factory: `factory(config: WorkerConfig, wakeup: Connection | None) -> Executor`.
+
+    It carries bytes both ways. Leases, deadlines and attempts are the caller's; an executor retries nothing.
+    """
+
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        """Starts a worker, which then says something or is said to have died."""
+
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
+        """Sends a message to a worker; to one that died, nothing happens (its death is told by `wait`).
+
+        Args:
+          files: Paths that the message names. A worker on another machine finds them under their names alone, so that
+            a name says the content (a hash of it, say), and what a machine has it does not get again.
+        """
+
+    def kill(self, worker: int) -> None:
+        """Ends a worker at once; it is not heard of again."""
+
+    def wait(self, timeout: float) -> Sequence[Heard]:
+        """Returns what workers said, and what the executor says for itself, `timeout` seconds later at most."""
+
+    def close(self) -> None:
+        """Ends all workers."""
+
+
 class HookSpecs:
     """The specifications that plugins implement; registered with the manager."""
 
@@ -287,7 +389,7 @@ class HookSpecs:
 
     @hookspec
     def lobench_executors(self) -> Iterable[Declaration]:
-        """Declares executors, which run warm workers somewhere."""
+        """Declares executors (`Executor`), which run warm workers somewhere."""
         return ()
 
     @hookspec

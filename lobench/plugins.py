@@ -21,15 +21,18 @@ from lobench.core.errors import LobenchError, PluginError, UsageError
 from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
-__all__ = ["BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
+__all__ = ["CASE_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
 
 # Modules by name, not imports: built-ins live in rooms above this one.
+# This module is the one that names rooms above it, since what they have is looked up by name.
 _BUILT_IN = (
     "lobench.engine.checkpoints.builtin",
     "lobench.engine.builtin_hooks",
     "lobench.engine.workers.builtin",
     "lobench.report.live",
 )
+# What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
+CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

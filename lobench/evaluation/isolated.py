@@ -13,19 +13,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import asdict
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeAlias
 
 from lobench.core import errors
 from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.codec import Codec, Message
 from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves
-from lobench.engine.checkpoints.spool import dump_theta, load_theta
+from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
-from lobench.engine.workers.protocol import decode, encode
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
 from lobench.inner.witness import watch_for_backend
 
@@ -33,6 +34,36 @@ __all__ = ["IsolatedRunner"]
 
 # gin raises subclasses of its own making, of the same names.
 _RAISED = {kind.__name__: kind for kind in (*(getattr(errors, name) for name in errors.__all__), WrongThreads)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Train(Message):
+    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none."""
+
+    spec: CaseSpec
+    test: str
+    theta: str
+    where: str
+    seed_block: SeedBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained(Message):
+    """Answers `Train`."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised(Message):
+    """Answers `Train` where that raised an error: its class's name, and its one line."""
+
+    name: str
+    message: str
+
+
+Answer: TypeAlias = Trained | Raised
+_ANSWERS: Codec[Answer] = Codec(Trained, Raised)
 
 
 class IsolatedRunner:
@@ -62,12 +93,10 @@ class IsolatedRunner:
             if theta.leaves is not None:
                 path = str(Path(folder) / "theta.npz")
                 Path(path).write_bytes(dump_theta(theta.leaves))
-            request = encode(
-                "run", spec=asdict(spec), test=test, theta=path, where=theta.where, seeds=[block.start, block.size]
-            )
+            request = Train(spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
             try:
-                connection.send_bytes(request)
-                values, payload = decode(connection.recv_bytes())
+                connection.send_bytes(request.to_bytes())
+                answer = _ANSWERS.from_bytes(connection.recv_bytes())
             except (EOFError, OSError) as error:
                 code = self._child.wait() if self._child else None
                 self.close()
@@ -77,9 +106,9 @@ class IsolatedRunner:
             except BaseException:
                 self.close()  # interrupted: its answer would come to the next one who asks
                 raise
-        if values["kind"] == "error":
-            raise _RAISED.get(values["raised"], LobenchError)(values["message"])
-        return Curves.from_payload(payload)
+        if isinstance(answer, Raised):
+            raise _RAISED.get(answer.name, LobenchError)(answer.message)
+        return Curves.from_payload(answer.payload)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -120,19 +149,15 @@ def main(descriptor: int, layers: str) -> None:
     runner = BlockRunner(Layers.from_json(layers))
     with contextlib.suppress(BrokenPipeError):
         while True:
-            values, _ = decode(requests.get())
-            start, size = values["seeds"]
+            asked = Train.from_bytes(requests.get())
             try:
-                curves = runner.run(
-                    CaseSpec(**values["spec"]),
-                    values["test"],
-                    ThetaLeaves(leaves=load_theta(values["theta"]) if values["theta"] else None, where=values["where"]),
-                    SeedBlock(start=start, size=size),
-                )
+                theta = ThetaLeaves.at(asked.theta, where=asked.where)
+                curves = runner.run(asked.spec, asked.test, theta, asked.seed_block)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                connection.send_bytes(encode("error", message=headline(error), raised=type(error).__name__))
+                answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
-                connection.send_bytes(encode("curves", curves.to_payload()))
+                answer = Trained(payload=curves.to_payload())
+            connection.send_bytes(answer.to_bytes())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
+from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.isolation import GIN_LOCK
 from lobench.engine.config.layers import Layers
@@ -48,6 +49,11 @@ class ThetaLeaves:
 
     leaves: Mapping[str, np.ndarray] | None
     where: str
+
+    @classmethod
+    def at(cls, path: str, *, where: str) -> ThetaLeaves:
+        """Reads a file of leaves; "" where there is no theta."""
+        return cls(leaves=load_theta(path) if path else None, where=where)
 
     @property
     def own_bindings(self) -> str:

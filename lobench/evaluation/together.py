@@ -9,7 +9,6 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves
-from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.workers.protocol import Job
 from lobench.evaluation.runner import BlockRunner, ThetaLeaves
 
@@ -82,6 +81,6 @@ class JobRunner:
 
 def _loaded(uri: str, path: str) -> ThetaLeaves | None:
     try:
-        return ThetaLeaves(leaves=load_theta(path), where=uri)
+        return ThetaLeaves.at(path, where=uri)
     except LobenchError:
         return None

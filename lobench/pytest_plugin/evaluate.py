@@ -13,17 +13,15 @@ from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
-from lobench.engine.checkpoints.spool import load_theta
-from lobench.evaluation.isolated import IsolatedRunner
+from lobench.engine.workers.protocol import Prepare
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
 from lobench.evaluation.runner import DeadlinePassed, ThetaLeaves, WrongThreads
-from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import foreign_maker
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, ON_PROGRESS, Finished
-from lobench.pytest_plugin.items import case_info, runner_of, test_name
-from lobench.pytest_plugin.options import layers_of, metrics_of, option, subject_of
+from lobench.pytest_plugin.items import case_info, runners_of, test_name, variant_of
+from lobench.pytest_plugin.options import metrics_of, option, subject_of
 from lobench.pytest_plugin.reuse import stored_curves
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["attach_evaluations", "evaluator", "prepare"]
 
-_JOBS: pytest.StashKey[JobRunner] = pytest.StashKey()
-_ISOLATED: pytest.StashKey[IsolatedRunner] = pytest.StashKey()
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 _APART: pytest.StashKey[str] = pytest.StashKey()
 _OUR_FIXTURES = ("evaluate", "request")
@@ -45,7 +41,8 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
 
     def evaluated(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
-        bound = runner_of(config).bind(case, test)  # first: it makes jax's backend as this case wants it
+        runners = runners_of(config, variant_of(config))
+        bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
         gate = _gate(item) if job is None and option(config, "against") else None
         info = bound.info(node_id=item.nodeid)
 
@@ -53,12 +50,12 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             try:
                 on_progress = config.stash.get(ON_PROGRESS, None)
                 if job is None:
-                    curves = runner_of(config).run(case, test, theta, block, on_progress=on_progress)
+                    curves = runners.here.run(case, test, theta, block, on_progress=on_progress)
                 else:
-                    curves = _jobs(config).run(case, test, job, theta, on_progress=on_progress)
+                    curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
                 item.stash[_APART] = foreign_maker()
-                curves = _isolated(config).run(case, test, theta, block)
+                curves = runners.apart.run(case, test, theta, block)
             return with_metrics(curves, metrics_of(config))
 
         if gate is not None:
@@ -67,7 +64,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             theta = subject_of(config).theta
             blocks = info.blocks()
         else:
-            theta = ThetaLeaves(leaves=load_theta(job.theta_path), where=job.checkpoint_uri)
+            theta = ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri)
             blocks = [job.seed_block]
         done = item.stash.setdefault(_DONE, [])
         own = []
@@ -112,7 +109,7 @@ def _further(
         yield done[-1]
 
 
-def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta_path: str) -> bool:
+def prepare(item: pytest.Item, asked: Prepare) -> bool:
     """Compiles what `evaluate` will need of the item, in a thread beside the one that runs items.
 
     Returns:
@@ -124,22 +121,8 @@ def prepare(item: pytest.Item, seed_block: SeedBlock, checkpoint_uri: str, theta
     own = {*_OUR_FIXTURES, *getattr(getattr(item, "callspec", None), "params", ())}
     if spec is None or not own.issuperset(getattr(item, "fixturenames", ())):
         return False
-    theta = ThetaLeaves(leaves=load_theta(theta_path), where=checkpoint_uri)
-    return runner_of(item.config).prepare(spec, test_name(item), theta, seed_block)
-
-
-def _jobs(config: pytest.Config) -> JobRunner:
-    if _JOBS not in config.stash:
-        config.stash[_JOBS] = JobRunner(runner_of(config))
-    return config.stash[_JOBS]
-
-
-def _isolated(config: pytest.Config) -> IsolatedRunner:
-    if _ISOLATED not in config.stash:
-        runner = IsolatedRunner(layers_of(config))
-        config.add_cleanup(runner.close)
-        config.stash[_ISOLATED] = runner
-    return config.stash[_ISOLATED]
+    theta = ThetaLeaves.at(asked.theta_path, where=asked.checkpoint_uri)
+    return runners_of(item.config, asked.bindings).here.prepare(spec, test_name(item), theta, asked.seed_block)
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
@@ -154,7 +137,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     done = dict(pairs)
     item.stash[_DONE] = []
     try:
-        info = case_info(item)
+        info = case_info(item, variant_of(item.config))
     except ConfigError:
         return  # the report itself says what is wrong; without its bindings the case has no identity
     blocks = info.blocks() if job is None else [job.seed_block]

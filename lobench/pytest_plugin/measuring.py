@@ -166,7 +166,7 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
     for item in session.items:
         if case_of(item) is not None:
             try:
-                found.append(case_info(item))
+                found.append(case_info(item, ()))
             except LobenchError:
                 continue  # its own report says what is wrong with it
     return found

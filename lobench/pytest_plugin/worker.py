@@ -1,45 +1,53 @@
 """A warm worker: a pytest session of its own whose run loop takes jobs from the chief.
 
-Started as `python -m lobench.pytest_plugin.worker FD` with one end of a socket pair. It collects the suites once, tells
-the chief its cases, and then runs items again and again: compiled programs, imports and session fixtures stay.
+It collects the suites once, and then runs items again and again: compiled programs, imports and session fixtures stay.
 It dies with its chief: a thread reads the pipe, and the pipe's end ends the process, in the middle of a job too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
-import importlib
-import io
-import os
 import queue
-import signal
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
-from lobench.engine.config.layers import Layers
-from lobench.engine.workers.child_python import current_folder_last
-from lobench.engine.workers.protocol import Job, decode, encode, record_of
+from lobench.engine.workers.chief_end import ChiefEnd
+from lobench.engine.workers.last_words import last_words
+from lobench.engine.workers.protocol import (
+    TO_WORKER,
+    Configure,
+    Describe,
+    Described,
+    Exit,
+    Failed,
+    Job,
+    Prepare,
+    Prepared,
+    Progress,
+    Ready,
+    Result,
+    ToWorker,
+)
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished
 
-__all__ = ["main", "serve"]
+if TYPE_CHECKING:
+    from lobench.pytest_plugin.variants import VariantCases
 
-_PR_SET_PDEATHSIG = 1
+__all__ = ["serve"]
+
 # A test session of the user's must not run inside a worker: no parallel workers of its own, no reruns, no cache.
 _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
+# In another's process, which writes to the terminal itself.
+_AS_A_GUEST = ("-p", "no:terminal", "-s")
 
 
 class _Idle(pytest.Item):
@@ -49,87 +57,89 @@ class _Idle(pytest.Item):
         raise AssertionError("the idle item is never run")
 
 
-class _Stop(BaseException):
-    """Ends the loop."""
-
-
 class Loop:
     """The pytest plugin that replaces the run loop."""
 
-    def __init__(self, connection: Connection, layers: Layers, *, exit_at_eof: bool) -> None:
-        self._connection = connection
-        self._layers = layers
-        self._jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._exit_at_eof = exit_at_eof
-        self._errors: list[str] = []
+    def __init__(self, chief: ChiefEnd[ToWorker], configure: Configure) -> None:
+        self._chief, self._configure = chief, configure
+        self._waiting: queue.Queue[ToWorker | None] = queue.Queue()
         self._reports: list[pytest.TestReport] = []
         self._lease = 0
-        self._items: dict[str, pytest.Item] = {}
-        self._prepare_item: Callable[..., bool] = lambda *_: False
-        self._sending = threading.Lock()
+        self._cases: VariantCases | None = None
+        self.errors: list[str] = []  # of the collection
         self.is_ready = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[LAYERS] = self._layers
+        config.stash[LAYERS] = self._configure.layers
         config.stash[ON_PROGRESS] = self._progress
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             # After an endless recursion pytest says last that it was one, and before that what and where.
             text = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
-            self._errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
+            self.errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        # Not before: what these import makes jax read its settings, which a conftest.py may have set.
-        from lobench.pytest_plugin.evaluate import prepare
-        from lobench.pytest_plugin.items import case_info
+        # Not before: what this imports has jax read its settings, and a conftest.py may have made some.
+        from lobench.pytest_plugin.variants import VariantCases
 
-        self._prepare_item = prepare
-        infos: list[CaseInfo] = []
-        for item in session.items:
-            if case_of(item) is None:
-                continue  # an ordinary test
-            try:
-                info = case_info(item)
-            except LobenchError as error:
-                self._errors.append(str(error))
-                continue
-            if info.key not in self._items:
-                self._items[info.key] = item
-                infos.append(info)
-            elif (other := self._items[info.key].nodeid) != item.nodeid:
-                self._errors.append(f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one")
-        if self._errors or not infos:
-            self._send(
-                "failed",
-                messages=list(dict.fromkeys(self._errors))
-                or ["the suite holds no case; `lobench list suites` shows some"],
-            )
+        items = [item for item in session.items if case_of(item) is not None]
+        if self.errors or not items:
+            problems = tuple(dict.fromkeys(self.errors))
+            self._chief.say(Failed(messages=problems or ("the suite holds no case; `lobench list suites` shows some",)))
             return True
+        self._cases = VariantCases(items)
         self.is_ready = True
-        self._send("ready", cases=[record_of(info) for info in _unique_names(infos)])
-        threading.Thread(target=self._read, daemon=True).start()
+        self._chief.say(Ready())
+        self._chief.listen(self._take)
         idle = _Idle.from_parent(session, name="idle")
-        while (request := self._jobs.get()) is not None:
-            self._run(request, idle)
+        while (asked := self._waiting.get()) is not None:
+            match asked:
+                case Job():
+                    companions = tuple((uri, self._here(path)) for uri, path in asked.companions)
+                    theta_path = self._here(asked.theta_path)
+                    self._run(dataclasses.replace(asked, theta_path=theta_path, companions=companions), idle)
+                case Describe():
+                    self._describe(asked)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
 
-    def _run(self, request: dict[str, Any], idle: pytest.Item) -> None:
-        start, size = request["seeds"]
-        job = Job(
-            lease=request["lease"],
-            case_key=request["case_key"],
-            seed_block=SeedBlock(start=start, size=size),
-            checkpoint_uri=request["checkpoint_uri"],
-            theta_path=request["theta_path"],
-            companions=tuple((uri, path) for uri, path in request.get("companions", ())),
-        )
-        item = self._items[job.case_key]
+    def _take(self, message: ToWorker | None) -> None:
+        """Takes what the chief says, beside what runs."""
+        if isinstance(message, Prepare):
+            threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
+        else:
+            self._waiting.put(None if isinstance(message, Exit) else message)
+
+    def _describe(self, asked: Describe) -> None:
+        from lobench.pytest_plugin.variants import files_of
+
+        assert self._cases is not None
+        known = self._cases.of(asked.bindings)
+        if known.problems:
+            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant_key))
+            return
+        files = files_of(self._configure.arguments, self._configure.layers)
+        self._chief.say(Described(variant_key=asked.variant_key, cases=known.cases, files=files))
+
+    def _here(self, path: str) -> str:
+        """Returns where this machine has a file that a message names."""
+        folder = self._configure.file_folder
+        return str(Path(folder) / Path(path).name) if folder and path else path
+
+    def _run(self, job: Job, idle: pytest.Item) -> None:
+        assert self._cases is not None
+        known = self._cases.of(job.bindings)
+        item = known.items.get(job.case_key)
+        if item is None:
+            # It has read other files than the worker that described the cases.
+            line = "; ".join(known.problems) or "its worker has no such case: was the suite edited meanwhile?"
+            self._answer(job, Outcome.ERROR, line, replace=True)
+            return
         item.user_properties.clear()
         item._report_sections.clear()
         item.config.stash[CURRENT_JOB] = job
@@ -138,33 +148,32 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
         except BaseException as error:
             # Whatever it was, the state of this session is unknown: say so, and let the chief replace the worker.
-            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=headline(error), replace=True)
+            self._answer(job, Outcome.ERROR, headline(error), replace=True)
             raise
         finished = self._finished()
         if finished is None:
             # Not even what the case is could be said: its files changed since they were collected, say.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
             line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
-            self._send("result", lease=job.lease, outcome=str(Outcome.ERROR), message=line, replace=True)
+            self._answer(job, Outcome.ERROR, line, replace=True)
             return
-        self._send(
-            "result",
-            finished.payload,
-            lease=job.lease,
-            outcome=str(finished.outcome),
-            message=finished.message,
-            replace=False,
-        )
+        self._answer(job, finished.outcome, finished.message, payload=finished.payload)
 
-    def _prepare(self, request: dict[str, Any]) -> None:
+    def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
+        result = Result(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
+        self._chief.say(result)
+
+    def _prepare(self, asked: Prepare) -> None:
         """Runs beside a job. Whatever goes wrong here goes wrong again when the case runs, and is told then."""
-        start, size = request["seeds"]
-        item, block = self._items[request["case_key"]], SeedBlock(start=start, size=size)
+        from lobench.pytest_plugin.evaluate import prepare
+
+        assert self._cases is not None
         try:
-            is_done = self._prepare_item(item, block, request["checkpoint_uri"], request["theta_path"])
+            item = self._cases.of(asked.bindings).items[asked.case_key]
+            is_done = prepare(item, dataclasses.replace(asked, theta_path=self._here(asked.theta_path)))
         except BaseException:  # noqa: BLE001  (a plugin boundary: the tasks' and optimizers' own code)
             is_done = False
-        self._send("prepared", is_done=is_done)
+        self._chief.say(Prepared(is_done=is_done))
 
     def _finished(self) -> Finished | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
@@ -175,100 +184,28 @@ class Loop:
         broken = [report for report in self._reports if report.when == "teardown" and report.failed]
         if broken and finished.outcome is Outcome.PASSED:
             lines = broken[0].longreprtext.strip().splitlines()
-            return Finished(
-                case=finished.case,
-                seed_block=finished.seed_block,
-                outcome=Outcome.ERROR,
-                message=f"teardown: {lines[-1] if lines else 'failed'}",
-                payload=finished.payload,
-            )
+            message = f"teardown: {lines[-1] if lines else 'failed'}"
+            return dataclasses.replace(finished, outcome=Outcome.ERROR, message=message)
         return finished
 
     def _progress(self, step: int) -> None:
-        self._send("progress", lease=self._lease, step=step)
-
-    def _send(self, kind: str, payload: bytes = b"", **values: Any) -> None:
-        try:
-            with self._sending:
-                self._connection.send_bytes(encode(kind, payload, **values))
-        except OSError:
-            self._gone()
-
-    def _read(self) -> None:
-        try:
-            while True:
-                values, _ = decode(self._connection.recv_bytes())
-                match values["kind"]:
-                    case "job":
-                        self._jobs.put(values)
-                    case "prepare":
-                        threading.Thread(target=self._prepare, args=(values,), daemon=True).start()
-                    case "exit":
-                        self._jobs.put(None)
-                        return
-        except (EOFError, OSError):
-            self._gone()
-
-    def _gone(self) -> None:
-        """The chief is gone: nothing that this process could still do is wanted."""
-        if self._exit_at_eof:
-            os._exit(1)
-        self._jobs.put(None)
+        self._chief.say(Progress(lease=self._lease, step=step))
 
 
-def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
-    """Adds the file's stem to names that a suite has twice, and the test's own name where that is not enough."""
-    for parts in (1, 2):
-        counts = Counter((info.suite, info.name) for info in infos)
-        infos = [
-            info if counts[info.suite, info.name] == 1 else dataclasses.replace(info, name=_long_name(info, parts))
-            for info in infos
-        ]
-    return infos
-
-
-def _long_name(info: CaseInfo, parts: int) -> str:
-    file, _, test = info.node_id.partition("::")
-    return f"{Path(file).stem}.{info.name if parts == 1 else test}"
-
-
-def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
-    """Runs one worker on a connection until it is told to exit."""
-    loop = Loop(connection, layers, exit_at_eof=exit_at_eof)
-    code = pytest.main([*arguments, *_LAST_ARGUMENTS], plugins=[loop])
+def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
+    """Runs one worker on a connection until it is told to exit; see `Configure.serve`."""
+    chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
+    loop = Loop(chief, configure)
+    arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]
+    code = pytest.main(arguments, plugins=[loop])
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # later on, the job that broke the session has been told of already
-        messages = loop._errors or [f"the worker's pytest session ended with {pytest.ExitCode(code).name}"]
-        with contextlib.suppress(OSError):
-            connection.send_bytes(encode("failed", messages=messages, see_log=not loop._errors))
+        chief.say(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
 
 
-def _die_with_parent() -> None:
-    """On Linux the kernel kills this process when the chief is gone, even if it hangs outside Python."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            os._exit(1)
-
-
-def main(descriptor: int) -> None:
-    """Entry of the process, whose output goes to its log already: takes its configuration as the first message."""
-    _die_with_parent()
-    current_folder_last()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
-    connection = Connection(descriptor)
-    values, _ = decode(connection.recv_bytes())
-    os.environ["NPROC"] = str(values["num_cpus"])
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", values["compilation_cache"])
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    module, _, attribute = values["serve"].partition(":")
-    run = getattr(importlib.import_module(module), attribute)
-    run(connection, values["arguments"], Layers.from_json(values["layers"]), exit_at_eof=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:
+    """Returns what can be said of a session that ended before it had collected anything."""
+    with contextlib.suppress(OSError, ValueError):  # a stream that is closed, or a full disk
+        sys.stdout.flush()
+    words = last_words(Path(configure.log), configure.log_start) if configure.log else ""
+    return tuple(filter(None, (f"the worker's pytest session ended with {pytest.ExitCode(code).name}", words)))

@@ -12,7 +12,8 @@ from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
-from lobench.engine.workers.protocol import case_from_record
+from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
+from lobench.hookspecs import Died, Said
 
 __all__ = ["Costs", "costs_of"]
 
@@ -76,14 +77,16 @@ def _collect(config: WorkerConfig) -> list[CaseInfo]:
         try:
             pool.start(0, 1)
             while time.monotonic() < deadline:
-                for message in pool.wait(1.0):
-                    match message.kind:
-                        case "ready":
-                            return [case_from_record(record) for record in message.values["cases"]]
-                        case "failed":
-                            raise SuiteError("; ".join(message.values["messages"]))
-                        case "died":
-                            raise LobenchError(f"the worker that collects the suites {message.values['message']}")
+                for heard in pool.wait(1.0):
+                    if isinstance(heard, Died):
+                        raise LobenchError(f"the worker that collects the suites {heard.message}")
+                    match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else None:
+                        case Ready():
+                            pool.send(0, Describe().to_bytes())
+                        case Described(cases=cases):
+                            return list(cases)
+                        case Failed(messages=messages):
+                            raise SuiteError("; ".join(messages))
         finally:
             pool.close()
     raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")

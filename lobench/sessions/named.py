@@ -17,9 +17,9 @@ from lobench.engine.chief.contract import Progress
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.pool import Executor, WorkerConfig
-from lobench.hookspecs import CheckpointReader, CheckpointSource, ResultSink, SinkContext, SourceContext
-from lobench.plugins import PluginManager, load_plugins
+from lobench.engine.workers.pool import WorkerConfig
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
+from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
 from lobench.sessions.places import num_workers, trainer_config
 from lobench.sessions.settings import WatchSettings
 
@@ -74,6 +74,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
             gin_params=settings.gin_params,
             gin_modules=tuple(manager.declarations("lobench_gin_modules")),
         ),
+        serve=CASE_WORKER,
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),

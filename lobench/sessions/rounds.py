@@ -78,7 +78,7 @@ def run_rounds(
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
-    left_out: Mapping[str, str] = getattr(source, "pending", dict)()
+    left_out = {path: found.reason for path, found in source.pending().items()}
     if not ending.num_checkpoints and not ending.interrupted:
         raise CheckpointError(
             "no checkpoint to evaluate",

@@ -11,20 +11,36 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import theta_sha256
-from lobench.core.result import Curves
+from lobench.core.codec import Message
+from lobench.core.result import Curves, Outcome
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.pool import Executor, Message, WorkerConfig
+from lobench.engine.workers.pool import WorkerConfig
+from lobench.engine.workers.protocol import (
+    FROM_WORKER,
+    Describe,
+    Described,
+    Failed,
+    FromWorker,
+    Job,
+    Prepare,
+    Prepared,
+    Progress,
+    Ready,
+    Result,
+)
+from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
 
 __all__ = ["ExecutorContract"]
 
@@ -66,6 +82,9 @@ hang/ContractBowl.pid_file = "PID_FILE"
 _TEST = "from lobench import cases\n\n@cases('contract.gin')\ndef test(case, evaluate):\n    evaluate(case)\n"
 
 
+_M = TypeVar("_M", bound=Message)
+
+
 class ExecutorContract:
     """Tests that every executor must pass; they run on this machine.
 
@@ -95,6 +114,7 @@ class ExecutorContract:
         config = WorkerConfig(
             arguments=(str(suite),),
             layers=Layers(gin_modules=("lobench.inner.optimizers", "lobench.inner.tasks")),
+            serve="lobench.pytest_plugin.worker:serve",
             log_folder=folder / "logs",
             compilation_cache=folder / "xla_cache",
         )
@@ -104,31 +124,36 @@ class ExecutorContract:
         finally:
             executor.close()
 
-    def heard(self, executor: Executor, until: Callable[[Message], bool]) -> Message:
-        """Returns the first message that is waited for; any other end of a worker is a failure."""
+    def heard(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
+        """Returns the first message of a kind and who said it; any other end of a worker is a failure."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
-            for message in _of_workers(executor.wait(0.2)):
-                if until(message):
-                    return message
-                assert message.kind in ("ready", "progress", "result"), message
+            for worker, message in _of_workers(executor.wait(0.2)):
+                if isinstance(message, kind):
+                    return worker, message
+                assert isinstance(message, Ready | Progress | Result), message
         raise AssertionError(f"not heard within {self.patience_seconds:g} s")
 
     def ready(self, executor: Executor, worker: int) -> dict[str, str]:
         """Starts a worker and returns its cases: key by name."""
         executor.start(worker, 1)
-        message = self.heard(executor, lambda m: m.worker == worker and m.kind == "ready")
-        return {record["name"]: _key(record) for record in message.values["cases"]}
+        assert self.heard(executor, Ready)[0] == worker
+        executor.send(worker, Describe().to_bytes())
+        found, described = self.heard(executor, Described)
+        assert found == worker and described.files
+        return {case.name: case.key for case in described.cases}
 
     def send(self, executor: Executor, worker: int, lease: int, case_key: str, folder: Path) -> None:
-        self._send(executor, worker, "job", case_key, folder, lease=lease)
+        job = Job(lease=lease, **self._of(case_key, folder))
+        executor.send(worker, job.to_bytes(), [job.theta_path])
 
-    def _send(self, executor: Executor, worker: int, kind: str, case_key: str, folder: Path, **more: int) -> None:
+    def _of(self, case_key: str, folder: Path) -> dict[str, Any]:
+        """Returns what a job is of, with theta in a file."""
         leaves = {"log_lr": np.asarray(-3.0, np.float32)}
         theta = folder / f"{theta_sha256(leaves)}.npz"
         theta.write_bytes(dump_theta(leaves))
-        values: dict[str, Any] = {"case_key": case_key, "seeds": [0, 2], "theta_path": str(theta), **more}
-        executor.send(worker, kind, checkpoint_uri="theta_1.npz", **values)
+        block = SeedBlock(start=0, size=2)
+        return {"case_key": case_key, "seed_block": block, "theta_path": str(theta), "checkpoint_uri": "theta_1.npz"}
 
     def pid(self, folder: Path) -> int:
         """Waits until a misbehaving case has begun; returns its process."""
@@ -147,10 +172,10 @@ class ExecutorContract:
             found = []
             for lease in (3, 4):
                 self.send(executor, 0, lease, cases["good"], tmp_path)
-                message = self.heard(executor, lambda m: m.kind == "result")
-                assert (message.worker, message.values["lease"]) == (0, lease)
-                assert message.values["outcome"] == "passed", message.values
-                curves = Curves.from_payload(message.payload)
+                worker, result = self.heard(executor, Result)
+                assert (worker, result.lease) == (0, lease)
+                assert result.outcome is Outcome.PASSED, result.message
+                curves = Curves.from_payload(result.payload)
                 assert curves.seeds == (0, 1)
                 found.append({name: values.tobytes() for name, values in curves.metrics.items()})
             assert found[0] == found[1]
@@ -158,15 +183,15 @@ class ExecutorContract:
     def test_what_a_worker_is_told_to_prepare_it_runs_as_ever(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:
             cases = self.ready(executor, 0)
-            self._send(executor, 0, "prepare", cases["good"], tmp_path)
-            message = self.heard(executor, lambda m: m.kind == "prepared")
-            assert message.worker == 0
+            asked = Prepare(**self._of(cases["good"], tmp_path))
+            executor.send(0, asked.to_bytes(), [asked.theta_path])
+            worker, prepared = self.heard(executor, Prepared)
+            assert worker == 0
             # Not done where this process's jax was there before its worker, say: then the case's own run does it.
-            is_done = message.values["is_done"]
             self.send(executor, 0, 3, cases["good"], tmp_path)
-            message = self.heard(executor, lambda m: m.kind == "result")
-            assert message.values["outcome"] == "passed", message.values
-            assert (Curves.from_payload(message.payload).ahead_seconds > 0) is is_done
+            _, result = self.heard(executor, Result)
+            assert result.outcome is Outcome.PASSED, result.message
+            assert (Curves.from_payload(result.payload).ahead_seconds > 0) is prepared.is_done
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -183,8 +208,10 @@ class ExecutorContract:
         gin = _GIN.replace("@ContractBowl()", "@ContractBwol()")
         with self.running(tmp_path, gin=gin) as executor:
             executor.start(0, 1)
-            message = self.heard(executor, lambda m: m.kind == "failed")
-            assert "ContractBwol" in " ".join(message.values["messages"])
+            self.heard(executor, Ready)
+            executor.send(0, Describe(variant_key="v").to_bytes())
+            _, failed = self.heard(executor, Failed)
+            assert failed.variant_key == "v" and "ContractBwol" in " ".join(failed.messages)
 
     def test_a_workers_death_is_told_once_and_another_takes_its_place(self, tmp_path: Path) -> None:
         if not self.has_processes:
@@ -192,14 +219,14 @@ class ExecutorContract:
         with self.running(tmp_path) as executor:
             cases = self.ready(executor, 0)
             self.send(executor, 0, 1, cases["die"], tmp_path)
-            message = self.heard(executor, lambda m: m.kind == "died")
-            assert message.worker == 0 and message.values["message"]
+            worker, died = self.heard(executor, Died)
+            assert worker == 0 and died.message
             self.send(executor, 0, 2, cases["good"], tmp_path)
             executor.kill(0)
             cases = self.ready(executor, 1)
             self.send(executor, 1, 3, cases["good"], tmp_path)
-            message = self.heard(executor, lambda m: m.kind == "result")
-            assert (message.worker, message.values["lease"]) == (1, 3)
+            worker, result = self.heard(executor, Result)
+            assert (worker, result.lease) == (1, 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
         if not self.has_processes:
@@ -233,15 +260,14 @@ def _pid_file(folder: Path) -> Path:
     return folder / "pid"
 
 
-def _of_workers(messages: Sequence[Message]) -> list[Message]:
-    """Leaves out what an executor says for itself."""
-    for message in messages:
-        assert message.worker >= 0 or message.kind in ("notice", "capacity"), message
-    return [message for message in messages if message.worker >= 0]
-
-
-def _key(record: dict[str, Any]) -> str:
-    return f"{record['identity']}:{record['optimizer_hash']}"
+def _of_workers(heard: Sequence[Heard]) -> list[tuple[int, FromWorker | Died]]:
+    """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
+    assert all(isinstance(one, Said | Died | Notice | Capacity) for one in heard), heard
+    return [
+        (one.worker, FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one)
+        for one in heard
+        if isinstance(one, Said | Died)
+    ]
 
 
 def _is_alive(pid: int) -> bool:

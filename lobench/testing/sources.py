@@ -107,6 +107,7 @@ class SourceContract:
         source = self.open(tmp_path)
         self.begin(tmp_path, 1)
         assert self.polled(source) == [], "a checkpoint was taken that was not complete"
+        assert all(found.reason for found in source.pending().values()), "it does not say what is wrong"
         self.publish(tmp_path, 1)
         assert len(self.polled(source)) == 1
 

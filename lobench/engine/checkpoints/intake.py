@@ -60,8 +60,7 @@ class Intake:
 
     def pending(self) -> bool:
         """Whether something may still be written; what is half-written for good is not meant."""
-        found: dict[str, str] = getattr(self._source, "pending", dict)()
-        return bool(self._postponed) or any("may still" in reason for reason in found.values())
+        return bool(self._postponed) or any(found.is_awaited for found in self._source.pending().values())
 
     def recover(self, unfinished: Collection[Subject], *, keep: Iterable[Subject] = ()) -> None:
         """Clears the spool of what nothing needs, and copies again what it should hold and does not.

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from etils import epath
@@ -14,7 +14,7 @@ from etils import epath
 from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint
 from lobench.core.headline import cause
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.hookspecs import CheckpointReader, SourceContext
+from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
 __all__ = ["PopulationSource", "RunsSource"]
 
@@ -78,11 +78,11 @@ class PopulationSource:
         self._folders: dict[tuple[str, ...], _Folder] = {(): root}
         self.poll_seconds = root.source.poll_seconds
 
-    def pending(self) -> dict[str, str]:
-        """Returns what looks like a checkpoint and is not complete, and folders that cannot be read, and why."""
+    def pending(self) -> Mapping[str, Unfinished]:
+        """Returns folders that cannot be read, too."""
         found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
         troubles = {parts: folder.trouble for parts, folder in self._folders.items() if folder.trouble}
-        return found | {str(self._root.joinpath(*parts)): why for parts, why in troubles.items()}
+        return found | {str(self._root.joinpath(*parts)): Unfinished(reason=why) for parts, why in troubles.items()}
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         visited: set[tuple[str, ...]] = set()

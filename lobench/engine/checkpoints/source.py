@@ -11,7 +11,7 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.headline import cause
 from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
 from lobench.engine.checkpoints.readers import reader_for
-from lobench.hookspecs import CheckpointReader, SourceContext
+from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
 __all__ = ["DirectorySource", "GivenSource"]
 
@@ -32,10 +32,9 @@ class DirectorySource:
         self.poll_seconds = 10.0 if "://" in context.location else 1.0
         self._yielded: dict[str, tuple[int, float]] = {}
         self._previous: dict[str, tuple[int, float]] = {}
-        self._pending: dict[str, str] = {}
+        self._pending: dict[str, Unfinished] = {}
 
-    def pending(self) -> dict[str, str]:
-        """Returns what looks like a checkpoint and is not complete, with the reason."""
+    def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)
 
     def poll(self) -> Sequence[SeenCheckpoint]:
@@ -58,7 +57,7 @@ class DirectorySource:
     def _postpone(self, path: epath.Path, error: OSError) -> None:
         """What is gone between listing and looking was never there; whatever else it is may pass."""
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            self._pending[str(path)] = cause(error)
+            self._pending[str(path)] = Unfinished(reason=cause(error))
 
     def _candidates(self) -> list[epath.Path]:
         """Returns what may be a checkpoint: the location itself, or what lies in it.
@@ -91,12 +90,14 @@ class DirectorySource:
             return None
         before, self._previous[name] = self._previous.get(name), mark
         if reader.in_place and before != mark and not epath.Path(f"{name}.done").exists():
-            self._pending[name] = "it may still be written: its size or time changed since the last look"
+            why = "it may still be written: its size or time changed since the last look"
+            self._pending[name] = Unfinished(reason=why, is_awaited=True)
             return None
         if not reader.is_complete(path):
             is_over = reader.in_place or is_settled(path)
             why = "half-written" if is_over else "it may still be written"
-            self._pending[name] = f"{why}: the marks of completeness are missing"
+            why += ": the marks of completeness are missing"
+            self._pending[name] = Unfinished(reason=why, is_awaited=not is_over)
             return None
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
@@ -118,6 +119,9 @@ class GivenSource:
     def poll(self) -> Sequence[SeenCheckpoint]:
         found, self._waiting = self._waiting, []
         return found
+
+    def pending(self) -> Mapping[str, Unfinished]:
+        return {}
 
 
 def _is_candidate(name: str) -> bool:

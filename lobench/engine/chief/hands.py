@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
-from lobench.engine.workers.pool import Executor, Message
-from lobench.engine.workers.protocol import case_from_record
+from lobench.engine.workers.protocol import (
+    FROM_WORKER,
+    Describe,
+    Described,
+    Failed,
+    FromWorker,
+    Job,
+    Prepare,
+    Prepared,
+    Ready,
+    Result,
+)
+from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
 
-__all__ = ["WatchWorkers", "finished_of"]
+__all__ = ["Told", "WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
-# What a worker's messages must have: a task may have written into its pipe.
-_VALUES: Mapping[str, Mapping[str, type]] = {
-    "ready": {"cases": list},
-    "failed": {"messages": list},
-    "progress": {"lease": int, "step": int},
-    "result": {"lease": int, "outcome": str, "message": str, "replace": bool},
-    "prepared": {"is_done": bool},
-}
+
+# A worker's number and what it says, or what its executor says.
+Told: TypeAlias = tuple[int, FromWorker] | Died | Notice | Capacity
 
 
 class WatchWorkers:
@@ -52,6 +58,11 @@ class WatchWorkers:
         self._starting: dict[int, float] = {}
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
+        self._ready: list[int] = []
+        self._held: list[int] = []  # ready, and not said so yet: no cases are known
+        self._wanted: dict[str, Describe] = {}  # by variant, what is not answered
+        self._asked: dict[str, int] = {}  # whom
+        self._is_described = False
 
     @property
     def core_seconds(self) -> float:
@@ -72,44 +83,87 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def run(self, worker: int, **values: Any) -> None:
+    def describe(self, variant_key: str, bindings: tuple[str, ...] = ()) -> None:
+        """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
+
+        No worker is told to be ready before the first answer: until then there is nothing that it could do.
+        """
+        self._wanted[variant_key] = Describe(variant_key=variant_key, bindings=bindings)
+        self._ask()
+
+    def run(self, worker: int, job: Job) -> None:
         """Sends a job, which holds the worker's cores until its result comes; one that has died holds none."""
         assert self._executor is not None
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
-        self._executor.send(worker, "job", **values)
+        thetas = [path for path in (job.theta_path, *(path for _, path in job.companions)) if path]
+        self._executor.send(worker, job.to_bytes(), thetas)
 
-    def prepare(self, worker: int, **values: Any) -> None:
+    def prepare(self, worker: int, prepare: Prepare) -> None:
         """Has a worker compile something beside its job, on a core more."""
         assert self._executor is not None
         self._usage.begin(_beside(worker), 1, time.monotonic())
-        self._executor.send(worker, "prepare", **values)
+        self._executor.send(worker, prepare.to_bytes(), [prepare.theta_path] if prepare.theta_path else [])
 
-    def wait(self, timeout: float) -> Sequence[Message]:
+    def wait(self, timeout: float) -> Sequence[Told]:
         """Returns what workers said, after `timeout` seconds at the latest."""
         if self._executor is None:
             self._wakeup.poll(timeout)
             return ()
-        messages = [self._sound(message) for message in self._executor.wait(timeout)]
-        for message in messages:
-            match message.kind:
-                case "ready":
-                    self._starting.pop(message.worker, None)
-                case "died":
-                    self._forget(message.worker)
-                case "result":
-                    self._usage.end(message.worker, time.monotonic())
-                case "prepared":
-                    self._usage.end(_beside(message.worker), time.monotonic())
-        return messages
+        told: list[Told] = []
+        ended: set[int] = set()
+        for heard in self._executor.wait(timeout):
+            if not (isinstance(heard, Said | Died) and heard.worker in ended):
+                told += self._take(heard, ended)
+        return told
 
-    def _sound(self, message: Message) -> Message:
-        """Returns a message that says what its kind says; of any other, that its worker died, which is ended."""
-        if _is_sound(message):
-            return message
-        assert self._executor is not None
-        self._executor.kill(message.worker)
-        text = f"said {message.kind!r} without what belongs to it"
-        return Message(worker=message.worker, kind="died", values={"message": text})
+    def _take(self, heard: Heard, ended: set[int]) -> Sequence[Told]:
+        """Returns what is told by it; who says what is no message of a worker's is ended."""
+        if isinstance(heard, Said):
+            try:
+                message = FROM_WORKER.from_bytes(heard.message)
+            except ValueError as error:
+                assert self._executor is not None
+                self._executor.kill(heard.worker)
+                heard = Died(worker=heard.worker, message=f"said what its chief does not understand: {error}")
+            else:
+                return self._hear(heard.worker, message)
+        if isinstance(heard, Died):
+            ended.add(heard.worker)
+            self._forget(heard.worker)
+        return [heard]
+
+    def _hear(self, worker: int, message: FromWorker) -> Sequence[Told]:
+        match message:
+            case Ready():
+                self._ready.append(worker)
+                self._held.append(worker)
+                self._ask()
+            case Described(variant_key=str(variant)) | Failed(variant_key=str(variant)):
+                if self._asked.get(variant) != worker:
+                    return ()  # nobody wants to know
+                del self._wanted[variant], self._asked[variant]
+                self._is_described = True
+                return [(worker, message), *self._released()]
+            case Result():
+                self._usage.end(worker, time.monotonic())
+            case Prepared():
+                self._usage.end(_beside(worker), time.monotonic())
+        return self._released() if isinstance(message, Ready) else [(worker, message)]
+
+    def _released(self) -> Sequence[Told]:
+        """Returns that workers are ready, once there are cases that they could run."""
+        if not self._is_described and self._wanted:
+            return ()
+        held, self._held = self._held, []
+        for worker in held:
+            self._starting.pop(worker, None)
+        return [(worker, Ready()) for worker in held]
+
+    def _ask(self) -> None:
+        if self._executor is not None and self._ready:
+            for variant in self._wanted.keys() - self._asked.keys():
+                self._asked[variant] = self._ready[0]
+                self._executor.send(self._ready[0], self._wanted[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
         """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
@@ -132,40 +186,29 @@ class WatchWorkers:
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._usage.end(_beside(worker), time.monotonic())
+        self._ready = [other for other in self._ready if other != worker]
+        self._held = [other for other in self._held if other != worker]
+        self._asked = {variant: other for variant, other in self._asked.items() if other != worker}
+        self._ask()
 
 
-def finished_of(message: Message, now: float) -> tuple[Finished, Curves | None]:
+def finished_of(worker: int, result: Result, now: float) -> tuple[Finished, Curves | None]:
     """Returns a worker's result; one that cannot be read is the evaluation's error, and the worker is replaced."""
-    values, curves, problem = message.values, None, ""
+    curves, problem = None, ""
     try:
-        curves = Curves.from_payload(message.payload) if message.payload else None
+        curves = Curves.from_payload(result.payload) if result.payload else None
     except ValueError as error:
         problem = f"its worker's result cannot be read: {error}"
     event = Finished(
-        message.worker,
-        values["lease"],
-        Outcome.ERROR if problem else Outcome(values["outcome"]),
+        worker,
+        result.lease,
+        Outcome.ERROR if problem else result.outcome,
         now,
-        problem or values["message"],
-        values["replace"] or bool(problem),
+        problem or result.message,
+        result.replace or bool(problem),
         curves.compile_seconds + curves.wall_seconds if curves is not None else None,
     )
     return event, curves
-
-
-def _is_sound(message: Message) -> bool:
-    values = message.values
-    if not all(isinstance(values.get(name), kind) for name, kind in _VALUES.get(message.kind, {}).items()):
-        return False
-    try:
-        if message.kind == "result":
-            Outcome(values["outcome"])
-        if message.kind == "ready":
-            for record in values["cases"]:
-                case_from_record(record)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _beside(worker: int) -> int:

@@ -19,15 +19,24 @@ from lobench.core.subject import Subject
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
-from lobench.engine.chief.hands import WatchWorkers, finished_of
+from lobench.engine.chief.hands import Told, WatchWorkers, finished_of
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.subjects import WatchSubjects, todays
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.pool import Executor, Message
-from lobench.engine.workers.protocol import case_from_record
-from lobench.hookspecs import CheckpointReader, CheckpointSeen, CheckpointSource, EvaluationFinished
+from lobench.engine.workers.protocol import Described, Failed, Job, Prepare, Prepared, Ready, Result
+from lobench.engine.workers.protocol import Progress as Step
+from lobench.hookspecs import (
+    Capacity,
+    CheckpointReader,
+    CheckpointSeen,
+    CheckpointSource,
+    Died,
+    EvaluationFinished,
+    Executor,
+    Notice,
+)
 from lobench.plugins import PluginManager
 
 __all__ = ["Watch"]
@@ -88,6 +97,7 @@ class Watch:
             max_core_seconds=math.inf if hours is None else hours * 3600,
             say=progress.say,
         )
+        self._workers.describe("")
         self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
@@ -246,37 +256,35 @@ class Watch:
         if time.monotonic() >= self._journal.commit_at:
             self._commit()
 
-    def _events_of(self, message: Message, now: float) -> list[_Told]:
-        values = message.values
-        match message.kind:
-            case "ready":
-                cases = tuple(case_from_record(record) for record in values["cases"])
-                if not self._cases:
-                    self._cases.update({case.key: case for case in cases})
-                    self._progress.cases(cases)
-                return [(planner.CasesKnown(cases), None), (planner.WorkerReady(message.worker, now), None)]
-            case "failed":
-                raise SuiteError("; ".join(values["messages"]))
-            case "progress":
-                self._progress.step(values["lease"], values["step"])
-            case "died":
-                lost = bool(values.get("lost", False))
-                return [(planner.WorkerDied(message.worker, now, values["message"], lost), None)]
-            case "prepared":
-                return [(planner.Prepared(message.worker, values["is_done"]), None)]
-            case "capacity":
-                machines = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in values["machines"])
-                return [(planner.Capacity(machines, values["limit"] or math.inf), None)]
-            case "notice":
-                self._progress.say(values["message"])
-            case "result":
-                return [self._result(message, now)]
+    def _events_of(self, message: Told, now: float) -> list[_Told]:
+        match message:
+            case (_, Described(cases=cases)):
+                self._cases.update({case.key: case for case in cases})
+                self._progress.cases(cases)
+                return [(planner.CasesKnown(cases), None)]
+            case (worker, Ready()):
+                return [(planner.WorkerReady(worker, now), None)]
+            case (_, Failed(messages=messages)):
+                raise SuiteError("; ".join(messages))
+            case (_, Step(lease=lease, step=step)):
+                self._progress.step(lease, step)
+            case (worker, Prepared(is_done=is_done)):
+                return [(planner.Prepared(worker, is_done), None)]
+            case (worker, Result() as result):
+                return [self._result(worker, result, now)]
+            case Died(worker=worker, message=why, lost=lost):
+                return [(planner.WorkerDied(worker, now, why, lost), None)]
+            case Capacity(machines=machines, limit=limit):
+                sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
+                return [(planner.Capacity(sizes, limit or math.inf), None)]
+            case Notice(message=line):
+                self._progress.say(line)
         return []
 
-    def _result(self, message: Message, now: float) -> _Told:
+    def _result(self, worker: int, result: Result, now: float) -> _Told:
         """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
-        event, curves = finished_of(message, now)
-        before = self._copies.pop(message.worker, None)
+        event, curves = finished_of(worker, result, now)
+        before = self._copies.pop(worker, None)
         is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
@@ -351,15 +359,15 @@ class Watch:
             return
         self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
         self._progress.leased(action.lease, subject, action.case)
-        self._workers.run(
-            action.worker,
+        job = Job(
             lease=action.lease,
             case_key=evaluation.case_key,
-            seeds=[evaluation.block.start, evaluation.block.size],
+            seed_block=evaluation.block,
             checkpoint_uri=subject.uri,
             theta_path=str(self._spool.path(evaluation.sha256)),
-            companions=[self._companion(other.sha256) for other in action.companions],
+            companions=tuple(self._companion(other.sha256) for other in action.companions),
         )
+        self._workers.run(action.worker, job)
 
     def _companion(self, sha256: str) -> tuple[str, str]:
         self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
@@ -368,13 +376,9 @@ class Watch:
     def _prepare(self, action: planner.Prepare) -> None:
         evaluation = action.evaluation
         uri, theta_path = self._companion(evaluation.sha256)
-        self._workers.prepare(
-            action.worker,
-            case_key=evaluation.case_key,
-            seeds=[evaluation.block.start, evaluation.block.size],
-            checkpoint_uri=uri,
-            theta_path=theta_path,
-        )
+        block, key = evaluation.block, evaluation.case_key
+        prepare = Prepare(case_key=key, seed_block=block, checkpoint_uri=uri, theta_path=theta_path)
+        self._workers.prepare(action.worker, prepare)
 
     def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1

@@ -35,13 +35,13 @@ class SuiteFiles:
     def remember(self) -> None:
         """Takes the files as they are now for those that the cases come from; the first call counts."""
         if self._seen is None:
-            self._seen = {file: (_stamp(file), _digest(file)) for file in self._files()}
+            self._seen = {file: (_stamp(file), _digest(file)) for file in self.files()}
 
     def changed(self) -> Path | None:
         """Returns a file that has another content since, that is new, or that is gone; None before `remember`."""
         if self._seen is None:
             return None
-        files = set(self._files())
+        files = set(self.files())
         for file in sorted(files | self._seen.keys()):
             if file not in files or file not in self._seen:
                 return file
@@ -52,7 +52,8 @@ class SuiteFiles:
                 self._seen[file] = now, digest
         return None
 
-    def _files(self) -> Iterator[Path]:
+    def files(self) -> Iterator[Path]:
+        """Yields them as they are now."""
         for suite in self._suites:
             with contextlib.suppress(OSError):  # a folder that is gone has no files
                 for file in files_of_suite(Path(suite).resolve()):

@@ -2,7 +2,7 @@
 
 The other end is a `multiprocessing.connection.Connection`. It may be frozen in the middle of a message, and a task may
 write into its pipe. A frame is what `Connection` makes of a message: its length in four bytes, big-endian, and then the
-bytes of `encode`.
+message (`lobench.core.codec`), of which nothing but its beginning is looked at here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
-from lobench.engine.workers.protocol import decode, has_begun_well
+from lobench.core.codec import has_begun_well, kind_of
 
 __all__ = ["STALL_SECONDS", "Channel"]
 
@@ -73,7 +72,7 @@ class Channel:
                 self._unsent.clear()
             return True
 
-    def receive(self, *, to_the_end: bool = False) -> list[tuple[dict[str, Any], bytes]]:
+    def receive(self, *, to_the_end: bool = False) -> list[bytes]:
         """Returns the messages that have come whole.
 
         Args:
@@ -95,22 +94,22 @@ class Channel:
                 break  # that was all, for now
         return [] if self.problem else self._messages()
 
-    def _messages(self) -> list[tuple[dict[str, Any], bytes]]:
-        messages, start = [], 0
+    def _messages(self) -> list[bytes]:
+        messages: list[bytes] = []
+        start = 0
         while len(self._received) - start >= _HEAD.size:
             (length,) = _HEAD.unpack_from(self._received, start)
             first, end = start + _HEAD.size, start + _HEAD.size + length
-            try:
-                if not 0 <= length <= _LIMIT or not has_begun_well(self._received[first : min(end, first + _SHOWN)]):
-                    raise ValueError("not the beginning of a message")
-                if len(self._received) < end:
-                    break
-                messages.append(decode(bytes(self._received[first:end])))
-            except ValueError:
+            is_well = 0 <= length <= _LIMIT and has_begun_well(self._received[first : min(end, first + _SHOWN)])
+            if is_well and len(self._received) < end:
+                break
+            message = bytes(self._received[first:end]) if is_well else b""
+            if not kind_of(message):
                 shown = bytes(self._received[start : start + _SHOWN])
                 self.problem = f"wrote what is no message into its pipe: {shown!r}"
                 self._received.clear()
                 return messages
+            messages.append(message)
             start = end
         del self._received[:start]
         return messages

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing.connection
 import os
 import selectors
@@ -13,20 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lobench.core.errors import LobenchError
 from lobench.core.headline import cause
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.devices import DeviceLeases, devices_here
+from lobench.engine.workers.entry import run_worker
 from lobench.engine.workers.keeper import Keeper
 from lobench.engine.workers.process import WorkerProcess
-from lobench.engine.workers.protocol import decode, encode
+from lobench.engine.workers.protocol import Configure, Exit
+from lobench.hookspecs import Died, Heard, Notice, Said
 
-__all__ = ["Executor", "InlineExecutor", "LocalPool", "Message", "WorkerConfig"]
+__all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
 
-_EXECUTORS_OWN = ("died", "notice", "capacity")  # a worker that says them does not mean them
 _LOOK_SECONDS = 0.5  # at a worker from which something should have come
 
 
@@ -37,72 +37,37 @@ class WorkerConfig:
     Attributes:
       arguments: pytest's, the suites among them.
       layers: gin text around the cases.
+      serve: "module:function" that a worker runs; see `lobench.engine.workers.protocol.Configure`.
       log_folder: Where each worker's own output goes, a file each.
       compilation_cache: jax's persistent cache, so that a restarted worker compiles little.
       max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
       address: Where an executor of many machines finds them; "" where it needs none.
       insecure: Whether it may use machines that let anybody in.
-      serve: "module:function" that a worker runs, with the signature of `lobench.pytest_plugin.worker.serve`.
+      file_folder: Where files that messages name lie by their names alone; None: where the messages say.
     """
 
     arguments: tuple[str, ...]
     layers: Layers
+    serve: str
     log_folder: Path
     compilation_cache: Path
     max_cores: int | None = None
     address: str = ""
     insecure: bool = False
-    serve: str = "lobench.pytest_plugin.worker:serve"
+    file_folder: Path | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """What a worker said; `kind` is ready, failed, progress, result, or died (which the executor says for it).
-
-    An executor may also say, with the worker -1: `notice` (`message`, shown to the user), or `capacity` (`machines`:
-    cores and devices of each that there is now; `limit`: cores that the user named, or None). Where the machine is to
-    blame for a worker's end and not the case, its `died` has `lost=True`.
-    """
-
-    worker: int
-    kind: str
-    values: dict[str, Any]
-    payload: bytes = b""
-
-    def to_bytes(self) -> bytes:
-        return encode(self.kind, self.payload, **{**self.values, "worker": self.worker})
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Message:
-        return cls.of(*decode(data))
-
-    @classmethod
-    def of(cls, values: dict[str, Any], payload: bytes) -> Message:
-        """Makes one of what `to_bytes` wrote and `decode` read."""
-        return cls(worker=values.pop("worker"), kind=values.pop("kind"), values=values, payload=payload)
-
-
-class Executor(Protocol):
-    """Runs workers somewhere. The chief owns leases, deadlines and attempts; an executor retries nothing."""
-
-    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        """Starts a worker; it will say ready, failed or died."""
-
-    def send(self, worker: int, kind: str, **values: Any) -> None:
-        """Sends a message to a worker; to one that died, nothing happens (its death is told by `wait`).
-
-        Kinds are `configure`, `job`, `exit`, and `prepare` (compile what may come next, answered by `prepared`), which
-        is sent where cores of this machine are free.
-        """
-
-    def kill(self, worker: int) -> None:
-        """Ends a worker at once; it is not heard of again."""
-
-    def wait(self, timeout: float) -> Sequence[Message]:
-        """Returns what workers said, at most `timeout` seconds after the call."""
-
-    def close(self) -> None:
-        """Ends all workers."""
+    def configure(self, num_cpus: int, *, log: str = "", log_start: int = 0) -> Configure:
+        """Returns the first message to a worker."""
+        return Configure(
+            num_cpus=num_cpus,
+            arguments=self.arguments,
+            layers=self.layers,
+            compilation_cache=str(self.compilation_cache),
+            serve=self.serve,
+            log=log,
+            log_start=log_start,
+            file_folder=str(self.file_folder or ""),
+        )
 
 
 class LocalPool:
@@ -116,7 +81,7 @@ class LocalPool:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
         self._doubtful: set[int] = set()  # whose next word is waited for, or whose end
-        self._own: list[Message] = []  # what the pool itself has to say
+        self._own: list[Heard] = []  # what the pool itself has to say
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
         self._keeper = Keeper()
@@ -131,37 +96,31 @@ class LocalPool:
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         environment = {**os.environ, "NPROC": str(num_cpus), **self._devices.lease(worker, num_gpus)}
+        log = self._config.log_folder / f"worker-{worker}.log"
         try:
-            process = WorkerProcess(environment, self._config.log_folder / f"worker-{worker}.log")
+            process = WorkerProcess(environment, log)
         except OSError as error:
             self._devices.release(worker)
-            self._own.append(_died(worker, f"it could not be started: {cause(error)}"))
+            self._own.append(Died(worker=worker, message=f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
         self._keeper.keep(process.pid)
         if process.log_problem and not self._has_log_problem:
             self._has_log_problem = True
             text = f"workers' logs cannot be written to {self._config.log_folder}: {process.log_problem}"
-            self._own.append(Message(worker=-1, kind="notice", values={"message": text}))
+            self._own.append(Notice(message=text))
         self._selector.register(process.channel, selectors.EVENT_READ, worker)
         if process.sentinel is not None:
             self._selector.register(process.sentinel, selectors.EVENT_READ, worker)
         else:
             self._doubtful.add(worker)
-        self.send(
-            worker,
-            "configure",
-            num_cpus=num_cpus,
-            arguments=self._config.arguments,
-            layers=self._config.layers.to_json(),
-            compilation_cache=str(self._config.compilation_cache),
-            serve=self._config.serve,
-        )
+        configure = self._config.configure(num_cpus, log=str(log.absolute()), log_start=process.log_start)
+        self.send(worker, configure.to_bytes())
 
-    def send(self, worker: int, kind: str, **values: Any) -> None:
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         process = self._processes.get(worker)
         if process is not None:
-            self._keep_sending(worker, process.channel.send(encode(kind, **values)))
+            self._keep_sending(worker, process.channel.send(message))
 
     def _keep_sending(self, worker: int, is_sent: bool) -> None:
         """Has `wait` send the rest of what a worker had no room for."""
@@ -173,7 +132,7 @@ class LocalPool:
     def kill(self, worker: int) -> None:
         self._end(worker)
 
-    def wait(self, timeout: float) -> list[Message]:
+    def wait(self, timeout: float) -> list[Heard]:
         messages, self._own = self._own, []
         if messages:
             timeout = 0.0
@@ -195,25 +154,18 @@ class LocalPool:
             messages += self._hear(worker, self._processes[worker], may_have_ended=worker in doubtful)
         return messages
 
-    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[Message]:
+    def _hear(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[Heard]:
         """Reads what a worker has said; results that came together are taken together."""
         has_ended, channel = may_have_ended and process.has_ended(), process.channel
         if has_ended:
             process.kill()  # what it started holds the pipe, and might write for ever
         was_closed = channel.is_closed
-        messages = []
-        for values, payload in channel.receive(to_the_end=has_ended):
-            if values.pop("see_log", False):
-                values["messages"] = [*values.get("messages", []), process.last_words()]
-            messages.append(Message(worker=worker, kind=values.pop("kind"), values=values, payload=payload))
+        said = channel.receive(to_the_end=has_ended)
+        messages: list[Heard] = [Said(worker=worker, message=message) for message in said]
         if channel.is_amid_a_message:
             channel.look()
-        problem = channel.problem or ", ".join(f"said {m.kind!r}" for m in messages if m.kind in _EXECUTORS_OWN)
-        if problem:
-            heard = [message for message in messages if message.kind not in _EXECUTORS_OWN]
-            return [*heard, _died(worker, self._end(worker, problem))]
-        if has_ended or (channel.is_closed and process.is_overdue()):
-            return [*messages, _died(worker, self._end(worker))]
+        if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
+            return [*messages, Died(worker=worker, message=self._end(worker, channel.problem))]
         if channel.is_closed and not was_closed:
             self._selector.unregister(channel)
         if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:
@@ -255,27 +207,22 @@ class InlineExecutor:
         self._worker = 0
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        module, _, attribute = self._config.serve.partition(":")
-        serve = getattr(importlib.import_module(module), attribute)
         ours, theirs = socket.socketpair()
         os.environ["NPROC"] = str(num_cpus)
         self._worker, self._channel = worker, Channel(ours)
-        arguments = [*self._config.arguments, "-p", "no:terminal", "-s"]
-        end = Connection(theirs.detach())
-        threading.Thread(
-            target=serve, args=(end, arguments, self._config.layers), kwargs={"exit_at_eof": False}, daemon=True
-        ).start()
+        arguments = (Connection(theirs.detach()), self._config.configure(num_cpus))
+        threading.Thread(target=run_worker, args=arguments, kwargs={"owns_process": False}, daemon=True).start()
 
-    def send(self, worker: int, kind: str, **values: Any) -> None:
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if self._channel is not None:
-            self._channel.send(encode(kind, **values))
+            self._channel.send(message)
 
     def kill(self, worker: int) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
-    def wait(self, timeout: float) -> list[Message]:
+    def wait(self, timeout: float) -> list[Heard]:
         channel = self._channel
         if channel is not None and not (channel.flush() and not channel.is_amid_a_message):
             timeout = min(timeout, _LOOK_SECONDS)
@@ -284,10 +231,7 @@ class InlineExecutor:
             os.read(self._wakeup.fileno(), 4096)
         if channel is None:
             return []
-        messages = [
-            Message(worker=self._worker, kind=values.pop("kind"), values=values, payload=payload)
-            for values, payload in channel.receive()
-        ]
+        messages: list[Heard] = [Said(worker=self._worker, message=message) for message in channel.receive()]
         channel.look()
         if channel.problem:
             raise LobenchError(channel.problem, where="the worker in this process", next_step="--executor local")
@@ -295,9 +239,5 @@ class InlineExecutor:
 
     def close(self) -> None:
         if self._channel is not None:
-            self.send(self._worker, "exit")
+            self.send(self._worker, Exit().to_bytes())
             self.kill(self._worker)
-
-
-def _died(worker: int, message: str) -> Message:
-    return Message(worker=worker, kind="died", values={"message": message})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import resource
 import signal
 import socket
 import subprocess
@@ -17,17 +15,12 @@ from typing import BinaryIO
 from lobench.core.headline import cause
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
+from lobench.engine.workers.last_words import last_words
 
 __all__ = ["WorkerProcess"]
 
 _REAP_SECONDS = 2.0  # a killed process that does not end waits for a dead disk: nobody waits for it
 _CLOSING_SECONDS = 5.0  # between the end of a worker's pipe and its own
-_TAIL_BYTES = 1 << 16
-_TAIL_LETTERS = 300
-# What the interpreter adds to a crash: where it was, and which modules it had. The cause stands before it.
-_DUMP = re.compile(r"Fatal Python error: .*$", re.MULTILINE)
-_INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$", re.MULTILINE)
-_CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
 
 
 class WorkerProcess:
@@ -41,13 +34,14 @@ class WorkerProcess:
     Attributes:
       channel: Messages from and to it.
       sentinel: A descriptor that is readable once it has ended; None where the system has none.
+      log_start: Where its log begins in that file.
       log_problem: Why its log cannot be written.
     Raises:
       OSError: no process can be started.
     """
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
-        self._log, self._log_start, self.log_problem = log, 0, ""
+        self._log, self.log_start, self.log_problem = log, 0, ""
         self._closed_at: float | None = None
         with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
             end, theirs = socket.socketpair()
@@ -57,7 +51,7 @@ class WorkerProcess:
             if output is not None:
                 given.callback(output.close)
             self._child = subprocess.Popen(
-                [*PYTHON, "-m", "lobench.pytest_plugin.worker", str(theirs.fileno())],
+                [*PYTHON, "-m", "lobench.engine.workers.entry", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if output is None else output,
@@ -80,7 +74,7 @@ class WorkerProcess:
                 file = stack.enter_context(self._log.open("ab"))
                 file.write(b"--- a worker starts\n")
                 file.flush()
-                self._log_start = file.tell()
+                self.log_start = file.tell()
                 stack.pop_all()
                 return file
         except OSError as error:
@@ -126,37 +120,8 @@ class WorkerProcess:
             what = "closed its pipe"
         else:
             what = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
-        words = self.last_words()
+        words = last_words(self._log, self.log_start, problem=self.log_problem)
         return f"{what}: {words}" if words else what
-
-    def last_words(self) -> str:
-        """Returns the line of its log that tells best why it ended, and what may have; "" where there is nothing."""
-        allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-        found = [
-            self._cause(),
-            f"{self._log} cannot be written: {self.log_problem}" if self.log_problem else "",
-            f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
-        ]
-        return "; ".join(part for part in found if part)
-
-    def _cause(self) -> str:
-        if self.log_problem:
-            return ""
-        try:
-            with self._log.open("rb") as file:
-                file.seek(max(self._log_start, self._log.stat().st_size - _TAIL_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return ""
-        dump = _DUMP.search(text)
-        lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
-        telling = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
-        where = _INNERMOST.search(text)
-        if telling or not dump:
-            found = [*lines, *telling][-1] if lines else ""
-        else:
-            found = f"{dump[0]} in {where[1]}" if where else dump[0]
-        return "".join(letter if letter.isprintable() else " " for letter in found)[:_TAIL_LETTERS]
 
 
 def _sentinel(pid: int) -> int | None:

@@ -58,8 +58,9 @@ class Configure(Message):
       arguments: pytest's, the suites among them.
       layers: gin text around the cases.
       compilation_cache: Folder of jax's persistent cache.
-      serve: "module:function" that runs the worker: `serve(connection, configure, *, exit_at_eof)`.
-      log: File that takes what the process prints; "" where there is none.
+      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It ends at `Exit`
+        and when the pipe ends; `owns_process` says whether the process is the worker's own, which then ends too.
+      log: File that takes what the process prints, from `log_start` on; "" where there is none.
       file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
     """
 
@@ -69,6 +70,7 @@ class Configure(Message):
     compilation_cache: str
     serve: str
     log: str = ""
+    log_start: int = 0
     file_folder: str = ""
 
 

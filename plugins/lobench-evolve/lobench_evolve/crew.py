@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from lobench import LobenchError
+from lobench.hookspecs import Died, Executor, Notice, Said
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
+from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, Task, Welcome
 
 __all__ = ["Course", "Crew", "Job"]
 
@@ -35,13 +37,12 @@ class Course:
     state: bytes
     updates: tuple[Update, ...]
 
-    def after(self, known: int | None) -> dict[str, Any]:
+    def after(self, known: int | None) -> Moved:
         """Returns what a worker must hear that is `known` updates far; None: that knows nothing."""
         state, first = None, known
         if first is None or first < self.step:
             state, first = base64.b64encode(self.state).decode(), self.step
-        updates = [[update.seeds, update.weights] for update in self.updates[first - self.step :]]
-        return {"theta": self.theta, "state": state, "updates": updates}
+        return Moved(theta=self.theta, state=state, updates=self.updates[first - self.step :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +50,11 @@ class Job:
     """One message to a worker and one back.
 
     Attributes:
-      task: evaluate, begin, state or export.
-      values: What the task needs.
       wanted: Genomes that the worker must know; it is told those that it does not.
       course: The theta that they mutate, where no seed makes it; the worker is told what it has not heard of it.
     """
 
-    task: str
-    values: Mapping[str, Any]
+    task: Task
     wanted: tuple[int, ...] = ()
     course: Course | None = None
 
@@ -83,7 +81,7 @@ class Crew:
 
     def __init__(
         self,
-        executor: Any,
+        executor: Executor,
         *,
         num_workers: int,
         num_cpus: int,
@@ -134,44 +132,57 @@ class Crew:
         gone = sorted(worker.genomes - genomes.keys())
         worker.genomes.difference_update(gone)
         course, given = job.course, []
-        values: dict[str, Any] = {"job": job_number, "task": job.task, "forget": gone, "course": None, **job.values}
+        moved = None
         if course is not None:
-            given = [course.theta]
-            values["course"] = course.after(worker.step)
+            given, moved = [course.theta], course.after(worker.step)
             worker.step = course.step + len(course.updates)
         new = lineage(genomes, job.wanted, [*worker.genomes, *given])
         worker.genomes.update(genome.id for genome in new)
-        values["genomes"] = [genome.to_record() for genome in new]
         worker.job, worker.deadline = job_number, self._clock() + self._timeout_seconds
-        self._executor.send(number, "job", **values)
+        learn = Learn(forget=tuple(gone), genomes=tuple(new), course=moved)
+        self._executor.send(number, learn.to_bytes())
+        self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
 
     def _listen(self, attempts: dict[int, int], waiting: deque[int]) -> list[tuple[int, bytes]]:
         """Hears workers once; returns results, and gives the jobs of the lost back."""
         results: list[tuple[int, bytes]] = []
-        for message in self._executor.wait(_POLL_SECONDS):
-            if message.kind == "notice":
-                self._say(message.values["message"])
-            worker = self._workers.get(message.worker)
-            if worker is None:
-                continue
-            match message.kind:
-                case "ready":
-                    self._welcome(worker, message.values["provenance"])
-                case "result":
-                    worker.job = None
-                    results.append((message.values["job"], message.payload))
-                case "failed":
-                    raise LobenchError("; ".join(message.values["messages"]))
-                case "died":
+        for heard in self._executor.wait(_POLL_SECONDS):
+            match heard:
+                case Notice(message=line):
+                    self._say(line)
+                case Said(worker=number, message=data) if number in self._workers:
+                    try:
+                        result = self._hear(self._workers[number], data)
+                    except ValueError as error:
+                        self._executor.kill(number)
+                        self._lost(number, f"said what its crew does not understand: {error}", attempts, waiting)
+                    else:
+                        results += result
+                case Died(worker=number, message=reason, lost=lost) if number in self._workers:
                     # Where a machine was lost, its worker's end says nothing about the job.
-                    blamed = not message.values.get("lost", False)
-                    self._lost(message.worker, message.values["message"], attempts, waiting, blamed=blamed)
+                    self._lost(number, reason, attempts, waiting, blamed=not lost)
         now = self._clock()
         late = [number for number, worker in self._workers.items() if worker.job is not None and now > worker.deadline]
         for number in late:
             self._executor.kill(number)
             self._lost(number, f"ran longer than {self._timeout_seconds:g} s", attempts, waiting)
         return results
+
+    def _hear(self, worker: _Worker, data: bytes) -> list[tuple[int, bytes]]:
+        """Returns a result, if it is one.
+
+        Raises:
+          ValueError: no worker says that. LobenchError: its work cannot go on.
+        """
+        match FROM_WORKER.from_bytes(data):
+            case Welcome(provenance=provenance):
+                self._welcome(worker, dict(provenance))
+            case Answer(job=job, payload=payload):
+                worker.job = None
+                return [(job, payload)]
+            case Broken(message=line):
+                raise LobenchError(line)
+        return []
 
     def _welcome(self, worker: _Worker, provenance: dict[str, str]) -> None:
         worker.ready = True

@@ -6,7 +6,7 @@ that nothing hangs on the order in which workers answer, and a killed run draws 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Genome", "Trial", "lineage"]
@@ -27,14 +27,6 @@ class Genome:
     parents: tuple[int, ...]
     seed: int
     sigma: float
-
-    def to_record(self) -> list[int | float]:
-        return [self.id, self.seed, self.sigma, *self.parents]
-
-    @classmethod
-    def from_record(cls, record: Sequence[int | float]) -> Genome:
-        id, seed, sigma, *parents = record
-        return cls(int(id), tuple(map(int, parents)), int(seed), float(sigma))
 
 
 @dataclass(frozen=True, slots=True)

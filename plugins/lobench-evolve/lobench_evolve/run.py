@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lobench import StoreError, UsageError
 from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, write_whole
@@ -19,6 +18,7 @@ from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.journal import Closed, Journal
+from lobench_evolve.messages import Begin, Evaluate, Export, State
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
@@ -271,8 +271,8 @@ class _GaRunner(_Runner):
     def _write_checkpoints(self, generation: int, ended: Generation) -> None:
         genomes = self._search.genomes
         for name, genome in (("checkpoints", ended.elite), ("best", ended.best)):
-            values = {"genome": genome, "outer_step": generation}
-            content = self._one(Job(task="export", values=values, wanted=(genome,)), genomes)
+            task = Export(genome=genome, outer_step=generation)
+            content = self._one(Job(task=task, wanted=(genome,)), genomes)
             self._checkpoint(self._experiment.folder / name, generation, content)
 
 
@@ -281,7 +281,7 @@ class _EsRunner(_Runner):
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
         kept = self._journal.state()
         if kept is None:
-            state = self._one(Job(task="begin", values={"seed": self._search.init_seed}), {})
+            state = self._one(Job(task=Begin(seed=self._search.init_seed)), {})
             self._journal.begin_state(state)
             kept = (0, state)
         self._step, self._state = kept
@@ -306,20 +306,20 @@ class _EsRunner(_Runner):
 
     def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
         self._write_theta(generation + 1)
-        state = self._one(Job(task="state", values={}, course=self._course), {})
+        state = self._one(Job(task=State(), course=self._course), {})
         self._step, self._state, self._updates = generation + 1, state, []
         return state
 
     def _write_theta(self, outer_step: int) -> None:
-        values = {"genome": self._search.theta, "outer_step": outer_step}
-        content = self._one(Job(task="export", values=values, course=self._course), {})
+        task = Export(genome=self._search.theta, outer_step=outer_step)
+        content = self._one(Job(task=task, course=self._course), {})
         self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
 
 
 def _evaluation(trials: Sequence[Trial], course: Course | None) -> Job:
     ids = tuple(trial.genome.id for trial in trials)
-    values: dict[str, Any] = {"trials": [[trial.genome.id, trial.seed] for trial in trials]}
-    return Job(task="evaluate", values=values, wanted=ids, course=course)
+    task = Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials))
+    return Job(task=task, wanted=ids, course=course)
 
 
 def _keep(path: Path, content: bytes) -> None:

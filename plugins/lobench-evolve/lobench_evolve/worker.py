@@ -7,13 +7,11 @@ travel together, and are as large as the block, whatever the size of theta.
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import os
 import queue
-import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,17 +22,31 @@ import numpy as np
 
 from lobench import ConfigError, LobenchError
 from lobench.extend import (
+    ChiefEnd,
+    Configure,
+    Exit,
     Layers,
     as_learned_optimizer,
     bind_case,
     claim_for,
-    decode,
     device_description,
-    encode,
     headline,
 )
-from lobench_evolve.genome import Genome
+from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.members import MemberProgram, cosine_adam
+from lobench_evolve.messages import (
+    TO_WORKER,
+    Answer,
+    Begin,
+    Broken,
+    Evaluate,
+    Export,
+    Learn,
+    State,
+    Task,
+    ToWorker,
+    Welcome,
+)
 from lobench_evolve.settings import Configuration, read_config
 from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
 
@@ -87,9 +99,9 @@ class Evaluator:
             "num_weights": str(self.weights.num_weights),
         }
 
-    def evaluate(self, trials: list[tuple[int, int]]) -> np.ndarray:
+    def evaluate(self, trials: Sequence[tuple[int, int]]) -> np.ndarray:
         """Returns float32[len(trials)] for (genome id, seed); a short block is filled up, since width fixes bits."""
-        filled = trials + trials[-1:] * (self._width - len(trials))
+        filled = [*trials, *[trials[-1]] * (self._width - len(trials))]
         thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in filled])
         seeds = [seed for _, seed in filled]
         total = np.zeros(self._width, np.float32)
@@ -102,17 +114,17 @@ class Evaluator:
         theta = self.weights.init(key_of(seed))
         return _dump((theta, self._outer.init(theta)))
 
-    def follow(self, theta_id: int, state: bytes | None, updates: list[tuple[list[int], list[float]]]) -> None:
+    def follow(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
         """Moves theta by updates, from a state or from where it was; noise is made again from its seeds."""
         if state is not None:
             zeros = jnp.zeros(self.weights.num_weights)
             self._state = _load(state, (zeros, self._outer.init(zeros)))
-        for seeds, weights in updates:
+        for update in updates:
             theta, outer_state = self._state
             gradient = jnp.zeros_like(theta)
-            for seed, weight in zip(seeds, weights, strict=True):
+            for seed, weight in zip(update.seeds, update.weights, strict=True):
                 gradient = self.weights.add_noise(gradient, key_of(seed), np.float32(weight))
-            self._state = self._outer_step(gradient, len(seeds), theta, outer_state)
+            self._state = self._outer_step(gradient, len(update.seeds), theta, outer_state)
         self.decoder.forget([self._theta_id])
         self._theta_id = theta_id
         self.decoder.put(theta_id, self._state[0])
@@ -146,62 +158,50 @@ def _load(data: bytes, template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def serve(connection: Connection, arguments: list[str], layers: Layers, *, exit_at_eof: bool) -> None:
+def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs one worker on a connection until it is told to exit; `arguments[0]` is the configuration."""
+    crew: ChiefEnd[ToWorker] = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     try:
-        evaluator = Evaluator(read_config(Path(arguments[0]), layers.gin_params), layers)
-    except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
-        connection.send_bytes(_failed(error))
+        layers = configure.layers
+        evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
+    except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
+        crew.say(_broken(error))
         return
-    jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_read, args=(connection, jobs, exit_at_eof), daemon=True).start()
-    connection.send_bytes(encode("ready", provenance=evaluator.provenance(), pid=os.getpid()))
-    while (request := jobs.get()) is not None:
+    asked: queue.Queue[ToWorker | None] = queue.Queue()
+    crew.listen(asked.put)
+    crew.say(Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
+    while (message := asked.get()) is not None and not isinstance(message, Exit):
         try:
-            payload = _answer(evaluator, request)
-        except Exception as error:  # noqa: BLE001  (the process boundary: the chief raises it)
-            message = _failed(error)
-        else:
-            message = encode("result", payload, job=request["job"])
-        with contextlib.suppress(OSError):
-            connection.send_bytes(message)
+            if isinstance(message, Learn):
+                _learn(evaluator, message)
+            else:
+                crew.say(Answer(job=message.job, payload=_answer(evaluator, message)))
+        except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
+            crew.say(_broken(error))
 
 
-def _failed(error: Exception) -> bytes:
+def _broken(error: Exception) -> Broken:
     """Says what happened in a line; the worker's log has all of it."""
     if not isinstance(error, LobenchError):
         traceback.print_exception(error)
-    return encode("failed", messages=[headline(error)])
+    return Broken(message=headline(error))
 
 
-def _read(connection: Connection, jobs: queue.Queue[dict[str, Any] | None], exit_at_eof: bool) -> None:
-    """Takes requests while a job runs, so that the end of the chief ends a worker in the middle of one."""
-    try:
-        while True:
-            values, _ = decode(connection.recv_bytes())
-            jobs.put(values if values["kind"] == "job" else None)
-            if values["kind"] == "exit":
-                return
-    except (EOFError, OSError):
-        if exit_at_eof:
-            os._exit(1)
-        jobs.put(None)
+def _learn(evaluator: Evaluator, message: Learn) -> None:
+    evaluator.decoder.forget(message.forget)
+    evaluator.decoder.learn(message.genomes)
+    if (course := message.course) is not None:
+        state = base64.b64decode(course.state) if course.state is not None else None
+        evaluator.follow(course.theta, state, course.updates)
 
 
-def _answer(evaluator: Evaluator, request: Mapping[str, Any]) -> bytes:
-    evaluator.decoder.forget(request["forget"])
-    evaluator.decoder.learn(Genome.from_record(record) for record in request["genomes"])
-    if (course := request["course"]) is not None:
-        state = base64.b64decode(course["state"]) if course["state"] is not None else None
-        evaluator.follow(course["theta"], state, course["updates"])
-    match request["task"]:
-        case "evaluate":
-            fitness = evaluator.evaluate([(genome, seed) for genome, seed in request["trials"]])
-            return fitness.astype("<f4").tobytes()
-        case "begin":
-            return evaluator.begin(request["seed"])
-        case "state":
+def _answer(evaluator: Evaluator, task: Task) -> bytes:
+    match task:
+        case Evaluate(trials=trials):
+            return evaluator.evaluate(trials).astype("<f4").tobytes()
+        case Begin(seed=seed):
+            return evaluator.begin(seed)
+        case State():
             return evaluator.state()
-        case "export":
-            return evaluator.export(request["genome"], request["outer_step"])
-    raise LobenchError(f"unknown task {request['task']!r}")
+        case Export(genome=genome, outer_step=outer_step):
+            return evaluator.export(genome, outer_step)

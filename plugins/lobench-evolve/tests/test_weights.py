@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from lobench_evolve.genome import Genome, lineage
+from lobench_evolve.messages import Learn
 from lobench_evolve.weights import Decoder, Weights, key_of
 
 from lobench import ConfigError
@@ -101,7 +102,8 @@ def test_a_child_is_the_mean_of_its_parents_less_the_decay_and_its_noise() -> No
     weights = Weights(AdafacMLPLOpt(), {}, decay=0.25)
     decoder = Decoder(weights)
     genomes = [Genome(0, (), 1, 0.0), Genome(1, (), 2, 0.0), Genome(2, (0, 1), 3, 0.5), Genome(3, (0, 1), 3, 0.0)]
-    decoder.learn([Genome.from_record(genome.to_record()) for genome in genomes])
+    learn = Learn(forget=(), genomes=tuple(genomes), course=None)
+    decoder.learn(Learn.from_bytes(learn.to_bytes()).genomes)
     one, other, child, mean = (np.asarray(decoder.theta(id)) for id in range(4))
     np.testing.assert_allclose(mean, (one + other) / 2, rtol=1e-6)
     noise = (child - 0.75 * mean) / 0.5

@@ -106,7 +106,7 @@ def test_what_orbax_loads_without_a_commit_is_read_once_it_has_settled(
         (path / "_CHECKPOINT_METADATA").write_text('{"init_timestamp_nsecs": 1}')
     assert not OrbaxReader().is_complete(epath.Path(path)), "it may be half of what it will be"
     source = source_of(tmp_path)
-    assert source.poll() == [] and "may still be written" in source.pending()[str(path)]
+    assert source.poll() == [] and source.pending()[str(path)].is_awaited
     let_settle(path)
     assert [seen.uri for seen in source.poll()] == [str(path)]
     check(OrbaxReader().read(epath.Path(path)))

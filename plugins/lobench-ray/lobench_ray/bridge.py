@@ -28,15 +28,30 @@ import ray.exceptions
 from ray._private.services import canonicalize_bootstrap_address
 
 from lobench import LobenchError
-from lobench.extend import Message
+from lobench.extend import kind_of
+from lobench.hookspecs import Capacity, Died, Notice
 from lobench_ray import entry
 from lobench_ray.access import check_access, check_token
 from lobench_ray.clock import AwakeClock
+from lobench_ray.messages import (
+    TO_BRIDGE,
+    Alive,
+    FromBridge,
+    Join,
+    Joined,
+    Kill,
+    Leave,
+    Refused,
+    Start,
+    Tell,
+    ToBridge,
+    Unreachable,
+)
 from lobench_ray.slot import versions
 
 __all__ = ["Bridge", "main", "node_name"]
 
-_MAX_THETAS = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
+_MAX_FILES = 16  # kept in the object store; a slot that waits for one keeps it alive beyond that
 _NODES_SECONDS = 2.0
 _PROGRESS_PER_SECOND = 200  # calls that tell of progress alone, over all slots
 _REACH_SECONDS = 10.0
@@ -55,12 +70,11 @@ class _Slot:
 class Bridge:
     """Runs in the main thread; other threads only put thunks into its inbox."""
 
-    def __init__(self, connection: Connection, configure: Message) -> None:
-        self._connection, self._values = connection, configure.values
-        self._data = configure.payload
+    def __init__(self, connection: Connection, join: Join) -> None:
+        self._connection, self._join = connection, join
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._slots: dict[int, _Slot] = {}
-        self._thetas: OrderedDict[str, Any] = OrderedDict()
+        self._files: OrderedDict[str, Any] = OrderedDict()
         self._parcel: Any = None
         self._actor_class: Any = None
         self._machines: list[tuple[float, float]] | None = None  # as last said
@@ -76,19 +90,19 @@ class Bridge:
     def run(self) -> None:
         """Connects, then serves until the chief says exit or is gone."""
         try:
-            address = _connect(self._values["address"], insecure=self._values["insecure"])
+            address = _connect(self._join.address, insecure=self._join.insecure)
         except LobenchError as error:
-            self._say("refused", message=str(error))
+            self._say(Refused(message=str(error)))
             return
         except Exception as error:  # noqa: BLE001  (Ray's boundary: the chief names it)
-            self._say("unreachable", message=_one_line(error))
+            self._say(Unreachable(message=_one_line(error)))
             return
-        self._say("connected", address=address)
+        self._say(Joined(address=address))
         ray.cloudpickle.register_pickle_by_value(entry)
-        self._parcel, self._actor_class = ray.put(self._data), ray.remote(entry.SlotEntry)
+        self._parcel, self._actor_class = ray.put(self._join.parcel), ray.remote(entry.SlotEntry)
         for target in (self._read, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
-        silence = float(self._values["silence_seconds"])
+        silence = self._join.silence_seconds
         said = 0.0
         while not self._ending:
             with contextlib.suppress(queue.Empty):
@@ -96,7 +110,7 @@ class Bridge:
             now = self._clock.now()
             if now - said >= 1.0:
                 said = now
-                self._say("alive")
+                self._say(Alive())
                 self._end_silent_ones(now, silence)
             if now - self._nodes_seen > max(silence, 10.0):
                 os._exit(3)  # the head does not answer; a new driver may find a new one
@@ -107,7 +121,7 @@ class Bridge:
     def _read(self) -> None:
         try:
             while True:
-                message = Message.from_bytes(self._connection.recv_bytes())
+                message = TO_BRIDGE.from_bytes(self._connection.recv_bytes())
                 self._inbox.put(lambda message=message: self._command(message))  # type: ignore[misc]
         except (EOFError, OSError):
             os._exit(1)  # the chief is gone: nothing that this process could still do is wanted
@@ -138,23 +152,23 @@ class Bridge:
 
     # In the main thread.
 
-    def _say(self, kind: str, worker: int = -1, payload: bytes = b"", **values: Any) -> None:
-        self._connection.send_bytes(Message(worker=worker, kind=kind, values=values, payload=payload).to_bytes())
+    def _say(self, message: FromBridge) -> None:
+        self._connection.send_bytes(message.to_bytes())
 
-    def _command(self, message: Message) -> None:
-        worker, values = message.worker, message.values
+    def _command(self, message: ToBridge) -> None:
+        if isinstance(message, Leave):
+            self._ending = True
+            return
         try:
-            match message.kind:
-                case "start":
-                    self._start(worker, values["num_cpus"], values["num_gpus"])
-                case "kill":
-                    self._kill(worker)
-                case "exit":
-                    self._ending = True
-                case kind if worker in self._slots:
-                    self._send(worker, kind, values)
+            match message:
+                case Start():
+                    self._start(message.worker, message.num_cpus, message.num_gpus)
+                case Kill():
+                    self._kill(message.worker)
+                case Tell() if message.worker in self._slots:
+                    self._tell(message)
         except (ray.exceptions.RayError, OSError) as error:
-            self._lose(worker, _one_line(error), lost=True)
+            self._lose(message.worker, _one_line(error), lost=True)
 
     def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
         # Nothing is restarted or retried by Ray; three calls overlap: a `send`, a `receive`, and one to spare.
@@ -169,10 +183,11 @@ class Bridge:
         ).remote()
         self._slots[worker] = _Slot(actor, (num_cpus, num_gpus))
         reference = actor.start.remote(
+            worker=worker,
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             expected=versions(),
-            plan=self._values["plan"],
+            plan=self._join.plan.to_bytes(),
             parcel=[self._parcel],
         )
         self._then(reference, lambda found: self._started(worker, found), worker)
@@ -196,48 +211,45 @@ class Bridge:
         is_known = node in self._left_out
         self._left_out.add(node)
         if not any(self._nodes[other][0] for other in self._nodes.keys() - self._left_out):
-            self._say("failed", worker, messages=[problem])
+            self._say(Refused(message=problem))
             return
         if not is_known:
-            self._say("notice", message=f"{problem}; it is left out")
+            self._say(Notice(message=f"{problem}; it is left out"))
             self._know_nodes(self._nodes, {})
         self._start(worker, *size)
 
     def _receive(self, worker: int) -> None:
-        seconds = float(self._values["silence_seconds"]) / 4
+        seconds = self._join.silence_seconds / 4
         progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
         reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
         self._then(reference, lambda messages: self._received(worker, messages), worker)
 
-    def _received(self, worker: int, messages: list[tuple[str, dict[str, Any], bytes]]) -> None:
+    def _received(self, worker: int, messages: list[bytes]) -> None:
         slot = self._slots.get(worker)
         if slot is None:
             return  # it was killed: what it says late is not wanted any more
         slot.heard = self._clock.now()
-        for kind, values, payload in messages:
-            self._say(kind, worker, payload, **values)
-        if any(kind == "died" for kind, _, _ in messages):
+        for message in messages:
+            self._connection.send_bytes(message)
+        if any(kind_of(message) == "died" for message in messages):
             self._kill(worker)
         else:
             self._receive(worker)
 
-    def _send(self, worker: int, kind: str, values: dict[str, Any]) -> None:
-        thetas: list[Any] = []
-        if path := values.pop("theta_path", ""):
-            paths = [Path(path), *(Path(other) for _, other in values.get("companions", ()))]
-            values["theta_sha256"] = [path.stem for path in paths]
-            thetas = [self._theta(path) for path in paths]
-        reference = self._slots[worker].actor.send.remote(kind, values, thetas)
-        self._then(reference, lambda _: None, worker)
+    def _tell(self, tell: Tell) -> None:
+        paths = [Path(file) for file in tell.files]
+        files = [self._file(path) for path in paths]
+        reference = self._slots[tell.worker].actor.send.remote(tell.message, [path.name for path in paths], files)
+        self._then(reference, lambda _: None, tell.worker)
 
-    def _theta(self, path: Path) -> Any:
-        """Returns a theta in the object store, where each node fetches it once."""
-        if path.stem not in self._thetas:
-            self._thetas[path.stem] = ray.put(path.read_bytes())
-        self._thetas.move_to_end(path.stem)
-        while len(self._thetas) > _MAX_THETAS:
-            self._thetas.popitem(last=False)
-        return self._thetas[path.stem]
+    def _file(self, path: Path) -> Any:
+        """Returns a file in the object store, where each node fetches it once."""
+        if path.name not in self._files:
+            self._files[path.name] = ray.put(path.read_bytes())
+        self._files.move_to_end(path.name)
+        while len(self._files) > _MAX_FILES:
+            self._files.popitem(last=False)
+        return self._files[path.name]
 
     def _lose(self, worker: int, message: str, *, lost: bool) -> None:
         slot = self._slots.get(worker)
@@ -245,7 +257,7 @@ class Bridge:
             if lost:
                 self._mention(slot.node, f"has lost a worker ({message})")
             self._kill(worker)
-            self._say("died", worker, message=message, lost=lost)
+            self._say(Died(worker=worker, message=message, lost=lost))
 
     def _mention(self, node: str, what: str) -> None:
         """Says once that a node lost what ran there; what it did not run is not missed."""
@@ -254,7 +266,7 @@ class Bridge:
         self._mentioned.add(node)
         others = self._nodes.keys() - self._left_out - {node}
         then = "runs elsewhere" if any(self._nodes[other][0] for other in others) else "waits for another node"
-        self._say("notice", message=f"{self._names[node]} {what}; what it held {then}")
+        self._say(Notice(message=f"{self._names[node]} {what}; what it held {then}"))
 
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
@@ -277,12 +289,12 @@ class Bridge:
         sizes = [size for node, size in nodes.items() if node not in self._left_out]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
-            self._say("capacity", machines=self._machines)
+            self._say(Capacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.heard is None}
         wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
         for cpus, gpus in sorted(wanted - self._wanted):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
-            self._say("notice", message=f"{text}; what needs them waits for one")
+            self._say(Notice(message=f"{text}; what needs them waits for one"))
         self._wanted = wanted
 
 
@@ -340,8 +352,7 @@ def _one_line(error: BaseException) -> str:
 def main(descriptor: int) -> None:
     """Entry of the process; its first message configures it."""
     connection = Connection(descriptor)
-    configure = Message.from_bytes(connection.recv_bytes())
-    Bridge(connection, configure).run()
+    Bridge(connection, Join.from_bytes(connection.recv_bytes())).run()
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class SlotEntry:
         except Exception as error:  # noqa: BLE001  (whatever it is: no worker can be started here)
             return here | {"problem": f"cannot run workers: {type(error).__name__}: {error}"}
 
-    def send(self, kind: str, values: dict[str, Any], thetas: Sequence[Any]) -> None:
-        self._slot.send(kind, values, thetas)
+    def send(self, message: bytes, names: Sequence[str], files: Sequence[Any]) -> None:
+        self._slot.send(message, names, files)
 
-    def receive(self, seconds: float, progress_seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:
+    def receive(self, seconds: float, progress_seconds: float) -> list[bytes]:
         return self._slot.receive(seconds, progress_seconds)

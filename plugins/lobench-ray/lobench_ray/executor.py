@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing.connection
 import os
 import secrets
@@ -10,12 +11,28 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from lobench import LobenchError
 from lobench.extend import Channel, Message, Parcel, WorkerConfig
+from lobench.hookspecs import Capacity, Died, Heard, Notice, Said
 from lobench_ray.clock import AwakeClock
+from lobench_ray.messages import (
+    FROM_BRIDGE,
+    FromBridge,
+    Join,
+    Joined,
+    Kill,
+    Leave,
+    Log,
+    Plan,
+    Refused,
+    Start,
+    Tell,
+    Unreachable,
+)
 
 __all__ = ["SILENCE_SECONDS", "RayExecutor"]
 
@@ -51,24 +68,24 @@ class RayExecutor:
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
-        self._tell("start", worker, num_cpus=num_cpus, num_gpus=num_gpus)
+        self._tell(Start(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
-    def send(self, worker: int, kind: str, **values: Any) -> None:
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if worker in self._workers:
-            self._tell(kind, worker, **values)
+            self._tell(Tell(worker=worker, files=tuple(files), message=message))
 
     def kill(self, worker: int) -> None:
         if self._workers.pop(worker, None) is not None:
-            self._tell("kill", worker)
+            self._tell(Kill(worker=worker))
 
-    def wait(self, timeout: float) -> list[Message]:
+    def wait(self, timeout: float) -> list[Heard]:
         now = time.monotonic()
         if self._channel is None and now >= self._next_try:
             self._open()
         if self._channel is not None and not self._channel.flush():
             timeout = min(timeout, _LOOK_SECONDS)
         watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
-        messages: list[Message] = []
+        messages: list[Heard] = []
         ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
         for end in ready:
             if isinstance(end, Channel):
@@ -83,7 +100,7 @@ class RayExecutor:
     def close(self) -> None:
         if self._bridge is None:
             return
-        self._tell("exit", -1)
+        self._tell(Leave())
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._bridge.wait(_CLOSE_SECONDS)
         self._end_bridge()
@@ -105,78 +122,72 @@ class RayExecutor:
             )
         self._channel = Channel(ours)
         self._heard, self._address = self._clock.now(), ""
-        layers = self._config.layers
-        self._tell(
-            "configure",
-            -1,
-            self._parcel.data,
+        plan = Plan(
+            sha256=self._parcel.sha256,
+            suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
+            layers=self._config.layers.relative_to(self._parcel.base),
+            serve=self._config.serve,
+        )
+        join = Join(
             address=self._config.address or "auto",
             insecure=self._config.insecure,
             silence_seconds=SILENCE_SECONDS,
-            plan={
-                "sha256": self._parcel.sha256,
-                "suites": [self._parcel.inside(suite) for suite in self._config.arguments],
-                "layers": layers.relative_to(self._parcel.base).to_json(),
-                "serve": self._config.serve,
-            },
+            plan=plan,
+            parcel=self._parcel.data,
         )
+        self._tell(join)
         for worker, (num_cpus, num_gpus) in self._workers.items():
-            self._tell("start", worker, num_cpus=num_cpus, num_gpus=num_gpus)
+            self._tell(Start(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
-    def _tell(self, kind: str, worker: int, payload: bytes = b"", **values: Any) -> None:
+    def _tell(self, message: Message) -> None:
         """Tells the bridge; where there is none, the next one is told which workers there are."""
         if self._channel is not None:
-            self._channel.send(Message(worker=worker, kind=kind, values=values, payload=payload).to_bytes())
+            self._channel.send(message.to_bytes())
 
-    def _read(self, channel: Channel) -> list[Message]:
-        messages: list[Message] = []
-        for values, payload in channel.receive():
+    def _read(self, channel: Channel) -> list[Heard]:
+        messages: list[Heard] = []
+        for data in channel.receive():
             self._heard = self._clock.now()
-            messages += self._take(Message.of(values, payload))
+            messages += self._take(FROM_BRIDGE.from_bytes(data))
         if self._channel is channel and (channel.problem or channel.is_closed):
             messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")
         return messages
 
-    def _take(self, message: Message) -> list[Message]:
-        values = message.values
-        match message.kind:
-            case "alive":
-                return []
-            case "connected":
-                again, self._address = self._gone_since > 0 and self._is_used, values["address"]
+    def _take(self, message: FromBridge) -> list[Heard]:
+        match message:
+            case Joined(address=address):
+                again, self._address = self._gone_since > 0 and self._is_used, address
                 self._gone_since = 0.0
-                return [_notice(f"connected to Ray at {self._address} again")] if again else []
-            case "refused":
-                raise LobenchError(values["message"])
-            case "unreachable":
-                return self._lose_bridge(values["message"])
-            case "capacity":
+                return [Notice(message=f"connected to Ray at {address} again")] if again else []
+            case Refused(message=why):
+                raise LobenchError(why)
+            case Unreachable(message=why):
+                return self._lose_bridge(why)
+            case Capacity():
                 return self._know_capacity(message)
-            case "log":
+            case Log():
                 self._write_log(message)
-                return []
-            case "notice":
+            case Notice():
                 return [message]
-            case _ if message.worker not in self._workers:
-                return []  # it was killed: what it says late is not wanted any more
-            case "died":
-                del self._workers[message.worker]
-        return [message]
+            case Said() | Died() if message.worker in self._workers:
+                if isinstance(message, Died):
+                    del self._workers[message.worker]
+                return [message]
+        return []  # it lives; or what was killed says late is not wanted any more
 
-    def _know_capacity(self, message: Message) -> list[Message]:
-        machines = message.values["machines"]
-        limit = {"limit": self._config.max_cores}
+    def _know_capacity(self, capacity: Capacity) -> list[Heard]:
+        machines = capacity.machines
         num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True
         devices = f" and {num_gpus:g} devices" if num_gpus else ""
         text = f"Ray at {self._address}: {num_cpus:g} cores{devices} on {len(machines)} nodes"
-        return [_notice(text), Message(worker=-1, kind="capacity", values=message.values | limit)]
+        return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
 
-    def _write_log(self, message: Message) -> None:
-        with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
-            file.write(message.payload)
+    def _write_log(self, log: Log) -> None:
+        with (self._config.log_folder / f"worker-{log.worker}.log").open("ab") as file:
+            file.write(log.tail)
 
-    def _lose_bridge(self, reason: str) -> list[Message]:
+    def _lose_bridge(self, reason: str) -> list[Heard]:
         """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""
         self._end_bridge()
         now = time.monotonic()
@@ -197,12 +208,10 @@ class RayExecutor:
                 next_step="start it and then the same watch again: it goes on from its ledger",
             )
         self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
-        lost = [
-            Message(worker=worker, kind="died", values={"message": reason, "lost": True}) for worker in self._workers
-        ]
+        lost: list[Heard] = [Died(worker=worker, message=reason, lost=True) for worker in self._workers]
         self._workers.clear()
         first = now == self._gone_since
-        return [*([_notice(f"lost Ray: {reason}; trying again")] if first else []), *lost]
+        return [*([Notice(message=f"lost Ray: {reason}; trying again")] if first else []), *lost]
 
     def _end_bridge(self) -> None:
         if self._bridge is not None:
@@ -220,7 +229,3 @@ def _environment(address: str) -> dict[str, str]:
     """
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == "local" else {}
     return {**token, **os.environ}
-
-
-def _notice(text: str) -> Message:
-    return Message(worker=-1, kind="notice", values={"message": text})

@@ -17,12 +17,13 @@ import uuid
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import ray
 
 from lobench import LobenchError
-from lobench.extend import Layers, LocalPool, Message, Parcel, WorkerConfig, write_whole
+from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, write_whole
+from lobench.hookspecs import Died, Heard, Said
+from lobench_ray.messages import Log, Plan, Refused
 
 __all__ = ["Slot", "node_folder", "versions"]
 
@@ -57,7 +58,8 @@ class Slot:
     """Calls of `start` first, then of `send` and `receive`, which may overlap."""
 
     def __init__(self) -> None:
-        self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._worker = 0
         self._pool: LocalPool | None = None
         self._log = Path()
         self._used: tuple[Path, ...] = ()  # folders that must stay while the worker lives
@@ -65,17 +67,18 @@ class Slot:
     def start(
         self,
         *,
+        worker: int,
         num_cpus: int,
         num_gpus: float,
         expected: dict[str, str],
-        plan: dict[str, Any],
+        plan: bytes,
         parcel: Sequence[ray.ObjectRef[bytes]],
     ) -> dict[str, str]:
         """Starts the worker.
 
         Args:
           expected: The chief's `versions()`.
-          plan: sha256 of the parcel; the worker's arguments and the layers' files as names in it; what it serves.
+          plan: A `Plan`.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
           Nothing, or `problem`, a clause about this node: it would not give the chief's numbers.
@@ -86,19 +89,22 @@ class Slot:
             return {"problem": f"would give other numbers: it has {', '.join(differ)}"}
         root = node_folder()
         _sweep(root)
-        suites = root / "suites" / plan["sha256"]
+        planned = Plan.from_bytes(plan)
+        suites = root / "suites" / planned.sha256
         _touch(suites)
         if not suites.is_dir():
             Parcel.unpack(ray.get(parcel[0]), suites)
         log_folder = root / "logs" / uuid.uuid4().hex
         config = WorkerConfig(
-            arguments=tuple(str(suites / name) for name in plan["suites"]),
-            layers=Layers.from_json(plan["layers"]).relocated(suites),
+            arguments=tuple(str(suites / name) for name in planned.suites),
+            layers=planned.layers.relocated(suites),
+            serve=planned.serve,
             log_folder=log_folder,
             compilation_cache=root / "xla_cache",
-            serve=plan["serve"],
+            file_folder=root / "theta",
         )
-        self._log, self._used = log_folder / "worker-0.log", (suites, log_folder)
+        self._worker = worker
+        self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)
         self._pool = LocalPool(config)
         started = threading.Event()
         # One thread starts the worker and stays: the worker dies with the thread that started it.
@@ -108,20 +114,21 @@ class Slot:
 
     def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
         try:
-            pool.start(0, num_cpus, num_gpus)  # of the devices that Ray has leased to this actor: it sees no others
+            # Of the devices that Ray has leased to this actor: it sees no others.
+            pool.start(self._worker, num_cpus, num_gpus)
         except LobenchError as error:
-            self._heard.put(Message(worker=0, kind="failed", values={"messages": [str(error)]}))
+            self._heard.put(Refused(message=str(error)).to_bytes())
             return
         finally:
             started.set()
         while True:
-            messages = pool.wait(_TOUCH_SECONDS)
+            heard = pool.wait(_TOUCH_SECONDS)
             _touch(*self._used)
-            for message in messages:
-                if message.kind in ("died", "failed"):
-                    self._heard.put(Message(worker=0, kind="log", values={}, payload=self._tail()))
-                self._heard.put(message)
-                if message.kind == "died":
+            for one in heard:
+                if _is_an_end(one):
+                    self._heard.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
+                self._heard.put(one.to_bytes())
+                if isinstance(one, Died):
                     return
 
     def _tail(self) -> bytes:
@@ -132,33 +139,28 @@ class Slot:
         except OSError:
             return b""
 
-    def send(self, kind: str, values: dict[str, Any], thetas: Sequence[ray.ObjectRef[bytes]]) -> None:
-        """Passes a message on to the worker; a job's thetas are fetched only where this node does not have them."""
+    def send(self, message: bytes, names: Sequence[str], files: Sequence[ray.ObjectRef[bytes]]) -> None:
+        """Passes a message on to the worker; the files that it names are fetched where this node does not have them."""
         assert self._pool is not None
-        if thetas:
-            paths = []
-            for sha256, theta in zip(values["theta_sha256"], thetas, strict=True):
-                path = node_folder() / "theta" / f"{sha256}.npz"
-                if not path.is_file():
-                    write_whole(path, ray.get(theta))
-                os.utime(path)
-                paths.append(str(path))
-            companions = [(uri, path) for (uri, _), path in zip(values.get("companions", ()), paths[1:], strict=True)]
-            values = {**values, "theta_path": paths[0], "companions": companions}
-        self._pool.send(0, kind, **values)
+        for name, file in zip(names, files, strict=True):
+            path = node_folder() / "theta" / name
+            if not path.is_file():
+                write_whole(path, ray.get(file))
+            os.utime(path)
+        self._pool.send(self._worker, message)
 
-    def receive(self, seconds: float, progress_seconds: float) -> list[tuple[str, dict[str, Any], bytes]]:
+    def receive(self, seconds: float, progress_seconds: float) -> list[bytes]:
         """Returns what the worker has said, after `seconds` at most; nothing is an answer too: the slot is alive.
 
         Progress alone is held back for `progress_seconds`, and only its newest is told.
         """
         deadline = time.monotonic() + seconds
-        progress: list[Message] = []
-        messages: list[Message] = []
+        progress: list[bytes] = []
+        messages: list[bytes] = []
         with contextlib.suppress(queue.Empty):
             while not messages:
                 message = self._heard.get(timeout=max(deadline - time.monotonic(), 0.0))
-                if message.kind != "progress":
+                if not _is_progress(message):
                     messages.append(message)
                     continue
                 if not progress:
@@ -166,7 +168,17 @@ class Slot:
                 progress = [message]
             while True:
                 messages.append(self._heard.get_nowait())
-        return [(message.kind, message.values, message.payload) for message in [*progress, *messages]]
+        return [*progress, *messages]
+
+
+def _is_an_end(heard: Heard) -> bool:
+    """Says whether the worker's log is of interest now."""
+    return isinstance(heard, Died) or (isinstance(heard, Said) and kind_of(heard.message) == "failed")
+
+
+def _is_progress(message: bytes) -> bool:
+    """Says whether a worker said how far it is: a later one takes its place."""
+    return kind_of(message) == "said" and kind_of(Said.from_bytes(message).message) == "progress"
 
 
 def _touch(*folders: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from two_nodes import PATIENT, Cluster
 
 from lobench.extend import WorkerConfig
-from lobench.testing.executors import Executor, ExecutorContract
+from lobench.hookspecs import Executor
+from lobench.testing.executors import ExecutorContract
 
 
 class TestRay(ExecutorContract):

@@ -220,7 +220,8 @@ def test_what_is_no_checkpoint_however_it_is_named_is_told_and_waited_for_by_nob
     start = Start(tmp_path)
     assert start.take_all() == [1]
     assert start.said == [f"unreadable: {run}/x\\udcff7.npz: its name is no UTF-8 text; rename it"]
-    reasons = {Path(path).name: reason for path, reason in start.source.pending().items()}
+    reasons = {Path(path).name: found.reason for path, found in start.source.pending().items()}
+    assert not any(found.is_awaited for found in start.source.pending().values())
     assert reasons == {
         "loop_2.npz": "Too many levels of symbolic links",
         "folder_5.npz": "half-written: the marks of completeness are missing",

@@ -13,7 +13,7 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.engine.checkpoints.population_source import PopulationSource, RunsSource
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.spool import Spool
-from lobench.hookspecs import SourceContext
+from lobench.hookspecs import SourceContext, Unfinished
 from lobench.plugins import load_plugins
 
 READERS = load_readers(load_plugins(), allow_pickle=False)
@@ -93,7 +93,7 @@ def test_a_folder_that_may_not_be_read_hides_no_other() -> None:
         finally:
             os.seteuid(0)
         assert [seen.run for seen in found] == ["trial_1", "trial_3"]
-        assert why == {str(closed): "Permission denied"}
+        assert why == {str(closed): Unfinished(reason="Permission denied")}
         closed.chmod(0o755)
         assert [seen.run for seen in source.poll()] == ["trial_2"]
         assert source.pending() == {}
@@ -105,7 +105,7 @@ def test_what_is_being_written_is_pending_and_then_found(tmp_path: Path) -> None
     publish(path, done=False)
     os.utime(path.parent, (0, 0))
     assert source.poll() == []
-    assert list(source.pending()) == [str(path)]
+    assert source.pending()[str(path)].is_awaited
     assert len(source.poll()) == 1
     assert source.pending() == {}
 

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
 
 import pytest
-from stores import curves
+from stores import case_info, curves
 
+from lobench.core.case import SeedBlock
+from lobench.core.codec import Message
 from lobench.core.planner import Size
 from lobench.core.result import Outcome
 from lobench.engine.chief.hands import WatchWorkers, finished_of
-from lobench.engine.workers.pool import Message
+from lobench.engine.workers.protocol import (
+    TO_WORKER,
+    Describe,
+    Described,
+    Exit,
+    Failed,
+    Job,
+    Progress,
+    Ready,
+    Result,
+)
+from lobench.hookspecs import Died, Heard, Said
 
-VALUES = {"lease": 3, "outcome": "passed", "message": "", "replace": False}
 PAYLOAD = curves({"train/loss": [1.0, 0.5]}).to_payload()
+RESULT = Result(lease=3, outcome=Outcome.PASSED, payload=PAYLOAD)
+JOB = Job(
+    lease=0,
+    case_key="a:b",
+    seed_block=SeedBlock(start=0, size=1),
+    checkpoint_uri="x",
+    theta_path="t",
+    companions=(("y", "u"),),
+)
 
 
 def test_a_result_is_read_with_its_curves() -> None:
-    event, found = finished_of(Message(worker=1, kind="result", values=VALUES, payload=PAYLOAD), 2.0)
+    event, found = finished_of(1, RESULT, 2.0)
     assert (event.worker, event.lease, event.outcome, event.replace_worker) == (1, 3, Outcome.PASSED, False)
     assert found is not None and event.seconds == found.compile_seconds + found.wall_seconds == 0.5
 
 
 @pytest.mark.parametrize("length", [1, 4, 7, 40, len(PAYLOAD) - 1])
 def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(length: int) -> None:
-    event, found = finished_of(Message(worker=1, kind="result", values=VALUES, payload=PAYLOAD[:length]), 2.0)
+    event, found = finished_of(1, dataclasses.replace(RESULT, payload=PAYLOAD[:length]), 2.0)
     assert found is None and event.outcome is Outcome.ERROR and event.replace_worker
     assert "its worker's result cannot be read" in event.message
 
@@ -38,64 +59,150 @@ class Silent:
     """An executor whose workers take what they are sent and say nothing but what is put into `said`."""
 
     def __init__(self) -> None:
-        self.said: list[Message] = []
+        self.said: list[Heard] = []
+        self.sent: list[tuple[int, bytes, Sequence[str]]] = []
         self.killed: list[int] = []
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None: ...
 
-    def send(self, worker: int, kind: str, **values: Any) -> None: ...
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
+        self.sent.append((worker, message, files))
 
     def kill(self, worker: int) -> None:
         self.killed.append(worker)
 
-    def wait(self, timeout: float) -> Sequence[Message]:
-        return self.said
+    def wait(self, timeout: float) -> Sequence[Heard]:
+        said, self.said = self.said, []
+        return said
 
     def close(self) -> None: ...
 
+    def say(self, worker: int, message: Message) -> None:
+        self.said.append(Said(worker=worker, message=message.to_bytes()))
 
-def test_what_a_worker_has_is_counted_not_what_its_case_would_like(tmp_path: Path) -> None:
-    """A case of eight cores gets the two that this machine has."""
+
+@pytest.fixture
+def executor() -> Silent:
+    return Silent()
+
+
+@pytest.fixture
+def workers(executor: Silent, tmp_path: Path) -> Iterator[WatchWorkers]:
     wakeup, _ = Pipe()
-    workers = WatchWorkers(
-        make_executor=lambda _: Silent(), wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
+    made = WatchWorkers(
+        make_executor=lambda _: executor, wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
     )
+    yield made
+    made.close()
+
+
+def test_what_a_worker_has_is_counted_not_what_its_case_would_like(workers: WatchWorkers) -> None:
+    """A case of eight cores gets the two that this machine has."""
     workers.start(3, Size(2))
     before = time.monotonic()
-    workers.run(3, lease=0)
+    workers.run(3, JOB)
     running = time.monotonic()
     while time.monotonic() == running:
         pass
     at_least = time.monotonic() - running
     workers.kill(3)
     assert 2 * at_least <= workers.core_seconds <= 2 * (time.monotonic() - before)
-    workers.close()
+
+
+def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor: Silent) -> None:
+    workers.start(3, Size(1))
+    workers.run(3, JOB)
+    workers.run(3, dataclasses.replace(JOB, theta_path="", companions=()))
+    assert [(worker, list(files)) for worker, _, files in executor.sent] == [(3, ["t", "u"]), (3, [])]
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
+    ("data", "why"),
     [
-        ("result", {"lease": 3}),
-        ("result", {**VALUES, "outcome": "splendid"}),
-        ("result", {**VALUES, "lease": "3"}),
-        ("progress", {"lease": 3, "step": None}),
-        ("ready", {"cases": {}}),
-        ("ready", {"cases": [{"name": "a"}]}),
-        ("ready", {"cases": ["a"]}),
-        ("failed", {}),
-        ("prepared", {}),
+        (Exit().to_bytes(), "unknown kind 'exit'"),
+        (Died(worker=3, message="I did not").to_bytes(), "unknown kind 'died'"),
+        (RESULT.to_bytes().replace(b'"passed"', b'"splend"'), "result.outcome: got 'splend', expected one of passed"),
+        (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), "result.lease: got '', expected int"),
+        (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), "result: no field 'lease'"),
+        (Progress(lease=3, step=1).to_bytes() + b"x", "progress: 1 bytes behind a message that has no payload"),
+        (b"rubbish", "no message"),
     ],
 )
-def test_a_message_without_what_belongs_to_it_is_its_workers_death(
-    tmp_path: Path, kind: str, values: dict[str, Any]
+def test_what_cannot_be_understood_is_its_workers_death_in_one_line(
+    workers: WatchWorkers, executor: Silent, data: bytes, why: str
 ) -> None:
-    wakeup, _ = Pipe()
-    executor = Silent()
-    workers = WatchWorkers(
-        make_executor=lambda _: executor, wakeup=wakeup, logs=tmp_path, max_core_seconds=math.inf, say=print
-    )
     workers.start(3, Size(1))
-    executor.said = [Message(worker=3, kind=kind, values=values), Message(worker=4, kind="result", values=VALUES)]
-    assert [(message.worker, message.kind) for message in workers.wait(0.0)] == [(3, "died"), (4, "result")]
+    executor.said = [Said(worker=3, message=data)]
+    executor.say(3, RESULT)  # what it said after that is nothing
+    executor.say(4, RESULT)
+    died, other = workers.wait(0.0)
+    assert isinstance(died, Died) and died.worker == 3 and not died.lost
+    assert why in died.message and "\n" not in died.message
+    assert other == (4, RESULT)
     assert executor.killed == [3]
-    workers.close()
+
+
+def asked(executor: Silent) -> list[tuple[int, str]]:
+    """Who was asked to describe what."""
+    found = [(worker, TO_WORKER.from_bytes(message)) for worker, message, _ in executor.sent]
+    return [(worker, message.variant_key) for worker, message in found if isinstance(message, Describe)]
+
+
+CASES = (case_info("a"),)
+
+
+def test_the_first_worker_that_is_ready_describes_and_all_are_ready_after_that(
+    workers: WatchWorkers, executor: Silent
+) -> None:
+    workers.describe("")
+    for worker in (0, 1):
+        workers.start(worker, Size(1))
+        executor.say(worker, Ready())
+    assert workers.wait(0.0) == [] and asked(executor) == [(0, "")]
+    described = Described(variant_key="", cases=CASES, files=())
+    executor.say(0, described)
+    assert workers.wait(0.0) == [(0, described), (0, Ready()), (1, Ready())]
+    workers.start(2, Size(1))
+    executor.say(2, Ready())
+    assert workers.wait(0.0) == [(2, Ready())] and asked(executor) == [(0, "")]
+
+
+def test_another_variant_is_asked_for_while_workers_work_and_one_that_cannot_be_bound_ends_nobody(
+    workers: WatchWorkers, executor: Silent
+) -> None:
+    workers.describe("")
+    workers.start(0, Size(1))
+    executor.say(0, Ready())
+    executor.say(0, Described(variant_key="", cases=CASES, files=()))
+    workers.wait(0.0)
+    workers.describe("v", ("Case.num_seeds = 2",))
+    assert asked(executor) == [(0, ""), (0, "v")]
+    failed = Failed(messages=("no such name",), variant_key="v")
+    executor.say(0, failed)
+    assert workers.wait(0.0) == [(0, failed)] and executor.killed == []
+
+
+def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
+    workers: WatchWorkers, executor: Silent
+) -> None:
+    workers.describe("")
+    for worker in (0, 1):
+        workers.start(worker, Size(1))
+        executor.say(worker, Ready())
+    workers.wait(0.0)
+    died = Died(worker=0, message="killed by signal 9")
+    executor.said = [died]
+    assert workers.wait(0.0) == [died] and asked(executor) == [(0, ""), (1, "")]
+    described = Described(variant_key="", cases=CASES, files=())
+    executor.say(1, described)
+    assert workers.wait(0.0) == [(1, described), (1, Ready())]
+
+
+def test_an_answer_that_nobody_asked_for_is_not_taken(workers: WatchWorkers, executor: Silent) -> None:
+    workers.describe("")
+    for worker in (0, 1):
+        workers.start(worker, Size(1))
+        executor.say(worker, Ready())
+    executor.say(1, Described(variant_key="", cases=(), files=()))
+    executor.say(0, Described(variant_key="other", cases=(), files=()))
+    assert workers.wait(0.0) == []

@@ -42,7 +42,9 @@ def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     layers = Layers(trainer_config=None, gin_files=(), gin_params=(), gin_modules=())
-    config = WorkerConfig(arguments=(), layers=layers, log_folder=tmp_path / "logs", compilation_cache=tmp_path / "x")
+    config = WorkerConfig(
+        arguments=(), layers=layers, serve="no:where", log_folder=tmp_path / "logs", compilation_cache=tmp_path / "x"
+    )
     pool = LocalPool(config)
     try:
         for worker, num_gpus in enumerate((0.5, 0.5, 1.0, 0.0)):

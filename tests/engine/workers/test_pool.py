@@ -10,18 +10,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from tiny import is_alive
 
+from lobench.core.codec import Message
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import channel
 from lobench.engine.workers import process as worker_process
-from lobench.engine.workers.pool import LocalPool, Message, WorkerConfig
+from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.protocol import FROM_WORKER, Exit, Failed, FromWorker, Progress
+from lobench.hookspecs import Died, Heard, Notice, Said
 
 SERVE = """
 import os, resource, signal, struct, sys, time
-from lobench.extend import encode
+from pathlib import Path
+from lobench.core.result import Outcome
+from lobench.engine.workers.last_words import last_words
+from lobench.engine.workers.protocol import Failed, Progress, Result
 
 def child():
     pid = os.fork()
@@ -29,51 +36,48 @@ def child():
         time.sleep(600)
     return pid
 
-def forks_and_dies(connection, arguments, layers, *, exit_at_eof):
-    connection.send_bytes(encode("progress", child=child()))
+def forks_and_dies(connection, configure, *, owns_process):
+    connection.send_bytes(Progress(lease=0, step=child()).to_bytes())
     os._exit(7)
 
-def forks_and_waits(connection, arguments, layers, *, exit_at_eof):
-    connection.send_bytes(encode("progress", child=child()))
+def forks_and_waits(connection, configure, *, owns_process):
+    connection.send_bytes(Progress(lease=0, step=child()).to_bytes())
     time.sleep(600)
 
-def freezes(connection, arguments, layers, *, exit_at_eof):
-    message = encode("result", b"x" * 1_000_000)
+def freezes(connection, configure, *, owns_process):
+    message = Result(lease=0, outcome=Outcome.PASSED, payload=b"x" * 1_000_000).to_bytes()
     os.write(connection.fileno(), struct.pack("!i", len(message)) + message[:1000])
     os.kill(os.getpid(), signal.SIGSTOP)
 
-def rubbish(connection, arguments, layers, *, exit_at_eof):
-    connection.send_bytes(encode("progress", step=3))
+def rubbish(connection, configure, *, owns_process):
+    connection.send_bytes(Progress(lease=0, step=3).to_bytes())
     os.write(connection.fileno(), b"Epoch 1/10: loss 0.3\\n")
     time.sleep(600)
 
-def lies(connection, arguments, layers, *, exit_at_eof):
-    connection.send_bytes(encode("died", message="I did not"))
-    time.sleep(600)
-
-def closes(connection, arguments, layers, *, exit_at_eof):
+def closes(connection, configure, *, owns_process):
     connection.close()
     time.sleep(600)
 
-def never_reads(connection, arguments, layers, *, exit_at_eof):
-    connection.send_bytes(encode("progress", step=3))
+def never_reads(connection, configure, *, owns_process):
+    connection.send_bytes(Progress(lease=0, step=3).to_bytes())
     time.sleep(600)
 
-def needs_memory(connection, arguments, layers, *, exit_at_eof):
+def needs_memory(connection, configure, *, owns_process):
     resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
     bytearray(1 << 33)
 
-def crashes(connection, arguments, layers, *, exit_at_eof):
+def crashes(connection, configure, *, owns_process):
     import faulthandler
     faulthandler.enable()
     print("good/test_good.py ", end="", flush=True)
     os.abort()
 
-def gives_up(connection, arguments, layers, *, exit_at_eof):
+def gives_up(connection, configure, *, owns_process):
     print("E   ImportError: libjax.so: failed to map segment", flush=True)
-    connection.send_bytes(encode("failed", messages=["the session ended"], see_log=True))
+    words = last_words(Path(configure.log), configure.log_start)
+    connection.send_bytes(Failed(messages=("the session ended", words)).to_bytes())
 
-def aborts(connection, arguments, layers, *, exit_at_eof):
+def aborts(connection, configure, *, owns_process):
     import faulthandler
     faulthandler.enable()
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\\n")
@@ -86,17 +90,19 @@ import os, signal, sys
 from pathlib import Path
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.protocol import Progress
 folder = Path(sys.argv[1])
 pool = LocalPool(WorkerConfig(arguments=(), layers=Layers(), log_folder=folder / "logs",
     compilation_cache=folder / "cache", serve="misbehaving:forks_and_waits"))
 pool.start(0, 1)
 while not (said := pool.wait(1.0)):
     pass
-print(said[0].values["child"], flush=True)
+print(Progress.from_bytes(said[0].message).step, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 PATIENT = 600.0
+M = TypeVar("M", bound=Message)
 
 
 @pytest.fixture
@@ -124,13 +130,18 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         pool.close()
 
 
-def until(pool: LocalPool, kind: str) -> list[Message]:
-    """Returns what was said up to the first message of a kind."""
-    deadline, said = time.monotonic() + PATIENT, []
-    while not any(message.kind == kind for message in said):
+def read(heard: Heard) -> FromWorker | Heard:
+    return FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else heard
+
+
+def until(pool: LocalPool, kind: type[M]) -> tuple[M, list[FromWorker | Heard]]:
+    """Returns the first message of a kind, and all that was said up to it."""
+    deadline = time.monotonic() + PATIENT
+    said: list[FromWorker | Heard] = []
+    while not (found := [one for one in said if isinstance(one, kind)]):
         assert time.monotonic() < deadline, said
-        said += pool.wait(1.0)
-    return said
+        said += map(read, pool.wait(1.0))
+    return found[0], said
 
 
 def ends(pid: int) -> bool:
@@ -145,16 +156,16 @@ def test_a_death_is_noticed_while_a_forked_child_holds_the_pipe_and_the_child_en
 ) -> None:
     pool = pools("forks_and_dies")
     pool.start(0, 1)
-    said = until(pool, "died")
-    assert [message.kind for message in said] == ["progress", "died"]
-    assert said[-1].values["message"] == "exited with status 7"
-    assert ends(said[0].values["child"])
+    died, said = until(pool, Died)
+    assert isinstance(said[0], Progress) and said[1:] == [died]
+    assert died.message == "exited with status 7"
+    assert ends(said[0].step)
 
 
 def test_a_killed_workers_children_end_with_it(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("forks_and_waits")
     pool.start(0, 1)
-    child = until(pool, "progress")[0].values["child"]
+    child = until(pool, Progress)[0].step
     assert is_alive(child)
     pool.kill(0)
     assert ends(child) and pool.wait(0.0) == []
@@ -175,25 +186,17 @@ def test_a_worker_frozen_in_the_middle_of_a_message_blocks_nobody_and_is_one_tha
     monkeypatch.setattr(channel, "STALL_SECONDS", 1.0)
     pool = pools("freezes")
     pool.start(0, 1)
-    assert "in the middle of a message" in until(pool, "died")[-1].values["message"]
+    assert "in the middle of a message" in until(pool, Died)[0].message
 
 
 def test_rubbish_in_the_pipe_is_a_death_in_one_line(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("rubbish")
     pool.start(0, 1)
-    said = until(pool, "died")
-    assert [(message.kind, message.values.get("step")) for message in said] == [("progress", 3), ("died", None)]
-    text = said[-1].values["message"]
+    died, said = until(pool, Died)
+    assert said == [Progress(lease=0, step=3), died]
+    text = died.message
     assert "Epoch 1/10" in text and "\n" not in text
     assert pool.pids == {}
-
-
-def test_a_worker_that_says_that_it_died_is_ended(pools: Callable[[str], LocalPool]) -> None:
-    pool = pools("lies")
-    pool.start(0, 1)
-    pid = pool.pids[0]
-    assert [message.values["message"] for message in until(pool, "died")] == ["said 'died'"]
-    assert ends(pid)
 
 
 def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(
@@ -203,16 +206,16 @@ def test_a_worker_that_closes_its_pipe_and_lives_on_is_ended(
     pool = pools("closes")
     pool.start(0, 1)
     pid = pool.pids[0]
-    assert until(pool, "died")[-1].values["message"] == "closed its pipe"
+    assert until(pool, Died)[0].message == "closed its pipe"
     assert ends(pid)
 
 
 def test_a_worker_that_never_reads_does_not_block_the_chief(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("never_reads")
     pool.start(0, 1)
-    until(pool, "progress")
+    until(pool, Progress)
     for _ in range(10):
-        pool.send(0, "job", theta="x" * 1_000_000)
+        pool.send(0, Exit().to_bytes() + b"x" * 1_000_000)
     assert pool.wait(0.1) == []
 
 
@@ -227,14 +230,14 @@ def test_a_worker_that_never_reads_does_not_block_the_chief(pools: Callable[[str
 def test_a_death_says_why(pools: Callable[[str], LocalPool], serve: str, why: str) -> None:
     pool = pools(serve)
     pool.start(0, 1)
-    assert until(pool, "died")[-1].values["message"].startswith(why)
+    assert until(pool, Died)[0].message.startswith(why)
 
 
 def test_a_session_that_fails_says_what_its_log_says(pools: Callable[[str], LocalPool]) -> None:
     pool = pools("gives_up")
     pool.start(0, 1)
-    (message,) = [message for message in until(pool, "failed") if message.kind == "failed"]
-    assert message.values["messages"] == ["the session ended", "E   ImportError: libjax.so: failed to map segment"]
+    failed, _ = until(pool, Failed)
+    assert failed.messages == ("the session ended", "E   ImportError: libjax.so: failed to map segment")
 
 
 def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPool], tmp_path: Path) -> None:
@@ -242,7 +245,7 @@ def test_a_worker_that_cannot_be_imported_says_so(pools: Callable[[str], LocalPo
     (tmp_path / "misbehaving.py").unlink()
     (tmp_path / "logs" / "worker-0.log").write_text("ValueError: of an earlier worker\n")
     pool.start(0, 1)
-    assert "No module named 'misbehaving'" in until(pool, "died")[-1].values["message"]
+    assert "No module named 'misbehaving'" in until(pool, Died)[0].message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
@@ -253,10 +256,10 @@ def test_where_logs_cannot_be_written_workers_work_and_it_is_said_once(
     for worker in (0, 1):
         (tmp_path / "logs" / f"worker-{worker}.log").symlink_to("/dev/full")
         pool.start(worker, 1)
-    said: list[Message] = []
+    said: list[FromWorker | Heard] = []
     while pool.pids:
-        said += until(pool, "died")
-    notices = [message.values["message"] for message in said if message.kind == "notice"]
+        said += until(pool, Died)[1]
+    notices = [one.message for one in said if isinstance(one, Notice)]
     assert len(notices) == 1 and "No space left on device" in notices[0] and str(tmp_path / "logs") in notices[0]
 
 
@@ -272,5 +275,5 @@ def test_a_worker_that_cannot_be_started_died_and_says_why(pools: Callable[[str]
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for descriptor in held:
             os.close(descriptor)
-    (message,) = pool.wait(0.0)
-    assert message.kind == "died" and "Too many open files" in message.values["message"]
+    (died,) = pool.wait(0.0)
+    assert isinstance(died, Died) and "Too many open files" in died.message

@@ -1,0 +1,57 @@
+"""The process of a worker: `python -m lobench.engine.workers.entry FD`, with one end of a socket pair.
+
+It does what every worker needs, whatever it works at: it dies with its parent, leaves signals to it, is configured by
+the first message, and then runs the function that this message names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import pkgutil
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+from lobench.engine.workers.child_python import current_folder_last
+from lobench.engine.workers.protocol import Configure
+
+__all__ = ["main", "run_worker"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run_worker(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
+    """Runs the function that the configuration names; see `Configure.serve`."""
+    serve = pkgutil.resolve_name(configure.serve)
+    serve(connection, configure, owns_process=owns_process)
+
+
+def main(descriptor: int) -> None:
+    """Entry of the process, whose output goes to its log already."""
+    _die_with_parent()
+    current_folder_last()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the chief decides, whoever is sent a signal
+    connection = Connection(descriptor)
+    configure = Configure.from_bytes(connection.recv_bytes())
+    os.environ["NPROC"] = str(configure.num_cpus)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", configure.compilation_cache)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    run_worker(connection, configure, owns_process=True)
+
+
+def _die_with_parent() -> None:
+    """On Linux the kernel kills this process when the chief is gone, even if it hangs outside Python."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""What a worker's log tells of why it ended."""
+
+from __future__ import annotations
+
+import re
+import resource
+from pathlib import Path
+
+__all__ = ["last_words"]
+
+_TAIL_BYTES = 1 << 16
+_TAIL_LETTERS = 300
+# What the interpreter adds to a crash: where it was, and which modules it had. The cause stands before it.
+_DUMP = re.compile(r"Fatal Python error: .*$", re.MULTILINE)
+_INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
+
+
+def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
+    """Returns the line of a log that tells best why its process ended, and what may have; "" where there is nothing.
+
+    Args:
+      start: Where the log of this process begins.
+      problem: Why the log cannot be written.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    found = [
+        f"{log} cannot be written: {problem}" if problem else _cause(log, start),
+        f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
+    ]
+    return "; ".join(part for part in found if part)
+
+
+def _cause(log: Path, start: int) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    dump = _DUMP.search(text)
+    lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
+    telling = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
+    where = _INNERMOST.search(text)
+    if telling or not dump:
+        found = [*lines, *telling][-1] if lines else ""
+    else:
+        found = f"{dump[0]} in {where[1]}" if where else dump[0]
+    return "".join(letter if letter.isprintable() else " " for letter in found)[:_TAIL_LETTERS]

@@ -1,0 +1,127 @@
+"""The cases of a session's items, once for each variant: the gin bindings of what is evaluated over a suite's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import sysconfig
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.workers.protocol import FileMark
+from lobench.pytest_plugin.items import case_info
+
+__all__ = ["Known", "VariantCases", "files_of"]
+
+_MOST_VARIANTS = 64  # whose cases are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a variant has.
+
+    Attributes:
+      cases: Each once, under a name that no other case of its suite has.
+      items: The item of each, by the case's key.
+      problems: Why its cases cannot be bound; then there are none.
+    """
+
+    cases: tuple[CaseInfo, ...] = ()
+    items: dict[str, pytest.Item]
+    problems: tuple[str, ...] = ()
+
+
+class VariantCases:
+    """Knows the cases of a session's items.
+
+    Args:
+      items: Those that evaluate a case.
+    """
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        self._items = items
+        self._known: OrderedDict[tuple[str, ...], Known] = OrderedDict()
+        self._binding = threading.Lock()
+
+    def of(self, bindings: tuple[str, ...]) -> Known:
+        """Returns what the variant with these bindings has; binds each case at the first time."""
+        with self._binding:
+            if bindings not in self._known:
+                self._known[bindings] = self._bound(bindings)
+            self._known.move_to_end(bindings)
+            if len(self._known) > _MOST_VARIANTS:
+                self._known.popitem(last=False)
+            return self._known[bindings]
+
+    def _bound(self, bindings: tuple[str, ...]) -> Known:
+        problems: dict[str, None] = {}
+        items: dict[str, pytest.Item] = {}
+        infos: list[CaseInfo] = []
+        for item in self._items:
+            try:
+                info = case_info(item, bindings)
+            except LobenchError as error:
+                problems[str(error)] = None
+                continue
+            if info.key not in items:
+                items[info.key] = item
+                infos.append(info)
+            elif (other := items[info.key].nodeid) != item.nodeid:
+                text = f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one"
+                problems[text] = None
+        if problems:
+            return Known(items={}, problems=tuple(problems))
+        return Known(cases=tuple(_unique_names(infos)), items=items)
+
+
+def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
+    """Adds the file's stem to names that a suite has twice, and the test's own name where that is not enough."""
+    for parts in (1, 2):
+        counts = Counter((info.suite, info.name) for info in infos)
+        infos = [
+            info if counts[info.suite, info.name] == 1 else dataclasses.replace(info, name=_long_name(info, parts))
+            for info in infos
+        ]
+    return infos
+
+
+def _long_name(info: CaseInfo, parts: int) -> str:
+    file, _, test = info.node_id.partition("::")
+    return f"{Path(file).stem}.{info.name if parts == 1 else test}"
+
+
+def files_of(suites: Sequence[str], layers: Layers) -> tuple[FileMark, ...]:
+    """Returns what the cases hang on: see `Described.files`."""
+    around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
+    files = {*(Path(os.path.abspath(file)) for file in SuiteFiles(suites, around).files()), *_loaded()}
+    return tuple(mark for file in sorted(files) if (mark := _mark(file)) is not None)
+
+
+def _loaded() -> Iterator[Path]:
+    """Yields the Python files that this process has imported from outside the interpreter's and packages' folders."""
+    folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    installed = tuple(f"{folder}{os.sep}" for folder in folders)
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if isinstance(name, str) and name.endswith(".py"):
+            file = Path(name).resolve()
+            if not str(file).startswith(installed):
+                yield file
+
+
+def _mark(file: Path) -> FileMark | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None  # a module that a suite made up
+    return FileMark(path=str(file), size=found.st_size, mtime_ns=found.st_mtime_ns)
