@@ -9,7 +9,16 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from lobench.core.checkpoint import Checkpoint
 
-__all__ = ["Given", "GivenCheckpoint", "Kind", "Subject", "SubjectKey", "Variant", "optimizer_bindings", "optimizer_sha256"]
+__all__ = [
+    "Given",
+    "GivenCheckpoint",
+    "Kind",
+    "Subject",
+    "SubjectKey",
+    "Variant",
+    "optimizer_bindings",
+    "optimizer_sha256",
+]
 
 Kind: TypeAlias = Literal["checkpoint", "optimizer"]
 

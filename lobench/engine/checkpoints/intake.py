@@ -249,9 +249,7 @@ class Intake:
 
 
 def _subject(checkpoint: Checkpoint, variant: Variant, label: str) -> Subject:
-    return Subject.of_checkpoint(
-        checkpoint, variant.bindings, label=label, trainer_config=variant.trainer_config
-    )
+    return Subject.of_checkpoint(checkpoint, variant.bindings, label=label, trainer_config=variant.trainer_config)
 
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:

@@ -47,7 +47,6 @@ class WatchOptions:
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
       retry_errors: Try again what of today's plan ended in an error, a timeout, out of memory, poisoned or expired.
-      only: Locations of the only checkpoints that are asked for; None: all that the store knows or the source finds.
       max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
       experiment, trial, session: Columns of the ledger.
     """
@@ -60,7 +59,6 @@ class WatchOptions:
     elsewhere: bool = False
     replan: bool = True
     retry_errors: bool = False
-    only: frozenset[str] | None = None
     max_core_hours: float | None = None
     experiment: str = ""
     trial: str = ""

@@ -1,12 +1,12 @@
-"""What a chief evaluates: subjects by position, the cases of their variants, and who still needs a theta in the spool."""
+"""What a chief evaluates: subjects by position, the cases of their variants, and who still needs a theta."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.planner import EvaluationId, History
-from lobench.core.subject import Subject, SubjectKey, Variant
+from lobench.core.subject import Subject, Variant
 from lobench.engine.checkpoints.intake import Intake
 
 __all__ = ["Subjects", "todays"]
@@ -124,4 +124,3 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
 def is_through(position: int, history: History) -> bool:
     """Says whether an earlier start has finished or skipped a position."""
     return position in history.finished or history.admissions.get(position) == "skipped"
-

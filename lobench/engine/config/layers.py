@@ -35,10 +35,6 @@ class Layers:
     gin_modules: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
 
-    def with_bindings(self, bindings: tuple[str, ...]) -> Layers:
-        """Returns the same with the bindings of a variant over everything else."""
-        return replace(self, gin_params=(*self.gin_params, *bindings))
-
     def relative_to(self, base: Path) -> Layers:
         """Returns the same with its files' paths relative to a folder that holds them all."""
         return self._moved(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())

@@ -20,8 +20,8 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.store.described import Described
 from lobench.engine.store.database import StoreLock
+from lobench.engine.store.described import Described
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
