@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 
-_MODULES = ("inner", "wide", "chief", "makespan", "ahead")
+_MODULES = ("inner", "wide", "chief", "makespan")
 
 
 def _benchmarks() -> list[Benchmark]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import inspect
 import sys
@@ -23,15 +24,8 @@ from lobench.hookspecs import Declaration
 
 __all__ = ["CASE_WORKER", "BrokenPlugin", "PluginManager", "Registered", "load_plugins"]
 
-# Modules by name, not imports: built-ins live in rooms above this one.
-# This module is the one that names rooms above it, since what they have is looked up by name.
-_BUILT_IN = (
-    "lobench.engine.checkpoints.builtin",
-    "lobench.engine.builtin_hooks",
-    "lobench.engine.workers.builtin",
-    "lobench.report.live",
-)
 # What the process of a worker runs that evaluates cases; see `lobench.engine.workers.protocol.Configure.serve`.
+# It is the one name of a room above this one.
 CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 
 
@@ -181,10 +175,18 @@ class PluginManager(pluggy.PluginManager):
                 yield name, sorted(caller.name for caller in self.get_hookcallers(plugin) or ())
 
 
+@functools.cache
+def _built_in() -> list[str]:
+    """Returns lobench's own plugins, the modules `builtin*.py` of its rooms; none has to be named here."""
+    root = Path(__file__).parent
+    paths = sorted(path.relative_to(root.parent).with_suffix("") for path in root.rglob("builtin*.py"))
+    return [".".join(path.parts) for path in paths]
+
+
 def load_plugins() -> PluginManager:
     """Returns a manager with the built-ins and every entry point that imports."""
     manager = PluginManager()
-    for name in _BUILT_IN:
+    for name in _built_in():
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(metadata.entry_points(group="lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"

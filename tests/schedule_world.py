@@ -28,8 +28,6 @@ from lobench.core.planner import (
     KillWorker,
     Lease,
     Planner,
-    Prepare,
-    Prepared,
     Record,
     RecordDeath,
     RecordSplit,
@@ -74,7 +72,6 @@ class World:
     policy: str = "all"
     max_cores: int = 2
     together: int = 1
-    spare_cores: int = 0
     oom: frozenset[str] = frozenset()
     poison: frozenset[str] = frozenset()
     hang: frozenset[str] = frozenset()
@@ -84,7 +81,6 @@ class World:
     starting: set[int] = field(default_factory=set)
     leases: dict[int, Lease] = field(default_factory=dict)
     promised: dict[int, list[EvaluationId]] = field(default_factory=dict)
-    preparing: dict[int, str] = field(default_factory=dict)
     stale: list[tuple[int, int]] = field(default_factory=list)
     recorded: dict[EvaluationId, Outcome] = field(default_factory=dict)
     splits: set[EvaluationId] = field(default_factory=set)
@@ -102,7 +98,7 @@ class World:
 
     def make_planner(self, history: History) -> Planner:
         policy = POLICIES[self.policy]()
-        return Planner(self.max_cores, policy, history, together=self.together, spare_cores=self.spare_cores)
+        return Planner(self.max_cores, policy, history, together=self.together)
 
     def send(self, event: Event) -> None:
         actions = self.planner.handle(event)
@@ -122,15 +118,6 @@ class World:
                 self.starting.discard(worker)
                 self.leases.pop(worker, None)
                 self.promised.pop(worker, None)
-                self.preparing.pop(worker, None)
-            case Prepare(worker, evaluation):
-                assert worker not in self.preparing and evaluation not in self.recorded and not self.draining
-                lease = self.leases[worker]
-                assert evaluation.case_key != lease.evaluation.case_key
-                assert not self.deaths[lease.evaluation], "what lost a worker shares its worker"
-                self.preparing[worker] = evaluation.case_key
-                busy = sum(self.alive[each] for each in {*self.leases, *self.starting})
-                assert busy + len(self.preparing) <= self.max_cores + self.spare_cores
             case Lease(worker=worker, evaluation=evaluation, companions=companions):
                 if expected := self.promised.get(worker):
                     assert evaluation == expected.pop(0) and not companions, "a promise was broken"
@@ -211,12 +198,6 @@ class World:
                 Finished(worker, lease.lease, Outcome.OOM if name in self.oom else Outcome.PASSED, self.now, "", False)
             )
 
-    def prepared(self, index: int) -> None:
-        if self.preparing:
-            worker = sorted(self.preparing)[index % len(self.preparing)]
-            del self.preparing[worker]
-            self.send(Prepared(worker, is_done=index % 2 == 0))
-
     def die(self, index: int) -> None:
         """Any worker dies: a busy, an idle, or a starting one (not three of these in a row: that ends the watch)."""
         mortal = [worker for worker in sorted(self.alive) if worker not in self.starting or self.failed_starts < 2]
@@ -226,7 +207,6 @@ class World:
     def lose(self, worker: int) -> None:
         del self.alive[worker]
         self.promised.pop(worker, None)
-        self.preparing.pop(worker, None)
         self.failed_starts += worker in self.starting
         self.starting.discard(worker)
         if worker in self.leases:
@@ -244,7 +224,7 @@ class World:
     def restart(self, *, retried: Iterable[EvaluationId] = ()) -> None:
         """The chief is killed and started again with what its ledger knows."""
         self.alive, self.starting, self.leases, self.stale, self.log = {}, set(), {}, [], []
-        self.promised, self.preparing = {}, {}
+        self.promised = {}
         self.draining = self.done = False
         self.failed_starts = 0
         history = History(
@@ -279,7 +259,7 @@ class World:
 
 EVENTS = st.one_of(
     st.tuples(st.just("see"), st.sampled_from([None, "same"])),
-    st.tuples(st.sampled_from(["finish", "die", "late", "prepared"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["finish", "die", "late"]), st.integers(0, 3)),
     st.tuples(st.sampled_from(["ready", "timeout", "restart", "tick", "drain"]), st.none()),
 )
 

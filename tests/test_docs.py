@@ -39,7 +39,20 @@ def test_the_notebook_example(tmp_path: Path) -> None:
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
-    names = ("watch", "results", "compare", "best", "merge", "score", "report", "baseline", "list", "plugins", "doctor")
+    names = (
+        "run",
+        "watch",
+        "results",
+        "compare",
+        "best",
+        "merge",
+        "score",
+        "report",
+        "baseline",
+        "list",
+        "plugins",
+        "doctor",
+    )
     for command in names:
         done = subprocess.run(
             [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True
@@ -59,6 +72,15 @@ def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
     modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in loaded.splitlines() if "|" in line}
     assert "click" in modules
     assert not modules & {"jax", "pandas", "numpy", "pytest", "gin"}
+
+
+def test_the_files_that_the_page_for_contributors_names_are_there() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    named = re.findall(r"`((?:lobench|tests|plugins|docs|ci|benchmarks)/[^`*]*)`", text)
+    assert len(named) > 20
+    # NAME is what is to be added; its folder is there. The page of the rooms is linked, and checked with every link.
+    missing = [name for name in named if not (ROOT / name if "NAME" not in name else (ROOT / name).parent).exists()]
+    assert not missing
 
 
 def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ _ALPHA = 0.05
 Column = dict[int, float]
 
 
-def bold_columns(columns: Sequence[Column], direction: Direction | None) -> set[int]:
+def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alone: bool = False) -> set[int]:
     """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds.
 
     Args:
       direction: None: nobody knows what is better, and nothing is bold.
+      alone: The best, and what equals it, alone.
     """
     if direction is None:
         return set()
@@ -32,6 +33,8 @@ def bold_columns(columns: Sequence[Column], direction: Direction | None) -> set[
     if all(math.isnan(mean) for mean in means):
         return set()
     best = int(np.nanargmin(means))
+    if alone:
+        return {index for index, mean in enumerate(means) if mean == means[best]}
     found = {best}
     for index, column in enumerate(columns):
         seeds = sorted(column.keys() & columns[best].keys())

@@ -11,7 +11,7 @@ from scipy import special
 
 from lobench.core.result import mean_of
 
-__all__ = ["Interval", "stratified_t_mean"]
+__all__ = ["Interval", "is_share", "share_mean", "stratified_t_mean"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +59,28 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     degrees = 1 / math.fsum(share**2 / (len(cell) - 1) for share, cell in zip(shares, cells, strict=True))
     half = float(special.stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
+
+
+def is_share(metric: str, values: Sequence[float]) -> bool:
+    """Says whether a metric counts how often something is right: an accuracy, a success or a rate, all in [0, 1]."""
+    name = metric.rpartition("/")[2]
+    return name.endswith(("accuracy", "success", "rate")) and all(0 <= value <= 1 for value in values)
+
+
+def share_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Returns the mean over seeds of shares in [0, 1], with an interval that lies inside [0, 1].
+
+    It is a t interval on the logit of the mean, whose standard error is that of the mean over m (1 - m). Seeds that are
+    all 0, or all 1, differ in nothing: the bounds are the mean.
+
+    Raises:
+      ValueError: as `stratified_t_mean`.
+    Source: the delta method; Agresti 2013, section 3.1.
+    """
+    plain = stratified_t_mean([values], confidence)
+    mean, half = plain.mean, plain.upper - plain.mean
+    if not (0 < mean < 1 and half > 0):  # no bounds, too: NaN is not above 0
+        return plain
+    centre, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
+    lower, upper = (float(special.expit(centre + side)) for side in (-reach, reach))
+    return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)

@@ -28,6 +28,7 @@ class Reading:
       labels: What to call each subject among those of the store: by its outer step where that tells it.
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
+      methods: What an experiment's file calls each subject; () where they are no experiment's methods.
     """
 
     store: Path
@@ -39,6 +40,7 @@ class Reading:
     labels: tuple[str, ...]
     openings: tuple[str, ...]
     names: Mapping[str, str]
+    methods: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -18,7 +18,16 @@ from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["Cell", "Subject", "current_forms", "headline_metrics", "last_subject", "place_of", "subjects_of"]
+__all__ = [
+    "Cell",
+    "Subject",
+    "current_forms",
+    "headline_metrics",
+    "last_subject",
+    "place_of",
+    "subject_of",
+    "subjects_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +151,7 @@ def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | No
     for row in ordered:
         for who in row.sightings:
             groups.setdefault(who, []).append(row)
-    found = [_subject(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
+    found = [subject_of(who, part, current) for who, members in groups.items() for part in _by_optimizer(members)]
     sights = positions or {}
 
     def place(subject: Subject) -> tuple[int, int, int]:
@@ -201,7 +210,12 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     return list(parts.values())
 
 
-def _subject(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
+def subject_of(who: Who, rows: Sequence[EvaluationRow], current: set[str]) -> Subject:
+    """Returns one subject from the rows of its evaluations, which come in the order of their recording.
+
+    Args:
+      current: Identities of the cases that count; the others are former forms.
+    """
     by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)

@@ -14,6 +14,7 @@ from lobench.core.errors import LobenchError
 __all__ = ["main"]
 
 _COMMANDS = {
+    "run": ("lobench.cli.run:run", "Run an experiment: methods x cases x sessions."),
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),

@@ -45,5 +45,5 @@ def best(location: str, kind: str, **options: object) -> None:
 
     # What is told meanwhile goes to the standard error: standard output is the record's.
     with make_progress(sys.stderr) as progress:
-        record = found_best(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
-    click.echo(json.dumps(record, indent=1) if kind == "json" else best_text(record))
+        found = found_best(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    click.echo(json.dumps(found.to_record(), indent=1) if kind == "json" else best_text(found))

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
-from lobench.core.errors import LobenchError, StoreError
+from lobench.core.errors import LobenchError, StoreError, UsageError
 
 __all__ = ["doctor"]
 
@@ -21,8 +22,17 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
 @click.command()
 @click.option("--store", type=click.Path(path_type=Path), help="Check that this store can be used.")
 @click.option("--config", type=click.Path(path_type=Path), help="Check that this gin file parses.")
-def doctor(store: Path | None, config: Path | None) -> None:
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="STORE",
+    help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
+)
+@click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
+def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None) -> None:
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
+    if replay is not None:
+        sys.exit(0 if _replay(replay, start) else 3)
     wrong = False
     for name, check in _checks(store, config):
         try:
@@ -40,6 +50,31 @@ def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Call
         yield "store", lambda: _check_store(store)
     if config is not None:
         yield "config", lambda: _check_config(config)
+
+
+def _replay(store: Path, number: int | None) -> bool:
+    """Prints what one start decided and why; says whether it decides the same today."""
+    from lobench.core.planner.replay import Replay
+    from lobench.engine.chief.decisions import read_decisions, starts_of
+
+    starts = starts_of(store)
+    if not starts:
+        raise UsageError("no log of decisions", where=str(store), next_step="name the store of a watch: --replay STORE")
+    number = max(starts) if number is None else number
+    if number not in starts:
+        kept = ", ".join(map(str, sorted(starts)))
+        raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
+    begun, steps = read_decisions(starts[number])
+    at, num_known = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun.at)), len(begun.history.recorded)
+    click.echo(f"start {number} of {max(starts)}, {at}: {begun.max_cores} cores, {num_known} outcomes known before")
+    replay = Replay(begun)
+    for line in replay.lines(steps):
+        click.echo(line)
+    if replay.differs_at is None:
+        click.echo(f"{replay.num_steps} events; the replay decides on each as was decided then")
+        return True
+    click.echo(f"event {replay.differs_at}: then something else was decided; was it another version of lobench?")
+    return False
 
 
 def _check_jax() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lobench.core.result import Outcome
 from lobench.engine.chief.contract import ERRORS, Ending
-from lobench.report.live import PAGE, REPORT
+from lobench.report.builtin_page import PAGE, REPORT
 
 if TYPE_CHECKING:
     from lobench.core.cost import CaseCost

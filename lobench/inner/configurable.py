@@ -1,14 +1,19 @@
-"""How tasks and optimizers become names in gin."""
+"""How tasks and optimizers become names in gin, and how the shipped ones are found."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterable
 from typing import TypeVar
 
 import gin
 
-__all__ = ["configurable"]
+__all__ = ["configurable", "configurables_in"]
 
 T = TypeVar("T")
+
+_named: list[object] = []  # in the order in which they were registered
 
 
 def configurable(target: T) -> T:
@@ -17,4 +22,16 @@ def configurable(target: T) -> T:
     gin files say `@Name()`; calls from Python are not affected by bindings.
     """
     gin.register(target, module="lobench")
+    _named.append(target)
     return target
+
+
+def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
+    """Imports the modules of a package and returns what they made names in gin, by name.
+
+    So a task, or an optimizer, is one file, and no list has to name it.
+    """
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")
+    found = {each.__name__: each for each in _named if each.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
+    return dict(sorted(found.items()))

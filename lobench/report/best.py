@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
+from lobench.analysis.chosen import Best
+from lobench.analysis.intervals import Interval
 from lobench.report.lines import one_line, text_table
 
 __all__ = ["best_text"]
 
 
-def best_text(record: dict[str, Any]) -> str:
+def best_text(found: Best) -> str:
     """Returns the candidates, the best first, and what their numbers mean."""
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
-    for candidate in record["candidates"]:
-        row = [
-            candidate["uri"],
-            str(candidate["outer_step"]),
-            _text(candidate["fresh"]),
-            _text(candidate["chosen_by"]),
-            str(candidate["diverged"]),
-            str(candidate["exploded"]),
-            str(candidate["lost"]),
-        ]
-        rows.append(row)
-    notes = [one_line(f"gone from its place: {uri}") for uri in record["gone"]]
-    report = record["report"]
+    for candidate in found.candidates:
+        checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
+        scores = (_text(fresh.score), _text(candidate.chosen.score))
+        counts = map(str, (fresh.num_diverged, fresh.num_exploded, fresh.num_lost))
+        rows.append([checkpoint.uri, str(checkpoint.outer_step), *scores, *counts])
     number = "none, it could not be evaluated on further seeds: see the lines above"
-    if report is not None:
-        number = f"{_text(report['score'])} on seeds from {record['first_further_seed']} on, which chose nothing"
-        number += f"; diverged {report['diverged']}, exploded {report['exploded']}, lost {report['lost']}"
+    if (report := found.report) is not None:
+        number = f"{_text(report.score)} on seeds from {found.first_further_seed} on, which chose nothing"
+        number += f"; diverged {report.num_diverged}, exploded {report.num_exploded}, lost {report.num_lost}"
     return "\n".join(
         [
             text_table(rows),
             "",
-            *notes,
-            one_line(f"best in {record['metric']}: {record['best']}"),
+            *(one_line(f"gone from its place: {uri}") for uri in found.gone),
+            one_line(f"best in {found.metric or 'primary'}: {found.uri}"),
             f"its score to report: {number}",
             f"The table's are flattered: the last one's seeds chose the top, the fresh ones (from "
-            f"{record['first_fresh_seed']} on) the best of it",
-            record["scale"],
+            f"{found.first_fresh_seed} on) the best of it",
+            found.scale,
         ]
     )
 
 
-def _text(found: dict[str, float | None]) -> str:
-    if found["mean"] is None:
+def _text(score: Interval) -> str:
+    if not math.isfinite(score.mean):
         return "-"
-    bounds = f" [{found['lower']:.3f}, {found['upper']:.3f}]" if found["lower"] is not None else ""
-    return f"{found['mean']:.3f}{bounds}"
+    bounds = f" [{score.lower:.3f}, {score.upper:.3f}]" if math.isfinite(score.lower) else ""
+    return f"{score.mean:.3f}{bounds}"

@@ -2,39 +2,38 @@ r"""`lobench report --format latex`: a table for a paper, `\usepackage{booktabs}
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
-from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.subjects import Cell
-from lobench.core.case import CaseInfo
+from lobench.analysis.table_file import TableSpec
+from lobench.analysis.tabulate import Entry, Heading, Panel, tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import cause
-from lobench.core.metric import Direction, how_to_declare
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
 
-_MAX_COLUMNS = 6
-_ALPHA = 0.05
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 
 
-def write_latex(findings: Findings, output: Path, *, precision: int) -> None:
+def write_latex(findings: Findings, output: Path, *, precision: int, spec: TableSpec | None = None) -> None:
     """Writes the table.
 
     Raises:
       StoreError: nothing to show, or the file cannot be written.
     """
-    text = latex_table(findings, precision=precision)
+    text = latex_table(findings, spec, precision=precision)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
@@ -42,115 +41,88 @@ def write_latex(findings: Findings, output: Path, *, precision: int) -> None:
         raise StoreError("cannot write the table", where=str(output), got=cause(error)) from error
 
 
-def latex_table(findings: Findings, *, precision: int = 3) -> str:
-    """Returns a table: cases in groups by suite and metric, a column for each checkpoint and for the tuned baseline.
+def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision: int = 3) -> str:
+    """Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
 
-    A cell is the seed mean with the half-width of its 95% interval. Bold is the best of the row by the metric's
-    direction, and whatever a paired t test does not tell apart from it at the 5% level. Of more than six checkpoints
-    the first and the last are shown.
+    A cell is the seed mean with the half-width of its 95% interval, of an accuracy or a rate with the interval itself.
+    What the methods were trained with, beyond their names, stands below.
 
     Args:
-      precision: Significant digits of the means.
+      spec: What a table's file says.
+      precision: Significant digits of the means, where the file says none.
     Raises:
-      StoreError: the store holds no evaluation.
+      StoreError: the store holds no evaluation. ConfigError: the file names what is not there.
     """
-    reading = findings.reading
-    if not reading.rows:
-        raise StoreError("the store holds no evaluation yet", where=str(reading.store))
-    places = list(range(len(reading.subjects)))
-    if len(places) > _MAX_COLUMNS:
-        places = [findings.first, findings.shown]
-    has_baseline = bool(findings.baseline_label)
-    labels = [reading.labels[place] for place in places]
-    labels += [findings.baseline_label] if has_baseline else []
-    undeclared = findings.scales.undeclared()
+    found = tabulate(findings, spec, digits=precision)
+    bold = {
+        "indistinct": "bold: the best, and what a paired t test does not tell apart from it",
+        "best": "bold: the best",
+        "none": "nothing is bold",
+    }[(spec or TableSpec()).bold]
+    width = 1 + len(found.columns)
     lines = [
-        *(f"% no bold of {one_line(name)}: {one_line(how_to_declare(name))}" for name in undeclared),
-        "% lobench report; \\usepackage{booktabs}. Seed mean and half-width of its 95% interval; bold: the best, and "
-        "what a paired t test does not tell apart from it.",
-        f"\\begin{{tabular}}{{l{'r' * len(labels)}}}",
+        *(f"% {one_line(note)}" for note in found.notes),
+        f"% lobench report; \\usepackage{{booktabs}}. Seed mean and half-width of its 95% interval; {bold}.",
+        f"\\begin{{tabular}}{{l{'r' * len(found.columns)}}}",
         "\\toprule",
-        " & ".join(["", *(escape(label) for label in labels)]) + r" \\",
+        *_column_groups(found.columns),
+        " & ".join(["", *(escape(column.label) for column in found.columns)]) + r" \\",
+        *(line for panel in found.panels for line in _panel(panel, width)),
+        "\\bottomrule",
+        "\\end{tabular}",
     ]
-    for suite in sorted({case.suite for case in reading.cases}):
-        for metric in findings.metrics:
-            lines += _group(findings, suite, metric, places, has_baseline, precision)
-    lines += _mean_rows(findings, places, has_baseline)
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+    if found.legend:
+        told = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
+        lines += [r"\par\smallskip", f"{{\\footnotesize\\raggedright {told}.\\par}}"]
+    return "\n".join([*lines, ""])
 
 
-def _group(
-    findings: Findings, suite: str, metric: str, places: Sequence[int], has_baseline: bool, precision: int
-) -> list[str]:
-    lines = []
-    for index, case in enumerate(findings.reading.cases):
-        name = findings.metric_of(index, metric)
-        columns = [_column(findings.reading.cell(place, index), name) for place in places]
-        if case.suite != suite or not any(columns):
-            continue
-        if has_baseline:
-            baseline = findings.baseline(index)
-            known = baseline is not None and name in baseline.tuned
-            columns.append(dict(zip(baseline.seeds, baseline.tuned[name], strict=True)) if baseline and known else {})
-        bold = _bold(findings, case, name, columns)
-        row = findings.reading.name(index).removeprefix(f"{suite}/")
-        cells = [_cell(column, bold=i in bold, precision=precision) for i, column in enumerate(columns)]
-        lines.append(" & ".join([f"\\quad {escape(row)}", *cells]) + r" \\")
-    if not lines:
+def _column_groups(columns: Sequence[Heading]) -> list[str]:
+    """Returns a line over the header with the names of groups, and a rule below each."""
+    if not any(column.group for column in columns):
         return []
-    title = escape(f"{suite}, {findings.metric_label(metric)}")
-    return ["\\midrule", f"\\multicolumn{{{1 + len(places) + has_baseline}}}{{l}}{{\\emph{{{title}}}}} \\\\", *lines]
+    cells, rules, place = [""], [], 2
+    for group, members in itertools.groupby(columns, lambda column: column.group):
+        count = len(list(members))
+        cells.append(f"\\multicolumn{{{count}}}{{c}}{{{escape(group)}}}")
+        rules += [f"\\cmidrule(lr){{{place}-{place + count - 1}}}"] if group else []
+        place += count
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _bold(findings: Findings, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
-    """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
-    if not findings.scales.scale(case, metric).is_usable:
-        return bold_columns(columns, findings.scales.direction(case, metric))
-    scored = [
-        dict.fromkeys(column, math.nan)
-        if any(map(math.isnan, column.values()))
-        else findings.scales.seed_scores(case, metric, column)
-        for column in columns
-    ]
-    return bold_columns(scored, Direction.MAX)
+def _panel(panel: Panel, width: int) -> list[str]:
+    """Returns the rows below a rule and the panel's title, and a rule between its groups."""
+    lines = ["\\midrule"]
+    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.title)}}}}} \\\\"] if panel.title else []
+    group = ""
+    for index, line in enumerate(panel.lines):
+        if line.heading.group != group:
+            group = line.heading.group
+            lines += [f"\\cmidrule(l){{1-{width}}}"] if index else []
+            lines += [f"\\multicolumn{{{width}}}{{l}}{{{escape(group)}}} \\\\"] if group else []
+        cells = [_cell(entry, panel.digits) for entry in line.entries]
+        cells += [""] * (width - 1 - len(cells))
+        indent = "\\quad " if panel.title else ""
+        lines.append(" & ".join([f"{indent}{escape(line.heading.label)}", *cells]) + r" \\")
+    return lines
 
 
-def _column(cell: Cell | None, metric: str) -> Column:
-    finals = cell.final.get(metric, {}) if cell is not None else {}
-    return {seed: math.nan if cell and seed in cell.diverged_at else value for seed, value in sorted(finals.items())}
-
-
-def _cell(column: Column, *, bold: bool, precision: int) -> str:
-    if not column:
+def _cell(entry: Entry | None, digits: int | None) -> str:
+    if entry is None:
         return "--"
-    values = list(column.values())
-    lost = sum(math.isnan(value) for value in values)
-    if lost:
-        return f"diverged ({lost}/{len(values)})"
-    found = stratified_t_mean([values])
-    text = _number(found.mean, precision)
-    text = f"\\mathbf{{{text}}}" if bold else text
+    if entry.num_lost:
+        return f"diverged ({entry.num_lost}/{entry.num_seeds})"
+    found = entry.interval
+    is_score = digits is None
+    text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
+    text = f"\\mathbf{{{text}}}" if entry.is_bold else text
+    if math.isnan(found.upper):
+        return f"${text}$"
+    if entry.is_share:
+        low, high = (_number(bound, digits or 1) for bound in (found.lower, found.upper))
+        return f"${text}\\,[{low}, {high}]$"
     half = found.upper - found.mean
-    return f"${text}$" if math.isnan(half) else f"${text} \\pm {_number(half, max(1, precision - 1))}$"
-
-
-def _mean_rows(findings: Findings, places: Sequence[int], has_baseline: bool) -> list[str]:
-    lines = []
-    for metric in findings.metrics:
-        found = [findings.mean_score(place, metric).interval for place in places]
-        if all(math.isnan(one.mean) for one in found):
-            continue
-        bold = bold_means(findings, places, metric)
-        cells = []
-        for i, one in enumerate(found):
-            text = f"\\mathbf{{{one.mean:.3f}}}" if i in bold else f"{one.mean:.3f}"
-            half = one.upper - one.mean
-            cells.append(
-                "--" if math.isnan(one.mean) else f"${text}$" if math.isnan(half) else f"${text} \\pm {half:.3f}$"
-            )
-        cells += ["$1$"] if has_baseline else []
-        lines.append(" & ".join([f"mean score, {escape(findings.metric_label(metric))}", *cells]) + r" \\")
-    return ["\\midrule", *lines] if lines else []
+    return f"${text} \\pm {f'{half:.3f}' if is_score else _number(half, max(1, (digits or 1) - 1))}$"
 
 
 def _number(value: float, precision: int) -> str:

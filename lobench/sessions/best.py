@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from etils import epath
 
-from lobench.analysis.intervals import Interval
+from lobench.analysis.chosen import Best, Candidate
 from lobench.analysis.ranking import Ranked, rank
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.headline import cause
@@ -62,7 +61,7 @@ def best(
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Best:
     """Finds the best checkpoint of a watched run, and says how good it is on seeds that did not choose it.
 
     Args:
@@ -76,7 +75,7 @@ def best(
       workers, gin_files, gin_params: As of the watch.
       progress: What is told while it runs; None: nothing is shown.
     Returns:
-      The record that `best.json` of the store keeps.
+      What `best.json` of the store keeps a record of.
     Raises:
       LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
       KeyboardInterrupt: Ctrl-C.
@@ -106,26 +105,22 @@ def best(
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
     further_seed = _next_seed(read_store(store / "best").rows)
-    found = candidates[0]
-    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == found["sha256"]]
+    sha256 = candidates[0].chosen.subject.checkpoint.sha256
+    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
     further = _ranked_again(command, store / "best" / "winner", further_seed, winner, measured, scales)
-    report = next((_numbers(one) for one in further if one.subject.checkpoint.sha256 == found["sha256"]), None)
-    record = {
-        "best": found["uri"],
-        "sha256": found["sha256"],
-        "score_version": SCORE_VERSION,
-        "metric": measured or "primary",
-        "report": report,
-        "candidates": candidates,
-        "scale": scales.describe(),
-        "first_fresh_seed": first_seed,
-        "first_further_seed": further_seed,
-        "suites": list(command.suites),
-        "gone": list(gone),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    _keep(store / "best.json", record)
-    return record
+    found = Best(
+        metric=measured,
+        candidates=candidates,
+        report=next((one for one in further if one.subject.checkpoint.sha256 == sha256), None),
+        scale=scales.describe(),
+        first_fresh_seed=first_seed,
+        first_further_seed=further_seed,
+        suites=command.suites,
+        gone=tuple(gone),
+        at=time.time(),
+    )
+    _keep(store / "best.json", found.to_record())
+    return found
 
 
 def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
@@ -203,40 +198,11 @@ def _evaluate(command: _Again, store: Path, first_seed: int, paths: Sequence[str
     )
 
 
-def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> list[dict[str, Any]]:
+def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:
     """Returns what was chosen with its fresh scores, the best first; what earlier calls left is no candidate."""
     by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
-    found = []
-    for ranked in fresh:
-        before = by_sha256.get(ranked.subject.checkpoint.sha256)
-        if before is not None:
-            checkpoint, numbers = before.subject.checkpoint, _numbers(ranked)
-            candidate = {
-                "uri": checkpoint.uri,
-                "outer_step": checkpoint.outer_step,
-                "generation": checkpoint.generation,
-                "sha256": checkpoint.sha256,
-                "fresh": numbers.pop("score"),
-                "chosen_by": _interval(before.score),
-                **numbers,
-            }
-            found.append(candidate)
-    return found
-
-
-def _numbers(ranked: Ranked) -> dict[str, Any]:
-    return {
-        "score": _interval(ranked.score),
-        "num_cases": ranked.num_cases,
-        "diverged": ranked.num_diverged,
-        "exploded": ranked.num_exploded,
-        "lost": ranked.num_lost,
-    }
-
-
-def _interval(found: Interval) -> dict[str, float | None]:
-    values = {"mean": found.mean, "lower": found.lower, "upper": found.upper}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    found = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
+    return tuple(Candidate(chosen=before, fresh=ranked) for before, ranked in found if before is not None)
 
 
 def _kept(path: Path) -> list[Any]:

@@ -98,13 +98,11 @@ def run_rounds(
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:
     """Returns what the chief is told in a round, after rounds that used so many core-seconds."""
     hours = settings.max_core_hours
-    spare = places.num_cores() - places.num_workers(settings.workers)
     return replace(
         settings,
         elsewhere=settings.executor not in _HERE,
         replan=not num_rounds,
         retry_errors=settings.retry_errors and not num_rounds,
-        spare_cores=max(spare, 0) if settings.executor == "local" else 0,
         max_core_hours=None if hours is None else hours - core_seconds / 3600,
     )
 

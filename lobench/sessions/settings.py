@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from lobench.core.option import option
 from lobench.engine.chief.contract import WatchOptions
 
 __all__ = ["WatchSettings", "texts"]
@@ -17,31 +18,26 @@ class WatchSettings(WatchOptions):
 
     Attributes:
       location: A run's folder, or one checkpoint; "" where the subjects are given and of no run.
-      suites: Folders, or `.gin` files.
-      workers: How many, or "auto".
-      store: Folder of the result store; "": `default_store`.
-      name: Of this watch; "": the first suite's.
-      checkpoints: Admission policy: latest, all, every:N.
-      sinks: Addresses, NAME or NAME:ARGUMENT.
-      quiet: A line a finished checkpoint.
-      gin_files, gin_params: Bound over the suites' own, in this order.
+      workers: A number, or "auto".
     """
 
     location: str
-    suites: tuple[str, ...]
-    workers: str | int = "auto"
-    store: str = ""
-    name: str = ""
-    executor: str = "local"
-    ray_address: str = "auto"
-    insecure: bool = False
-    checkpoints: str = "latest"
-    sinks: tuple[str, ...] = ()
-    quiet: bool = False
-    source: str = "directory"
-    gin_files: tuple[str, ...] = ()
-    gin_params: tuple[str, ...] = ()
-    allow_pickle: bool = False
+    suites: tuple[str, ...] = option(
+        MISSING, "Suite folder or .gin file; may be given again.", flag="--suite", required=True
+    )
+    name: str = option("", "Name of this watch (default: the suite's). Two names, two stores.")
+    workers: str | int = option("auto", "Worker processes, one core each; a number or auto.")
+    executor: str = option("local", "local, inline, or a plugin's.")
+    ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
+    insecure: bool = option(False, "Use a cluster that lets anybody in who reaches it.")
+    checkpoints: str = option("latest", "latest, all, or every:N.")
+    sinks: tuple[str, ...] = option((), "Where results go; may be given again.", flag="--sink", metavar="NAME[:ARG]")
+    quiet: bool = option(False, "A line a finished checkpoint, and none for each evaluation.", flag="--quiet -q")
+    source: str = option("directory", "Checkpoint source.")
+    store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
+    gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
+    gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
+    allow_pickle: bool = option(False, "Load checkpoints that are pickles; they can run code.")
 
     @property
     def called(self) -> str:

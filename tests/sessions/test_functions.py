@@ -26,7 +26,7 @@ print(json.dumps({
     "store": str(watched.store),
     "outcomes": [dict(one.ending.outcomes) for one in (watched, again)],
     "recorded": dict(again.ending.recorded),
-    "best": found["best"],
+    "best": found.uri,
     "verdicts": told.verdicts(),
     "imported": [name for name in ("click", "rich.live") if name in sys.modules],
 }))

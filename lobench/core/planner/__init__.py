@@ -22,7 +22,6 @@ from lobench.core.planner.events import (
     Lease,
     LeaseCommand,
     Policy,
-    Prepare,
     Record,
     RecordDeath,
     RecordSplit,
@@ -32,6 +31,7 @@ from lobench.core.planner.events import (
     Skip,
     SubjectSeen,
 )
+from lobench.core.planner.log import Start
 from lobench.core.planner.plan import Plan
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
@@ -39,7 +39,6 @@ from lobench.core.schedule import (
     Drain,
     Fail,
     KillWorker,
-    Prepared,
     Size,
     StartWorker,
     Tick,
@@ -69,8 +68,6 @@ __all__ = [
     "Plan",
     "Planner",
     "Policy",
-    "Prepare",
-    "Prepared",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -79,6 +76,7 @@ __all__ = [
     "RunEnded",
     "Size",
     "Skip",
+    "Start",
     "StartWorker",
     "SubjectSeen",
     "Tick",

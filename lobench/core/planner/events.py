@@ -16,7 +16,6 @@ from lobench.core.schedule import (
     Drain,
     Fail,
     KillWorker,
-    Prepared,
     Size,
     StartWorker,
     Tick,
@@ -42,7 +41,6 @@ __all__ = [
     "Lease",
     "LeaseCommand",
     "Policy",
-    "Prepare",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -153,17 +151,7 @@ class Finished:
 
 
 Event: TypeAlias = (
-    CasesKnown
-    | SubjectSeen
-    | RunCommands
-    | RunEnded
-    | WorkerReady
-    | WorkerDied
-    | Finished
-    | Prepared
-    | Tick
-    | Drain
-    | Capacity
+    CasesKnown | SubjectSeen | RunCommands | RunEnded | WorkerReady | WorkerDied | Finished | Tick | Drain | Capacity
 )
 
 
@@ -202,14 +190,6 @@ class CommandEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """The worker compiles the evaluation's case beside what it runs, since it is likely to be leased that next."""
-
-    worker: int
-    evaluation: EvaluationId
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """`lease` says which worker's payload belongs to it; None where there is none."""
 
@@ -227,7 +207,10 @@ class RecordSplit:
 
 @dataclass(frozen=True, slots=True)
 class RecordDeath:
+    """A worker died with the evaluation, for the `count`-th time."""
+
     evaluation: EvaluationId
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +253,6 @@ Action: TypeAlias = (
     | Lease
     | LeaseCommand
     | CommandEnded
-    | Prepare
     | Record
     | RecordSplit
     | RecordDeath

@@ -30,7 +30,6 @@ from lobench.core.planner.events import (
     Lease,
     LeaseCommand,
     Policy,
-    Prepare,
     Record,
     RecordDeath,
     RecordSplit,
@@ -74,7 +73,6 @@ class Planner:
       policy: Which waiting checkpoints are admitted.
       history: What the ledger knows.
       together: Checkpoints that a worker may compute together.
-      spare_cores: Cores of the machine beyond `max_cores`, for compiling ahead.
     """
 
     def __init__(
@@ -85,7 +83,6 @@ class Planner:
         *,
         max_gpus: float = math.inf,
         together: int = 1,
-        spare_cores: int = 0,
     ) -> None:
         history = history or History()
         self._backlog, self._plan = Backlog(policy, history), Plan(history)
@@ -93,7 +90,6 @@ class Planner:
             max_cores,
             max_gpus=max_gpus,
             together=together,
-            spare_cores=spare_cores,
             deaths=history.deaths,
             durations=history.durations,
         )
@@ -146,7 +142,9 @@ class Planner:
     def check(self) -> None:
         """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
         self._machine.check()
-        assert self._machine.keys() == self._wanted.keys(), "wanted, and not the machine's work, or the reverse"
+        assert self._machine.keys() == self._wanted.keys() | self._commands, (
+            "wanted, and not the machine's work, or the reverse"
+        )
         pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
         wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
         assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"
@@ -256,10 +254,8 @@ class Planner:
                 case schedule.Lease(worker, lease, work, deadline, companions, why):
                     others, case = tuple(other.key for other in companions), self._wanted[work.key].case
                     self._actions.append(Lease(worker, lease, work.key, case, deadline, others, why))
-                case schedule.Prepare(worker, work):
-                    self._actions.append(Prepare(worker, work.key))
-                case schedule.Death(work):
-                    self._actions.append(RecordDeath(work.key))
+                case schedule.Death(work, count):
+                    self._actions.append(RecordDeath(work.key, count))
                 case schedule.Ended(work, schedule.End.RETURNED, lease):
                     assert event is not None
                     self._returned(work.key, event, lease)

@@ -22,8 +22,6 @@ __all__ = [
     "Forgive",
     "KillWorker",
     "Lease",
-    "Prepare",
-    "Prepared",
     "Returned",
     "Size",
     "StartWorker",
@@ -140,14 +138,6 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A worker is through with what it was to prepare; `is_done` says whether it has compiled it."""
-
-    worker: int
-    is_done: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     now: float
 
@@ -157,7 +147,7 @@ class Drain:
     """Lease nothing more; what runs may end."""
 
 
-Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Prepared | Tick | Drain | Capacity
+Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Tick | Drain | Capacity
 
 
 # Actions.
@@ -206,14 +196,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """The worker compiles the work's program beside what it runs, since it is likely to be leased that next."""
-
-    worker: int
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """The scheduler knows the work no more.
 
@@ -243,4 +225,4 @@ class Fail:
     message: str
 
 
-Action: TypeAlias = StartWorker | KillWorker | Lease | Prepare | Ended | Death | Fail
+Action: TypeAlias = StartWorker | KillWorker | Lease | Ended | Death | Fail

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from lobench.core.schedule.ahead import Ahead
 from lobench.core.schedule.durations import Durations
 from lobench.core.schedule.events import (
     Action,
@@ -32,8 +31,6 @@ from lobench.core.schedule.events import (
     Forgive,
     KillWorker,
     Lease,
-    Prepare,
-    Prepared,
     Returned,
     Size,
     StartWorker,
@@ -58,7 +55,6 @@ class Machine:
       max_cores: Cores that workers may take together.
       max_gpus: Devices that they may take together; infinite where the executor knows better.
       together: Works that are alike and that a worker may compute together.
-      spare_cores: Cores of the machine beyond `max_cores`, for compiling ahead.
       deaths: Workers that died with a work in earlier starts, by its key.
       durations: Seconds that work took in earlier starts, by warm key.
       rules: How often something may go wrong.
@@ -70,7 +66,6 @@ class Machine:
         *,
         max_gpus: float = math.inf,
         together: int = 1,
-        spare_cores: int = 0,
         deaths: Mapping[Any, int] | None = None,
         durations: Mapping[str, float] | None = None,
         rules: Rules | None = None,
@@ -80,11 +75,9 @@ class Machine:
         self._widest: float = max_cores
         self._losses = Losses(deaths or {}, self._rules)
         self._groups = Groups(together, self._losses)
-        self._ahead = Ahead(spare_cores, self._losses)
         self._durations = Durations(durations or {})
         self._works: dict[Any, Work] = {}  # that have not ended
         self._dropped: set[Any] = set()  # of those that are leased or promised
-        self._programs: set[str] = set()
         self._next_lease = 0
         self._now = 0.0
         self._last_tick = -math.inf
@@ -145,8 +138,6 @@ class Machine:
                     self._kill(worker, "the machines are others, and may have no room for it")
             case Returned():
                 self._return(event)
-            case Prepared(worker, is_done):
-                self._prepared(worker, is_done)
             case Tick(now):
                 self._tick(now)
             case Drain():
@@ -154,12 +145,10 @@ class Machine:
         return tuple(self._actions)
 
     def place(self) -> tuple[Action, ...]:
-        """Leases what fits, starts the workers that are needed, and has them compile ahead."""
+        """Leases what fits, and starts the workers that are needed."""
         self._actions = []
         if not self._draining:
             self._place()
-            for number, entry in self._ahead.pick(self._workers, self._queue, len(self._programs)):
-                self._actions.append(Prepare(number, entry.work))
         return tuple(self._actions)
 
     def warm_up(self, size: Size, at_most: int | None = None) -> tuple[Action, ...]:
@@ -192,7 +181,6 @@ class Machine:
             assert len(worker.promised) < leased.together or leased.is_kept, f"worker {number} was promised too much"
             is_fitting = worker.size == self._fitting(leased.work.size) or self._workers.was_resized
             assert is_fitting, f"worker {number} has another size"
-        self._ahead.check(self._workers)
 
     # Work.
 
@@ -202,7 +190,6 @@ class Machine:
                 self._dropped.discard(work.key)
                 continue
             self._works[work.key] = work
-            self._programs.add(work.warm_key)
             size = self._fitting(work.size)
             rank = Rank(1, work.rank, -size.num_cpus, -self._durations.estimate(work))
             self._queue.push(size, Entry(rank, work.key, work))
@@ -239,18 +226,14 @@ class Machine:
 
     def _died(self, event: WorkerDied) -> None:
         self._now = event.now
-        beside = self._ahead.end(event.worker, is_done=False)
         dead = self._remove(event.worker)
         if dead is None:
             return
         if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
             self._actions.append(Fail(reason))
             self._draining = True
-        if (leased := dead.lease) is None:
-            return
-        if not event.lost and beside not in (None, leased.work.warm_key):
-            return self._retry(leased)  # alone: which of the two killed it is not known
-        self._blame(leased, event.message, lost=event.lost)
+        if dead.lease is not None:
+            self._blame(dead.lease, event.message, lost=event.lost)
 
     def _blame(self, leased: Leased, message: str, *, lost: bool) -> None:
         """Counts a death of a work's worker; the work is tried again, or it is poison."""
@@ -282,13 +265,12 @@ class Machine:
         self._now = self._last_tick = now
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
-                beside = self._ahead.end(number, is_done=False)
                 self._kill(number, "deadline")
-                self._overdue(leased, is_alone=leased.together == 1 and beside in (None, leased.work.warm_key))
+                self._overdue(leased)
 
-    def _overdue(self, leased: Leased, *, is_alone: bool) -> None:
+    def _overdue(self, leased: Leased) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
-        if not is_alone:
+        if leased.together > 1:
             self._retry(leased)  # alone: which of them hangs is not known
         elif self._rules.is_deadline_death:
             self._blame(leased, text, lost=False)
@@ -303,7 +285,6 @@ class Machine:
     def _remove(self, number: int) -> Worker | None:
         """Forgets a worker; what it was promised waits again."""
         worker = self._workers.remove(number)
-        self._ahead.end(number, is_done=True)
         for entry in self._groups.dissolve(worker) if worker is not None else ():
             self._requeue(entry)
         return worker
@@ -360,12 +341,6 @@ class Machine:
                 break
             self._start(size)
         return self._workers.count(size) > 0
-
-    def _prepared(self, number: int, is_done: bool) -> None:
-        warm_key = self._ahead.end(number, is_done=is_done)
-        worker = self._workers.get(number)
-        if worker is not None and warm_key is not None and is_done:
-            worker.compiled.add(warm_key)
 
     def _start(self, size: Size) -> None:
         self._actions.append(StartWorker(self._workers.start(size), size))

@@ -60,14 +60,6 @@ class WorkQueue:
     def count(self, size: Size) -> int:
         return len(self._heaps.get(size, ()))
 
-    def first(self, size: Size, is_wanted: Callable[[Entry], bool]) -> Entry | None:
-        """Returns the first of a size's first few entries that is wanted, if any; it stays."""
-        heap = self._heaps.get(size, [])
-        window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
-        for entry in window:
-            heapq.heappush(heap, entry)
-        return next(filter(is_wanted, window), None)
-
     def take(self, size: Size, choose: Callable[[Sequence[Entry]], int]) -> Entry:
         """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
         heap = self._heaps[size]

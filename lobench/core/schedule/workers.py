@@ -151,16 +151,6 @@ class Workers:
                 yield worker.lease.entry
             yield from worker.promised
 
-    def num_free_cores(self) -> int:
-        """Returns cores that no worker computes with, those of idle workers among them.
-
-        Of several machines it is not known which of them has them: none, then.
-        """
-        if self._machines.total() > 1:
-            return 0
-        taken = sum(count * size.num_cpus for size, count in self._sizes.items())
-        return self.max_cores - taken + sum(worker.size.num_cpus for worker in self._idle.values())
-
     def has_room(self, size: Size) -> bool:
         """Says whether one more of that size may be started.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
+from lobench.core.option import option
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
@@ -35,34 +36,28 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """How a watch goes on and ends.
+    """How a watch goes on and ends. What is an `option` is one of `lobench watch` too, and needs no other place.
 
     Attributes:
-      once: Evaluate what is there, then end.
-      until_step: End once a checkpoint of this outer step or a later one was evaluated.
-      idle_timeout: End after so many seconds without a new checkpoint.
-      together: Checkpoints that a worker may compute together.
-      spare_cores: Cores of this machine that workers do not take, where those are processes of this machine.
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
-      retry_errors: Try again what of today's plan ended in an error, a timeout, out of memory, poisoned or expired.
-      max_core_hours: Begin nothing more once workers have held so many in this call; what runs may end.
-      experiment, trial, session: Columns of the ledger.
     """
 
-    once: bool = False
-    until_step: int | None = None
-    idle_timeout: float | None = None
-    together: int = 1
-    spare_cores: int = 0
+    once: bool = option(False, "Evaluate what is there and end.")
+    until_step: int | None = option(None, "End once a checkpoint of this outer step or a later one is done.")
+    idle_timeout: float | None = option(None, "End after so long without a new checkpoint.", least=0, metavar="SECONDS")
+    retry_errors: bool = option(False, "Try again what ended in error, timeout, oom, poisoned, expired.")
+    together: int = option(
+        1, "Compute N checkpoints that wait in one program; changes results in the last bits.", least=1, most=64,
+        metavar="N",
+    )  # fmt: skip
+    max_core_hours: float | None = option(None, "Begin nothing more once so many were used.", above=0)
+    experiment: str = option("", "Ledger column, for studies.")
+    trial: str = option("", "Ledger column, for studies.")
+    session: str = option("", "Ledger column, for studies.")
     elsewhere: bool = False
     replan: bool = True
-    retry_errors: bool = False
-    max_core_hours: float | None = None
-    experiment: str = ""
-    trial: str = ""
-    session: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.contract import Progress
 from lobench.engine.chief.hands import WatchWorkers, finished_of
 from lobench.engine.chief.subjects import Subjects
-from lobench.engine.workers.protocol import Job, Prepare, Result
+from lobench.engine.workers.protocol import Job, Result
 
 __all__ = ["Errands"]
 
@@ -45,18 +45,6 @@ class Errands:
         )
         self._workers.run(action.worker, job)
         return None
-
-    def prepare(self, action: planner.Prepare) -> None:
-        evaluation = action.evaluation
-        uri, theta_path = self._companion(evaluation)
-        prepare = Prepare(
-            case_key=evaluation.case_key,
-            seed_block=evaluation.block,
-            checkpoint_uri=uri,
-            theta_path=theta_path,
-            variant=self._subjects.first(evaluation).variant,
-        )
-        self._workers.prepare(action.worker, prepare)
 
     def returned(self, worker: int, result: Result, now: float) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""

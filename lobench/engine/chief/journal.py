@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lobench.core import planner
+from lobench.core.planner import Policy
+from lobench.core.planner.log import RecordedPlanner, Start
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.chief.contract import WatchOptions
+from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected
@@ -35,8 +38,20 @@ class Journal:
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
         self._gathered: list[Decision] = []
+        self._log: DecisionLog | None = None
         self._commit_seconds = 0.0
         self.commit_at = math.inf
+
+    def plan(self, start: Start, policy: Policy, say: Callable[[str], None]) -> RecordedPlanner:
+        """Returns a planner whose events are logged in the store from now on."""
+        planner = RecordedPlanner(start, policy)
+        self._log = DecisionLog(self._ledger.store, start, planner.take, say=say)
+        return planner
+
+    def close(self) -> None:
+        """Writes what of the log is not written yet."""
+        if self._log is not None:
+            self._log.write(is_last=True)
 
     def gather(self, decision: Decision) -> None:
         """Takes one. While more are gathered for, others arrive; the slower the disk is, the longer is worth it."""
@@ -53,6 +68,8 @@ class Journal:
                 for action, curves in decisions:
                     self._write(action, curves)
             self._commit_seconds = time.monotonic() - started
+        if self._log is not None:
+            self._log.write()
         return decisions
 
     def _write(self, action: planner.Action, curves: Curves | None) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
@@ -24,20 +23,19 @@ from lobench.engine.chief.errands import Errands
 from lobench.engine.chief.hands import Told, WatchWorkers
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.subjects import Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
 from lobench.engine.config.suite_files import SuiteFiles
-from lobench.engine.store.delivery import Deliverer, notify
+from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Described, Failed, Prepared, Ready, Result
+from lobench.engine.workers.protocol import Described, Failed, Ready, Result
 from lobench.engine.workers.protocol import Progress as Step
 from lobench.hookspecs import (
     Capacity,
     CheckpointReader,
-    CheckpointSeen,
     CheckpointSource,
     Died,
-    EvaluationFinished,
     Executor,
     Notice,
 )
@@ -84,7 +82,7 @@ class Chief:
         options: WatchOptions,
     ) -> None:
         self._ledger, self._spool, self._source, self._given = ledger, spool, source or NoSource(), given
-        self._deliverer, self._manager = deliverer, manager
+        self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
         self._has_source = source is not None
         self._intake = Intake(
@@ -98,14 +96,14 @@ class Chief:
         self._subjects = Subjects(self._intake)
         self._journal = Journal(ledger, options, self._subjects)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
-        self._planner = planner.Planner(
-            max_cores,
-            policy,
-            self._history,
+        start = planner.Start(
+            max_cores=max_cores,
             max_gpus=max_gpus,
             together=options.together,
-            spare_cores=options.spare_cores,
+            history=self._history,
+            at=time.time(),
         )
+        self._planner = self._journal.plan(start, policy, progress.say)
         ours, self._waking = socket.socketpair()
         for end in (ours, self._waking):
             end.setblocking(False)
@@ -141,6 +139,7 @@ class Chief:
                 self._loop()
             finally:
                 self._commit()
+                self._journal.close()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
             self._intake.discard(self._subjects.needed)
@@ -198,7 +197,7 @@ class Chief:
             if (same := first.setdefault(subject.key, subject)) is not subject:
                 self._progress.say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
             if found.setdefault(position, subject) is subject and position not in self._history.admissions:
-                self._notify_seen(subject)
+                self._observers.seen(subject)
         return [(position, one, is_through(position, self._history)) for position, one in found.items()]
 
     def _loop(self) -> None:
@@ -278,11 +277,8 @@ class Chief:
             self._subjects.release_unneeded(subject)
             return
         self._subjects.add(position, subject)
-        self._notify_seen(subject)
+        self._observers.seen(subject)
         self._handle(planner.SubjectSeen(position, subject.key))
-
-    def _notify_seen(self, subject: Subject) -> None:
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
 
     # Workers.
 
@@ -312,8 +308,6 @@ class Chief:
                 raise SuiteError("; ".join(messages), where=", ".join(map(repr, who)))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
-            case (worker, Prepared(is_done=is_done)):
-                return [(planner.Prepared(worker, is_done), None)]
             case (worker, Result() as result):
                 return [self._errands.returned(worker, result, now)]
             case Died(worker=worker, message=why, lost=lost):
@@ -342,7 +336,7 @@ class Chief:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
-                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease | planner.Prepare):
+                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -375,10 +369,10 @@ class Chief:
             case planner.Lease():
                 if (ended := self._errands.lease(action)) is not None:
                     self._own_events.append(ended)
-            case planner.Prepare():
-                self._errands.prepare(action)
             case planner.Record():
-                self._recorded(action, curves)
+                self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
+                for position in self._subjects.positions(action.evaluation):
+                    self._observers.recorded(self._subjects[position], action, curves)
             case planner.RecordDeath(evaluation):
                 case = self._subjects.case(evaluation.case_key)
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
@@ -390,30 +384,8 @@ class Chief:
                 self._subjects.release(position)
             case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
-                self._finished(position)
+                self._observers.finished(position)
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():
                 self._done = True
-
-    def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
-        self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
-        for position in self._subjects.positions(action.evaluation):
-            event = EvaluationFinished(
-                subject=self._subjects[position],
-                case=action.case,
-                seed_block=action.evaluation.block,
-                outcome=action.outcome,
-                curves=curves,
-                message=action.message,
-            )
-            self._progress.finished(event, action.lease)
-            notify(self._manager, "lobench_evaluation_finished", event, self._plugin_error)
-
-    def _finished(self, position: int) -> None:
-        if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
-            event = self._ledger.checkpoint_finished(position)
-            notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
-
-    def _plugin_error(self, where: str, error: BaseException) -> None:
-        self._progress.say(f"{where}: {headline(error)}")

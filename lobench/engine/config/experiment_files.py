@@ -6,6 +6,7 @@ Nothing that the file names is imported: what it says wrong is said before a wor
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 import shutil
@@ -83,8 +84,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     _check_scopes(bindings, names, own_cases, reach)
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
     _check_labels(methods, path)
-    texts = [_text(one) for one in in_file if isinstance(one, Import) or not (own_cases or _is_ours(one, names))]
-    texts += [_text(one) for one in given if isinstance(one, Import) or not _is_ours(one, names)]
+    texts = [_text(one) for one in in_file if _is_for_all(one, names, has_cases=bool(own_cases))]
+    texts += [_text(one) for one in given if _is_for_all(one, names, has_cases=False)]
     return ExperimentFile(
         path=path, experiment=replace(experiment, methods=methods), shared=tuple(dict.fromkeys(texts))
     )
@@ -101,6 +102,13 @@ def _text(statement: Statement) -> str:
 def _is_ours(binding: Binding, methods: Sequence[str]) -> bool:
     """Says whether a binding is the experiment's or a method's, and no case's."""
     return _name(binding) in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+
+
+def _is_for_all(statement: Statement, methods: Sequence[str], *, has_cases: bool) -> bool:
+    """Says whether a statement is bound over every suite; what is said once, a macro, may be said of all of them."""
+    if isinstance(statement, Import):
+        return True
+    return not _is_ours(statement, methods) and not (has_cases and statement.parameter)
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
@@ -201,7 +209,7 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
     where = keys[0].where
     method = Method(name=name, **values)
     if method.checkpoint and "://" not in method.checkpoint:
-        place = folder / Path(method.checkpoint).expanduser()
+        place = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
         if not place.exists():
             raise ConfigError(f"method {name!r}: there is no such checkpoint", where=where, got=str(place))
         method = replace(method, checkpoint=str(place))

@@ -10,16 +10,15 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lobench.core.case import SeedBlock
+from lobench.core.experiment import CommandState, Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.schema import intact_rows, store_errors
 
-__all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "TrialState", "label"]
-
-TrialState = Literal["waiting", "running", "done", "failed", "infeasible"]
+__all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
 
 # What tells one form of an experiment from another.
 FORM = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
@@ -48,19 +47,18 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """An evaluation as a member of an experiment.
+    """A member of an experiment (`lobench.core.experiment.Member`), as it is stored.
 
     Attributes:
       trial, session: Numbers; texts where evaluations were only labelled.
-      evaluation: Which subject, case and seeds.
-      program: Key of what computed it; "" when it is to be added, since the last one that counts is taken then.
+      program: Key of what computed it.
     """
 
     method: str
+    trial: int | str
     session: int | str
     evaluation: EvaluationId
-    trial: int | str = 0
-    program: str = ""
+    program: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ class TrialRow:
     method: str
     number: int = 0
     parameters: Mapping[str, Any]
-    state: TrialState = "waiting"
+    state: CommandState = "waiting"
     fitness: float | None = None
     wave: int = 0
 
@@ -91,13 +89,12 @@ class Experiments:
 
     def record_experiment(self, name: str, config: str, *, revision: Revision, versions: Mapping[str, str]) -> int:
         """Returns the id of a form of an experiment: the same configuration at the same revision has one row."""
-        patch = hashlib.sha256(revision.patch).hexdigest() if revision.patch is not None else ""
         values = {
             "name": name,
             "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
             "git_revision": revision.commit,
             "git_dirty": int(revision.is_dirty),
-            "patch_sha256": revision.patch_sha256 or patch,
+            "patch_sha256": revision.patch_sha256,
         }
         now = time.time()
         with self.transaction():
@@ -139,7 +136,7 @@ class Experiments:
                 for row in rows
             ]
 
-    def add_memberships(self, experiment: int, members: Iterable[Membership], *, programs: Collection[str]) -> int:
+    def add_memberships(self, experiment: int, members: Iterable[Member], *, programs: Collection[str]) -> int:
         """Makes evaluations members of an experiment, and returns how many memberships were new.
 
         One without an outcome is left out: it is added when it has one.
@@ -151,9 +148,10 @@ class Experiments:
         with self.transaction():
             before = self._db.total_changes
             self._db.executemany(
-                "INSERT OR IGNORE INTO memberships SELECT ?, ?, ?, ?, MAX(id) FROM evaluations "
-                "WHERE checkpoint_sha256 = ? AND case_identity || ':' || optimizer_hash = ? AND seed_start = ? "
-                "AND seed_count = ? AND program_version IN (SELECT value FROM json_each(?)) HAVING MAX(id) IS NOT NULL",
+                "INSERT OR IGNORE INTO memberships SELECT ?, ?, ?, ?, last FROM (SELECT MAX(id) AS last "
+                "FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity || ':' || optimizer_hash = ? "
+                "AND seed_start = ? AND seed_count = ? AND program_version IN (SELECT value FROM json_each(?))) "
+                "WHERE last IS NOT NULL",
                 [
                     (
                         *(experiment, one.method, one.trial, one.session),

@@ -1,46 +1,21 @@
-"""Optimizers by gin name: baselines through optax, learned optimizers with a theta."""
+"""Optimizers by gin name: baselines through optax, learned optimizers with a theta.
+
+A module of this folder is found by itself: what it makes `@configurable` is exported from here.
+"""
 
 from __future__ import annotations
 
-from lobench.inner.optimizers.adafac_mlp_lopt import AdafacMLPLOpt
-from lobench.inner.optimizers.baselines import (
-    adafactor,
-    adam,
-    adamw,
-    lion,
-    momentum,
-    nadamw,
-    nesterov,
-    rmsprop,
-    schedule_free_adamw,
-    sgd,
-)
-from lobench.inner.optimizers.celo import Celo
-from lobench.inner.optimizers.l2o_dm import L2ODM
-from lobench.inner.optimizers.learnable import LearnableAdam, LearnableSGD, LearnableSGDM
-from lobench.inner.optimizers.mlp_lopt import MLPLOpt
-from lobench.inner.optimizers.optax_names import OptaxNames
-from lobench.inner.optimizers.rnnprop import RNNProp
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "L2ODM",
-    "AdafacMLPLOpt",
-    "Celo",
-    "LearnableAdam",
-    "LearnableSGD",
-    "LearnableSGDM",
-    "MLPLOpt",
-    "RNNProp",
-    "adafactor",
-    "adam",
-    "adamw",
-    "lion",
-    "momentum",
-    "nadamw",
-    "nesterov",
-    "rmsprop",
-    "schedule_free_adamw",
-    "sgd",
-]
+from lobench.inner.configurable import configurables_in
+from lobench.inner.optimizers.optax_names import OptaxNames
+
+_SHIPPED = configurables_in(__name__, __path__)
+__all__ = list(_SHIPPED)
+globals().update(_SHIPPED)
 
 lobench_on_use = OptaxNames()
+
+if TYPE_CHECKING:  # who checks types knows the class from its own module
+
+    def __getattr__(name: str) -> Any: ...

@@ -1,22 +1,18 @@
-"""Inner tasks that ship with lobench; importing the package gives all of them their names in gin."""
+"""Inner tasks that ship with lobench; importing the package gives all of them their names in gin.
+
+A module of this folder is found by itself: what it makes `@configurable` is exported from here.
+"""
 
 from __future__ import annotations
 
-from lobench.inner.tasks.classic import Ackley, Beale, Rosenbrock, StyblinskiTang
-from lobench.inner.tasks.image import DigitsAutoencoder, DigitsConv, DigitsMLP, PermutedDigits
-from lobench.inner.tasks.quadratic import Quadratic, QuadraticFamily
-from lobench.inner.tasks.sequence import ByteRNN
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Ackley",
-    "Beale",
-    "ByteRNN",
-    "DigitsAutoencoder",
-    "DigitsConv",
-    "DigitsMLP",
-    "PermutedDigits",
-    "Quadratic",
-    "QuadraticFamily",
-    "Rosenbrock",
-    "StyblinskiTang",
-]
+from lobench.inner.configurable import configurables_in
+
+_SHIPPED = configurables_in(__name__, __path__)
+__all__ = list(_SHIPPED)
+globals().update(_SHIPPED)
+
+if TYPE_CHECKING:  # who checks types knows the class from its own module
+
+    def __getattr__(name: str) -> Any: ...

@@ -19,7 +19,6 @@ from lobench.core.planner import (
     KillWorker,
     Lease,
     Planner,
-    Prepare,
     Record,
     RecordDeath,
     Size,
@@ -254,11 +253,3 @@ def test_as_many_cores_as_were_named_are_asked_for_where_there_are_fewer() -> No
     driver.ready(0)
     driver.send(Capacity((Size(0), Size(2), Size(2)), limit=6))
     assert leases(driver.ready(1)) and leases(driver.ready(2))
-
-
-def test_nothing_is_compiled_beside_a_run_where_the_free_cores_may_be_another_machines() -> None:
-    narrow = [replace(PLAIN, identity=name, name=name, num_seeds=1) for name in "ab"]
-    driver = Driver(*narrow, replace(WIDE, num_cpus=2), max_cores=1, machines=[Size(2), Size(2)])
-    actions = driver.ready(3)
-    assert len(leases(actions)) == 1  # the other one waits, and so does a core, until the wide one has its place
-    assert not [action for action in actions if isinstance(action, Prepare)]

@@ -40,15 +40,12 @@ from lobench.core.subject import SubjectKey
     policy=st.sampled_from(sorted(POLICIES)),
     max_cores=st.integers(1, 3),
     together=st.integers(1, 3),
-    spare_cores=st.integers(0, 2),
     events=st.lists(EVENTS, min_size=1, max_size=40),
 )
 def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_evaluated(
-    policy: str, max_cores: int, together: int, spare_cores: int, events: list[tuple[str, Any]]
+    policy: str, max_cores: int, together: int, events: list[tuple[str, Any]]
 ) -> None:
-    world = World(
-        policy=policy, max_cores=max_cores, together=together, spare_cores=spare_cores, oom=frozenset({"hungry"})
-    )
+    world = World(policy=policy, max_cores=max_cores, together=together, oom=frozenset({"hungry"}))
     play(world, events, CASES)
     last = max(world.seen)
     assert world.admissions[last] == "admitted"
@@ -65,11 +62,11 @@ def test_every_admitted_evaluation_gets_one_outcome_and_the_last_checkpoint_is_e
 
 
 @settings(max_examples=50, deadline=None)
-@given(events=st.lists(EVENTS, min_size=1, max_size=40), together=st.integers(1, 3), spare_cores=st.integers(0, 2))
-def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int, spare_cores: int) -> None:
-    world = World(together=together, spare_cores=spare_cores)
+@given(events=st.lists(EVENTS, min_size=1, max_size=40), together=st.integers(1, 3))
+def test_the_same_events_give_the_same_actions(events: list[tuple[str, Any]], together: int) -> None:
+    world = World(together=together)
     play(world, [event for event in events if event[0] not in ("restart", "drain")], CASES)
-    again = Planner(2, every_checkpoint(""), together=together, spare_cores=spare_cores)
+    again = Planner(2, every_checkpoint(""), together=together)
     assert [again.handle(event) for event, _ in world.log] == [actions for _, actions in world.log]
 
 
@@ -87,23 +84,21 @@ DETERMINISTIC = (
 @given(
     seen=st.integers(1, 4),
     together=st.integers(1, 3),
-    spare_cores=st.integers(0, 2),
     steps=st.lists(
         st.one_of(
-            st.tuples(st.sampled_from(["finish", "late", "prepared"]), st.integers(0, 3)),
+            st.tuples(st.sampled_from(["finish", "late"]), st.integers(0, 3)),
             st.tuples(st.sampled_from(["ready", "restart", "drain"]), st.none()),
         ),
         max_size=60,
     ),
 )
 def test_killed_anywhere_and_started_again_it_records_the_same(
-    seen: int, together: int, spare_cores: int, steps: list[tuple[str, Any]]
+    seen: int, together: int, steps: list[tuple[str, Any]]
 ) -> None:
     recorded = []
-    for events, number, spare in ((steps, together, spare_cores), ([], 1, 0)):
+    for events, number in ((steps, together), ([], 1)):
         world = World(
             together=number,
-            spare_cores=spare,
             oom=frozenset({"hungry"}),
             poison=frozenset({"killer"}),
             hang=frozenset({"endless"}),

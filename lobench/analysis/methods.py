@@ -1,0 +1,259 @@
+"""Methods: what a table of a store has a row for. An experiment's members say who they are; else any subject is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lobench.analysis.reading import Reading, case_names, read_store
+from lobench.analysis.subjects import Cell, Subject, subject_of
+from lobench.analysis.table_file import TableSpec, unknown_name
+from lobench.core.errors import ConfigError, UsageError
+from lobench.core.result import mean_of
+from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.store.experiments import ExperimentRow, Membership
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = [
+    "are_one_run",
+    "check_named",
+    "chosen",
+    "hyperparameters",
+    "of_members",
+    "place_of_case",
+    "place_of_method",
+    "read_methods",
+    "shows_methods",
+]
+
+
+def read_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Reading:
+    """Reads a store by methods.
+
+    Args:
+      experiment: Whose members; None: of the one that was run last, or all subjects where there is none.
+      every: All subjects, whosever members.
+    Raises:
+      StoreError: there is no store. UsageError: it holds no such experiment.
+    """
+    reading = read_store(store)
+    if every:
+        return reading
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        known = [row for row in ledger.experiments() if row.config]
+        row = _asked(store, known, experiment)
+        members = ledger.memberships(row.id) if row is not None else []
+    finally:
+        ledger.close()
+    return reading if row is None else of_members(reading, row, members)
+
+
+def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+    found = [row for row in known if name in (None, row.name)]
+    if name is not None and not found:
+        names = ", ".join(dict.fromkeys(row.name for row in known)) or "none: `lobench run` makes one"
+        raise UsageError(f"no experiment {name!r}", where=str(store), expected=f"one of {names}")
+    return found[-1] if found else None
+
+
+def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
+    """Returns a store's reading by the methods of an experiment that it holds, given its members."""
+    rows = {_key(row): row for row in reading.rows}
+    groups: dict[tuple[str, int | str], dict[int, list[EvaluationRow]]] = {}
+    for one in members:
+        row = rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program))
+        if row is not None and isinstance(one.session, int):
+            groups.setdefault((one.method, one.trial), {}).setdefault(one.session, []).append(row)
+    said = _bindings_of_methods(experiment.config)
+    order = [name for name in said if any(method == name for method, _ in groups)]
+    trials = {name: sum(method == name for method, _ in groups) for name, _ in groups}
+    subjects, names = [], []
+    for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
+        bindings = said.get(method, {})
+        name = f"{method} {trial}" if trials[method] > 1 else method
+        label = bindings.get("label", method)
+        subject = _method(groups[method, trial], is_command="command" in bindings)
+        subjects.append(subject.named(name.replace(method, label, 1)))
+        names.append(name)
+    used = [row for groups_of in groups.values() for rows_of in groups_of.values() for row in rows_of]
+    cases = {row.case.identity: row.case for row in used}
+    ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
+    labels = tuple(subject.label for subject in subjects)
+    return dataclasses.replace(
+        reading,
+        subjects=tuple(subjects),
+        cases=ordered,
+        rows=tuple({id(row): row for row in used}.values()),
+        changed=(),
+        labels=labels,
+        openings=labels,
+        names=case_names(ordered),
+        methods=tuple(names),
+    )
+
+
+def _key(row: EvaluationRow) -> tuple[object, ...]:
+    return row.key.checkpoint_sha256, row.case.key, row.key.seed_block, row.key.program_version
+
+
+def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
+    """Returns what `Method.*` binds, by method, in the order of the experiment's file."""
+    found: dict[str, dict[str, str]] = {}
+    try:
+        statements = parse_text(config, "the experiment")
+    except ConfigError:
+        return {}
+    for statement in statements:
+        if isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Method":
+            found.setdefault(statement.scope, {})[statement.parameter] = str(statement.value)
+    return found
+
+
+def _method(sessions: Mapping[int, Sequence[EvaluationRow]], *, is_command: bool) -> Subject:
+    """Returns one method as a subject whose seeds are its sessions.
+
+    A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
+    meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
+    """
+    rows = list({id(row): row for group in sessions.values() for row in group}.values())
+    current = {row.case.identity for row in rows}
+    if not is_command:
+        subject = subject_of(rows[0].sightings[-1], rows, current)
+        return dataclasses.replace(
+            subject, cells={key: _of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
+        )
+    cells: dict[str, dict[int, Cell]] = {}
+    for session, group in sessions.items():
+        last = max(group, key=lambda row: (row.sightings[-1].outer_step, row.recorded_at)).key.checkpoint_sha256
+        trained = [row for row in group if row.key.checkpoint_sha256 == last]
+        for identity, cell in subject_of(trained[0].sightings[-1], trained, current).cells.items():
+            cells.setdefault(identity, {})[session] = cell
+    whole = subject_of(rows[-1].sightings[-1], rows, current)
+    return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
+
+
+def _of_seeds(cell: Cell, seeds: object) -> Cell:
+    """Returns a cell with these seeds only."""
+    wanted = {seed for seed in cell.sources if seed in seeds}  # type: ignore[operator]
+
+    def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+        return {name: {seed: value for seed, value in row.items() if seed in wanted} for name, row in values.items()}
+
+    return dataclasses.replace(
+        cell,
+        final=of(cell.final),
+        untrained=of(cell.untrained),
+        diverged_at={seed: at for seed, at in cell.diverged_at.items() if seed in wanted},
+        sources={seed: cell.sources[seed] for seed in sorted(wanted)},
+    )
+
+
+def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
+    """Joins the cells of trained checkpoints: a value for each session, NaN where one of its seeds diverged."""
+
+    def of(field: str) -> dict[str, dict[int, float]]:
+        found: dict[str, dict[int, float]] = {}
+        for session, cell in sorted(cells.items()):
+            for metric, row in getattr(cell, field).items():
+                values = [math.nan if seed in cell.diverged_at else value for seed, value in row.items()]
+                found.setdefault(metric, {})[session] = mean_of(values)
+        return found
+
+    first = next(iter(cells.values()))
+    return dataclasses.replace(
+        first,
+        final=of("final"),
+        untrained=of("untrained"),
+        diverged_at={
+            session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
+        },
+        sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
+        troubles=tuple(trouble for cell in cells.values() for trouble in cell.troubles),
+    )
+
+
+def hyperparameters(subject: Subject) -> str:
+    """Returns the bindings that a subject was trained with and its label does not say; "" where there are none."""
+    who = subject.who
+    text = "; ".join(who.variant.bindings)
+    said = who.uri if who.is_optimizer else ""
+    own = said if who.is_optimizer and said else text
+    return "" if own == subject.label else own
+
+
+def are_one_run(reading: Reading) -> bool:
+    """Says whether the subjects are checkpoints of one run, each at a step of its own: a course, and no methods."""
+    whos = [subject.who for subject in reading.subjects]
+    places = {(who.generation, who.outer_step) for who in whos}
+    one = all(not who.is_optimizer for who in whos) and len({who.variant for who in whos}) == 1
+    return one and not reading.methods and len(places) == len(whos) > 1
+
+
+def shows_methods(reading: Reading) -> bool:
+    """Says whether there are methods to be set side by side."""
+    return len(reading.subjects) > 1 and not are_one_run(reading)
+
+
+def chosen(reading: Reading, spec: TableSpec) -> Reading:
+    """Returns the methods that a table names, in its order, all names as it says them.
+
+    Raises:
+      ConfigError: it names a method, or a case, that is not there.
+    """
+    places = [place_of_method(reading, "methods", name) for name in spec.methods] or range(len(reading.subjects))
+    names = {_renamed(reading, name): title for name, title in spec.names.items()}
+    labels = tuple(names.get(place, reading.labels[place]) for place in places)
+    return dataclasses.replace(
+        reading,
+        subjects=tuple(reading.subjects[place] for place in places),
+        labels=labels,
+        openings=labels if spec.names else tuple(reading.openings[place] for place in places),
+        methods=tuple(_names(reading, place)[0] for place in places),
+        names={identity: names.get(identity, name) for identity, name in reading.names.items()},
+    )
+
+
+def _renamed(reading: Reading, name: str) -> int | str:
+    """Returns what `Table.names` calls: a method by place, a case by identity, else what it says (a metric)."""
+    for place in range(len(reading.subjects)):
+        if name in _names(reading, place):
+            return place
+    return next((case.identity for case in reading.cases if name in _case_names(reading, case.identity)), name)
+
+
+def check_named(reading: Reading, name: str) -> None:
+    """Raises ConfigError where `Table.names` renames what is neither a method nor a case."""
+    if isinstance(found := _renamed(reading, name), str) and found == name and place_of_case(reading, name) is None:
+        place_of_method(reading, "names", name)
+
+
+def _names(reading: Reading, place: int) -> list[str]:
+    subject = reading.subjects[place]
+    own = [reading.methods[place]] if reading.methods else []
+    return list(dict.fromkeys([*own, reading.labels[place], subject.label, subject.who.label, subject.who.uri]))
+
+
+def place_of_method(reading: Reading, key: str, name: str) -> int:
+    """Returns the place of a method that `Table.KEY` names, by its scope, its label or its text.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    for place in range(len(reading.subjects)):
+        if name in _names(reading, place):
+            return place
+    raise unknown_name(key, name, [_names(reading, place)[0] for place in range(len(reading.subjects))])
+
+
+def place_of_case(reading: Reading, name: str) -> int | None:
+    """Returns the place of a case by its name, with or without the suite's; None where there is none."""
+    found = (place for place, case in enumerate(reading.cases) if name in _case_names(reading, case.identity))
+    return next(found, None)
+
+
+def _case_names(reading: Reading, identity: str) -> tuple[str, ...]:
+    case = next(case for case in reading.cases if case.identity == identity)
+    return reading.names[identity], f"{case.suite}/{case.name}", case.name

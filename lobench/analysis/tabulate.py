@@ -1,0 +1,321 @@
+"""The table of methods and cases: what each cell holds, what is bold, and in which order and groups all of it stands.
+
+`report` draws it, in LaTeX, in a terminal and in the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lobench.analysis.bold import Column, bold_columns, bold_means
+from lobench.analysis.findings import Findings
+from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
+from lobench.analysis.methods import are_one_run, check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.subjects import Cell
+from lobench.analysis.table_file import TableSpec, unknown_name
+from lobench.core.case import CaseInfo
+from lobench.core.errors import StoreError
+from lobench.core.metric import Direction, how_to_declare
+
+__all__ = ["Entry", "Heading", "Line", "Panel", "Tabulated", "renamed", "tabulate"]
+
+_MOST_COLUMNS = 6  # of methods; more of them are rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A cell.
+
+    Attributes:
+      interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
+      num_lost: Seeds that diverged: there is no mean then.
+      is_share: Whether the interval is one of a share, inside [0, 1], and not symmetric.
+    """
+
+    interval: Interval
+    num_lost: int
+    num_seeds: int
+    is_bold: bool
+    is_share: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """Of a column or a row; `group` is "" where it is in none."""
+
+    label: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A row; None where a method was not evaluated."""
+
+    heading: Heading
+    entries: tuple[Entry | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Rows under one title.
+
+    Attributes:
+      digits: Significant digits of the means; None: they are scores, with three decimals.
+    """
+
+    title: str
+    digits: int | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tabulated:
+    """A table.
+
+    Attributes:
+      rows: "method" or "case".
+      columns: Those beside the rows' names. Panels of methods may have one more, the mean score.
+      legend: What each method was trained with, where its name does not say it.
+      notes: What a reader should know: undeclared directions, what is not shown.
+    """
+
+    rows: str
+    columns: tuple[Heading, ...]
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
+    """Returns the table of a store.
+
+    Every method that was evaluated is in it. Checkpoints of one run are a course: of more than six the first and the
+    last are shown, unless `Table.methods` names others.
+
+    Args:
+      digits: Significant digits, where the table says none.
+    Raises:
+      StoreError: the store holds no evaluation. ConfigError: the table names what is not there.
+    """
+    if not findings.reading.rows:
+        raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
+    return _Maker(findings, spec or TableSpec(), digits).table()
+
+
+def renamed(findings: Findings, spec: TableSpec) -> Findings:
+    """Returns findings of the methods that a table names, by its names: figures take the same.
+
+    Raises:
+      ConfigError: the table names what is not there.
+    """
+    return Findings(chosen(findings.reading, spec), findings.scales)
+
+
+class _Maker:
+    """Lays out one table: the methods by place, the tuned baseline after them."""
+
+    def __init__(self, findings: Findings, spec: TableSpec, digits: int) -> None:
+        baseline = findings.baseline_label
+        self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
+        spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
+        self._spec, self._digits = spec, digits
+        self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in findings.scales.undeclared()]
+        method_groups, case_groups = _groups(findings, spec)
+        reading = chosen(findings.reading, spec)
+        places = list(range(len(reading.subjects)))
+        if not spec.methods and are_one_run(findings.reading) and len(places) > _MOST_COLUMNS:
+            places = [0, findings.shown]
+            labels = [reading.labels[place] for place in (0, findings.shown)]
+            self._notes.append(
+                f"{labels[0]} and {labels[1]} of {len(reading.subjects)} checkpoints; Table.methods names others"
+            )
+        self._whole = findings.reading
+        self._findings = Findings(reading, findings.scales)
+        titles = [reading.labels[place] for place in places]
+        titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
+        self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
+        self._cases = _ordered(
+            list(range(len(reading.cases))),
+            [self._case_title(case) for case in range(len(reading.cases))],
+            case_groups or self._suites(),
+        )
+        self._metrics = self._asked()
+
+    def _asked(self) -> list[str]:
+        known = {name for subject in self._findings.reading.subjects for name in subject.metrics()}
+        for key in ("metrics", "precision", "interval"):
+            for name in getattr(self._spec, key):
+                if name != "primary" and name not in known:
+                    raise unknown_name(key, name, sorted(known))
+        for name in self._spec.names:
+            if name not in known | {"primary", "primary metric", self._findings.baseline_label}:
+                check_named(self._whole, name)
+        return list(self._spec.metrics) or list(self._findings.metrics)
+
+    def _suites(self) -> dict[str, list[int]]:
+        """Returns the cases by suite, where there are several."""
+        found: dict[str, list[int]] = {}
+        for place, case in enumerate(self._findings.reading.cases):
+            found.setdefault(case.suite, []).append(place)
+        return found if len(found) > 1 else {}
+
+    def _case_title(self, case: int) -> str:
+        reading = self._findings.reading
+        return reading.name(case).removeprefix(f"{reading.cases[case].suite}/")
+
+    def _title(self, metric: str) -> str:
+        label = self._findings.metric_label(metric)
+        return self._spec.names.get(label, label)
+
+    def table(self) -> Tabulated:
+        reading = self._findings.reading
+        rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
+        columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
+        panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
+        has_means = rows == "method" and any(len(line.entries) > len(columns) for p in panels for line in p.lines)
+        shown = sorted(place for place, _ in self._methods if place >= 0)
+        legend = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in shown]
+        return Tabulated(
+            rows=rows,
+            columns=(*columns, *([Heading(label="mean score")] if has_means else [])),
+            panels=tuple(panels),
+            legend=tuple((label, text) for label, text in legend if text),
+            notes=tuple(self._notes),
+        )
+
+    def _panels_of_cases(self) -> list[Panel]:
+        """A panel for each suite and metric, and one of the mean scores."""
+        reading, panels = self._findings.reading, []
+        for suite in sorted({case.suite for case in reading.cases}):
+            for metric in self._metrics:
+                lines = []
+                for case, heading in self._cases:
+                    entries = self._entries(case, metric) if reading.cases[case].suite == suite else ()
+                    if any(entry is not None for entry in entries):
+                        group = "" if heading.group == suite else heading.group
+                        lines.append(Line(heading=Heading(label=heading.label, group=group), entries=tuple(entries)))
+                if lines:
+                    title = f"{suite}, {self._title(metric)}"
+                    panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
+        means = [
+            Line(heading=Heading(label=f"mean score, {self._title(metric)}"), entries=tuple(entries))
+            for metric in self._metrics
+            if (entries := self._means(metric))
+        ]
+        return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
+
+    def _panels_of_methods(self) -> list[Panel]:
+        """A panel for each metric; its last column is the mean score."""
+        panels = []
+        for metric in self._metrics:
+            columns = [self._entries(case, metric) for case, _ in self._cases]
+            means = self._means(metric)
+            lines = []
+            for index, (_, heading) in enumerate(self._methods):
+                entries = [column[index] for column in columns] + ([means[index]] if means else [])
+                lines.append(Line(heading=heading, entries=tuple(entries)))
+            panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
+        return panels
+
+    def _digits_of(self, metric: str) -> int:
+        names = {self._findings.metric_of(case, metric) for case, _ in self._cases}
+        return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
+
+    def _entries(self, case: int, metric: str) -> list[Entry | None]:
+        """Returns one case's cells, by method."""
+        info, name = self._findings.reading.cases[case], self._findings.metric_of(case, metric)
+        columns = [self._column(place, case, name) for place, _ in self._methods]
+        bold = self._bold(info, name, columns)
+        return [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
+
+    def _column(self, place: int, case: int, metric: str) -> Column:
+        if place < 0:
+            tuned = self._findings.baseline(case)
+            known = tuned is not None and metric in tuned.tuned
+            return dict(zip(tuned.seeds, tuned.tuned[metric], strict=True)) if tuned and known else {}
+        return _values(self._findings.reading.cell(place, case), metric)
+
+    def _entry(self, column: Column, metric: str, *, is_bold: bool) -> Entry | None:
+        if not column:
+            return None
+        values = list(column.values())
+        lost = sum(map(math.isnan, values))
+        share = not lost and is_share(metric, values)
+        found = share_mean(values) if share else stratified_t_mean([values])
+        if not self._spec.interval.get(metric, True):
+            found = Interval(mean=found.mean, lower=math.nan, upper=math.nan, degrees=found.degrees)
+        return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold, is_share=share)
+
+    def _bold(self, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
+        """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
+        scales, alone = self._findings.scales, self._spec.bold == "best"
+        if self._spec.bold == "none":
+            return set()
+        if not scales.scale(case, metric).is_usable:
+            return bold_columns(columns, scales.direction(case, metric), alone=alone)
+        scored = [
+            dict.fromkeys(column, math.nan)
+            if any(map(math.isnan, column.values()))
+            else scales.seed_scores(case, metric, column)
+            for column in columns
+        ]
+        return bold_columns(scored, Direction.MAX, alone=alone)
+
+    def _means(self, metric: str) -> list[Entry | None]:
+        """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
+        places = [place for place, _ in self._methods if place >= 0]
+        found = {place: self._findings.mean_score(place, metric).interval for place in places}
+        if all(math.isnan(one.mean) for one in found.values()):
+            return []
+        bold: set[int] = set()
+        if self._spec.bold == "indistinct":
+            bold = {places[index] for index in bold_means(self._findings, places, metric)}
+        elif self._spec.bold == "best":
+            bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
+        one = Interval(mean=1.0, lower=math.nan, upper=math.nan, degrees=math.nan)
+        return [
+            None
+            if place >= 0 and math.isnan(found[place].mean)
+            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold)
+            for place, _ in self._methods
+        ]
+
+
+def _values(cell: Cell | None, metric: str) -> Column:
+    finals = cell.final.get(metric, {}) if cell is not None else {}
+    return {seed: math.nan if cell and seed in cell.diverged_at else value for seed, value in sorted(finals.items())}
+
+
+def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:
+    """Returns places and their headings, group after group, those without a group at the end."""
+    title = dict(zip(places, titles, strict=True))
+    found = [(place, group) for group, members in groups.items() for place in members if place in title]
+    grouped = {place for place, _ in found}
+    found += [(place, "") for place in places if place not in grouped]
+    return [(place, Heading(label=title[place], group=group)) for place, group in found]
+
+
+def _groups(findings: Findings, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Returns the groups of methods and those of cases, by place in what is shown.
+
+    Raises:
+      ConfigError: a member is neither a method nor a case, or a group has both.
+    """
+    reading = chosen(findings.reading, TableSpec(methods=spec.methods))
+    of_methods: dict[str, list[int]] = {}
+    of_cases: dict[str, list[int]] = {}
+    for group, members in spec.groups.items():
+        cases = [place_of_case(reading, name) for name in members]
+        if members and all(place is not None for place in cases):
+            of_cases[group] = [place for place in cases if place is not None]
+            continue
+        find: Callable[[str], int] = lambda name: (  # noqa: E731
+            -1 if name == findings.baseline_label else place_of_method(reading, "groups", name)
+        )
+        of_methods[group] = [find(name) for name in members]
+    return of_methods, of_cases

@@ -1,0 +1,59 @@
+"""Options of a command from the settings that they are fields of, so that each is declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, TypeVar
+
+import click
+
+from lobench.cli.numbers import Number
+from lobench.core.option import Option
+
+__all__ = ["options_of"]
+
+C = TypeVar("C", bound=Callable[..., object])
+
+
+def options_of(settings: type, *names: str) -> Callable[[C], C]:
+    """Gives a command the options of a dataclass; the command gets them by the names of its fields.
+
+    Args:
+      names: Of the fields, in the order of the help; none: all that are options.
+    """
+    known = {each.name: each for each in fields(settings) if "option" in each.metadata}
+    inherited = {each.name for base in settings.__bases__ if is_dataclass(base) for each in fields(base)}
+    order = names or tuple(sorted(known, key=inherited.__contains__))  # a class's own come first
+
+    def decorate(command: C) -> C:
+        for name in reversed(order):
+            command = _option(known[name])(command)
+        return command
+
+    return decorate
+
+
+def _option(field: Field[Any]) -> Callable[[C], C]:
+    said: Option = field.metadata["option"]
+    words: dict[str, Any] = {"help": said.help, "metavar": said.metavar, "required": said.required}
+    kind = str(field.type)
+    default = None if field.default is MISSING else field.default
+    if kind == "bool":
+        words["is_flag"] = True
+    elif kind.startswith("tuple["):
+        words["multiple"] = True
+    else:
+        words |= {"default": default, "show_default": default not in (None, ""), "type": _type(kind, said)}
+    flags = said.flag.split() or [f"--{field.name.replace('_', '-')}"]
+    return click.option(*flags, field.name, **words)
+
+
+def _type(kind: str, said: Option) -> Any:
+    if kind.startswith("int"):
+        least, most = (None if bound is None else int(bound) for bound in (said.least, said.most))
+        return click.INT if least is most is None else click.IntRange(least, most)
+    if kind.startswith("float"):
+        lower = said.least if said.above is None else said.above
+        return Number(lower, said.most, min_open=said.above is not None)
+    return click.STRING

@@ -1,0 +1,57 @@
+"""`lobench run`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lobench.cli.numbers import Number
+
+__all__ = ["run"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench run experiment.gin
+  lobench run experiment.gin --method celo --method adam
+  lobench run experiment.gin --gin-param 'Experiment.num_sessions = 10'
+  lobench run experiment.gin --check
+
+Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
+--max-core-hours are used and evaluations are left, 130 interrupted."""
+)
+@click.argument("experiment", metavar="EXPERIMENT.gin")
+@click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
+@click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
+@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
+@click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
+@click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
+@click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
+@click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Start nothing; say what is missing and what it costs, by recorded durations.",
+)
+@click.option("--max-core-hours", type=Number(min=0, min_open=True), help="Begin nothing more once so many were used.")
+@click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
+@click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
+def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
+    """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
+    from lobench.cli.run_ending import plan_lines
+    from lobench.report.builtin_page import REPORT
+    from lobench.sessions.places import num_workers
+    from lobench.sessions.run import RunSettings, plan_experiment
+
+    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
+    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
+    if check:
+        for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
+            click.echo(line)
+        return
+    sys.exit(0)

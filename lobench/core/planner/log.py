@@ -1,0 +1,255 @@
+"""What a planner was told and what it decided, as JSON lines: a start, then one line for each event.
+
+What the policy answered is kept beside the events, so that a replay needs no plugin. A `Tick` on which nothing was
+decided is left out, unless the next event has no time of its own. Of what was decided a digest is kept: the replay
+decides it again, and the digests tell whether it decided the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.planner import events
+from lobench.core.planner.events import Action, EvaluationId, Event, History, Policy
+from lobench.core.planner.planner import Planner
+from lobench.core.result import Outcome
+from lobench.core.schedule import Capacity, Drain, Size, StartWorker, Tick, WorkerDied, WorkerReady
+from lobench.core.subject import SubjectKey
+
+__all__ = ["Answer", "RecordedPlanner", "Start", "Step", "digest_of", "read_start", "read_step"]
+
+_KINDS: Mapping[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(events.CasesKnown, events.SubjectSeen, events.RunCommands, events.RunEnded, events.Finished),
+        *(Capacity, Drain, Tick, WorkerDied, WorkerReady),
+    )
+}
+
+Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
+_NOTHING: Answer = ((), ())
+_encode = json.JSONEncoder(
+    default=dataclasses.asdict, separators=(",", ":")
+).encode  # once: `json.dumps` makes one a call
+_LONGEST_MESSAGE = 200  # letters of what a worker says; its log has the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a planner is made of, its policy excepted; `at` is in seconds since the epoch."""
+
+    max_cores: int
+    max_gpus: float = math.inf
+    together: int = 1
+    history: History = dataclasses.field(default_factory=History)
+    at: float = 0.0
+
+    def planner(self, policy: Policy) -> Planner:
+        return Planner(self.max_cores, policy, self.history, max_gpus=self.max_gpus, together=self.together)
+
+    def to_line(self) -> str:
+        values = {name: getattr(self, name) for name in ("max_cores", "max_gpus", "together", "at")}
+        return json.dumps({**values, "history": _history_record(self.history)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One event: what the policy answered on it, and a digest of what was decided."""
+
+    event: Event
+    answer: Answer
+    digest: int
+
+    def to_line(self) -> str:
+        event: Any = self.event
+        values = [_short(getattr(event, name)) for name in event.__dataclass_fields__]
+        step: list[Any] = [type(event).__name__, values, self.digest]
+        return _encode(step if self.answer == _NOTHING else [*step, self.answer])
+
+
+def _short(value: Any) -> Any:
+    return value[:_LONGEST_MESSAGE] if isinstance(value, str) else value
+
+
+class RecordedPlanner(Planner):
+    """A planner that keeps what it is told and what it decides, until `take` fetches it.
+
+    Args:
+      start: What it is made of.
+      policy: As of a planner.
+    """
+
+    def __init__(self, start: Start, policy: Policy) -> None:
+        self._asked = _Asked(policy)
+        super().__init__(start.max_cores, self._asked, start.history, max_gpus=start.max_gpus, together=start.together)
+        self._told: list[tuple[Event, Answer, tuple[Action, ...]]] = []
+        self._quiet: Tick | None = None
+
+    def handle(self, event: Event) -> tuple[Action, ...]:
+        self._asked.answer = _NOTHING
+        actions, answer = super().handle(event), self._asked.answer
+        if isinstance(event, Tick) and not actions and answer == _NOTHING:
+            self._quiet = event
+            return actions
+        if self._quiet is not None and not hasattr(event, "now"):
+            self._told.append((self._quiet, _NOTHING, ()))
+        self._quiet = None
+        self._told.append((event, answer, actions))
+        return actions
+
+    def take(self) -> Iterator[Step]:
+        """Yields what was not fetched yet."""
+        told, self._told = self._told, []
+        for event, answer, actions in told:
+            yield Step(event=event, answer=answer, digest=digest_of(actions))
+
+
+class _Asked:
+    """A policy whose last answer is kept."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.answer = _NOTHING
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
+        run, skip = self._policy.admit(waiting, idle=idle, last=last)
+        self.answer = tuple(run), tuple(skip)
+        return self.answer
+
+
+def digest_of(actions: Iterable[Action]) -> int:
+    """Returns a digest of what was decided; what is only said to people is no part of it."""
+    return zlib.crc32("\n".join(map(_brief, actions)).encode())
+
+
+def _brief(action: Action) -> str:
+    match action:
+        case events.Lease(worker, lease, evaluation, _, deadline, companions):
+            others = " ".join(map(_name, companions))
+            return f"Lease {worker} {lease} {_name(evaluation)} {deadline} {others}"
+        case events.Record(evaluation, _, outcome, lease):
+            return f"Record {_name(evaluation)} {outcome.value} {lease}"
+        case events.RecordSplit(evaluation) | events.RecordDeath(evaluation):
+            return f"{type(action).__name__} {_name(evaluation)}"
+        case events.Forget(evaluations):
+            return f"Forget {' '.join(map(_name, evaluations))}"
+        case events.LeaseCommand(worker, lease, command):
+            return f"LeaseCommand {worker} {lease} {command}"
+        case events.CommandEnded(command):
+            return f"CommandEnded {command}"
+        case StartWorker(worker, size):
+            return f"StartWorker {worker} {size.num_cpus} {float(size.num_gpus)}"
+        case _:
+            return f"{type(action).__name__} {getattr(action, 'position', getattr(action, 'worker', ''))}"
+
+
+def _name(evaluation: EvaluationId) -> str:
+    block = evaluation.block
+    return f"{evaluation.sha256} {evaluation.case_key} {block.start} {block.size}"
+
+
+# Reading.
+
+
+def read_start(line: str) -> Start:
+    """Reads what `Start.to_line` wrote.
+
+    Raises:
+      ValueError: it is something else.
+    """
+    try:
+        values = json.loads(line)
+        return Start(**{**values, "history": _history(values["history"])})
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        raise ValueError(f"not the start of a log of decisions: {type(error).__name__}: {error}") from error
+
+
+def read_step(line: str) -> Step:
+    """Reads what `Step.to_line` wrote.
+
+    Raises:
+      ValueError: it is something else.
+    """
+    try:
+        name, values, digest, *answers = json.loads(line)
+        answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
+        return Step(event=_event(name, values), answer=answer, digest=digest)  # type: ignore[arg-type]
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        raise ValueError(f"not an event of a log of decisions: {type(error).__name__}: {error}") from error
+
+
+def _event(name: str, values: list[Any]) -> Event:
+    kind = _KINDS[name]
+    if kind is events.CasesKnown:
+        values[0] = tuple(CaseInfo(**record) for record in values[0])
+    elif kind is events.SubjectSeen:
+        values[1] = SubjectKey(*values[1])
+    elif kind is events.RunCommands:
+        values[0] = tuple((events.CommandId(**command), Size(*size)) for command, size in values[0])
+    elif kind is events.Finished:
+        values[2] = Outcome(values[2])
+    elif kind is Capacity:
+        values[0] = tuple(Size(*machine) for machine in values[0])
+    event: Event = kind(*values)
+    return event
+
+
+def _history_record(history: History) -> dict[str, Any]:
+    """Returns a history as JSON has it: thetas of which the same is recorded share one list of it."""
+    numbers = {key: number for number, key in enumerate(sorted({one.case_key for one in _evaluations(history)}))}
+
+    def part(one: EvaluationId) -> tuple[int, int, int]:
+        return numbers[one.case_key], one.block.start, one.block.size
+
+    def grouped(evaluations: Iterable[EvaluationId]) -> list[Any]:
+        of_theta: dict[str, list[tuple[int, int, int]]] = {}
+        for one in evaluations:
+            of_theta.setdefault(one.sha256, []).append(part(one))
+        alike: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
+        for sha256, parts in of_theta.items():
+            alike.setdefault(tuple(sorted(parts)), []).append(sha256)
+        return [[thetas, parts] for parts, thetas in alike.items()]
+
+    return {
+        "case_keys": list(numbers),
+        "recorded": grouped(history.recorded),
+        "retried": grouped(history.retried),
+        "splits": grouped(history.splits),
+        "deaths": [[one.sha256, part(one), count] for one, count in history.deaths.items()],
+        "admissions": list(history.admissions.items()),
+        "finished": sorted(history.finished),
+        "durations": dict(history.durations),
+    }
+
+
+def _evaluations(history: History) -> Iterator[EvaluationId]:
+    return itertools.chain(history.recorded, history.retried, history.splits, history.deaths)
+
+
+def _history(record: Mapping[str, Any]) -> History:
+    keys = record["case_keys"]
+
+    def one(sha256: str, part: Sequence[int]) -> EvaluationId:
+        number, start, size = part
+        return EvaluationId(sha256, keys[number], SeedBlock(start=start, size=size))
+
+    def flat(groups: Iterable[Any]) -> set[EvaluationId]:
+        return {one(sha256, part) for thetas, parts in groups for sha256 in thetas for part in parts}
+
+    return History(
+        recorded=flat(record["recorded"]),
+        retried=flat(record["retried"]),
+        splits=flat(record["splits"]),
+        deaths={one(sha256, part): count for sha256, part, count in record["deaths"]},
+        admissions=dict(record["admissions"]),
+        finished=set(record["finished"]),
+        durations=record["durations"],
+    )

@@ -1,0 +1,130 @@
+"""What a planner decided and why, in plain lines, by deciding it again from a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lobench.core.planner import events
+from lobench.core.planner.events import Action, EvaluationId, Event
+from lobench.core.planner.log import Answer, Start, Step, digest_of
+from lobench.core.schedule import Drain, Fail, KillWorker, Rules, Size, StartWorker, WorkerReady
+
+__all__ = ["Replay"]
+
+
+class Replay:
+    """Decides again what a log says was decided.
+
+    Args:
+      start: What the planner was made of.
+
+    Attributes:
+      num_steps: Events replayed so far.
+      differs_at: The first of them on which the replay decides otherwise; None: none.
+    """
+
+    def __init__(self, start: Start) -> None:
+        self._played = _Played()
+        self._planner = start.planner(self._played)
+        self._subjects: dict[int, str] = {}
+        self._cases: dict[str, str] = {}
+        self._zero: float | None = None
+        self._now = 0.0
+        self._leased: dict[int, float] = {}  # since when, by lease
+        self.num_steps = 0
+        self.differs_at: int | None = None
+
+    def lines(self, steps: Iterable[Step]) -> Iterator[str]:
+        """Yields what was decided, a line for each decision, until one differs from what was recorded."""
+        for step in steps:
+            self._tell_time(step.event)
+            self._played.answer = step.answer
+            actions = self._planner.handle(step.event)
+            self.num_steps += 1
+            for text in (*self._of_event(step.event), *(self._of_action(action, step.event) for action in actions)):
+                yield f"{self._now:10.3f} s  {text}"
+            if digest_of(actions) != step.digest:
+                self.differs_at = self.num_steps
+                return
+
+    def _tell_time(self, event: Event) -> None:
+        now = getattr(event, "now", None)
+        if now is not None:
+            self._zero = now if self._zero is None else self._zero
+            self._now = now - self._zero
+
+    def _of_event(self, event: Event) -> Iterator[str]:
+        match event:
+            case events.SubjectSeen(position, subject):
+                variant = f" with the bindings of variant {subject.variant}" if subject.variant else ""
+                self._subjects[position] = f"subject {position} ({subject.sha256[:8]}){variant}"
+                yield f"{self._subjects[position]} is seen"
+            case events.CasesKnown(cases):
+                self._cases.update({case.key: f"{case.suite}/{case.name}" for case in cases})
+            case WorkerReady(worker):
+                yield f"worker {worker} is ready"
+            case events.RunEnded():
+                yield "no further subject will come"
+            case Drain():
+                yield "nothing more is to be leased: what runs may end"
+
+    def _of_action(self, action: Action, event: Event) -> str:
+        match action:
+            case StartWorker(worker, size):
+                return f"worker {worker} is started, with {_size(size)}"
+            case KillWorker(worker, reason):
+                return f"worker {worker} is ended: {reason}"
+            case events.Lease(worker, lease, evaluation, _, deadline, companions, why):
+                self._leased[lease] = self._now
+                others = f", together with {len(companions)} others that are alike" if companions else ""
+                seconds = deadline - self._now - (self._zero or 0.0)
+                return f"worker {worker} gets {self._name(evaluation)}{others}: {why}; deadline in {seconds:g} s"
+            case events.LeaseCommand(worker, _, command):
+                return f"worker {worker} runs {command.method}, session {command.session}, a command"
+            case events.CommandEnded(command, message):
+                reason = f": {message.splitlines()[0]}" if message else ""
+                return f"{command.method}, session {command.session}, a command, has ended{reason}"
+            case events.Record(evaluation, _, outcome, lease, message):
+                took = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
+                reason = f": {message.splitlines()[0]}" if message else ""
+                return f"{self._name(evaluation)} is recorded as {outcome}{took}{reason}"
+            case events.RecordSplit(evaluation):
+                return f"{self._name(evaluation)} ran out of memory: its halves take its place"
+            case events.RecordDeath(evaluation, count):
+                return f"a worker died with {self._name(evaluation)}: death {count} of {Rules().max_deaths}"
+            case events.Admit(position):
+                return f"{self._subject(position)} is admitted by the policy"
+            case events.Skip(position):
+                return f"{self._subject(position)} is skipped by the policy"
+            case events.Reopen(position):
+                return f"{self._subject(position)} goes on: something of today's plan is missing"
+            case events.FinishCheckpoint(position):
+                return f"{self._subject(position)} is finished"
+            case events.Forget(evaluations):
+                return f"{len(evaluations)} outcomes are to be replaced"
+            case Fail(message):
+                return f"workers do not start: {message}"
+            case _:
+                return "nothing is left to do"
+
+    def _subject(self, position: int) -> str:
+        return self._subjects.get(position, f"subject {position}")
+
+    def _name(self, evaluation: EvaluationId) -> str:
+        case = self._cases.get(evaluation.case_key, evaluation.case_key[:8])
+        return f"{case} seeds {evaluation.block} of {evaluation.sha256[:8]}"
+
+
+class _Played:
+    """A policy that answers what it answered."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = ((), ())
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
+        return self.answer
+
+
+def _size(size: Size) -> str:
+    cores = f"{size.num_cpus} core{'s' if size.num_cpus > 1 else ''}"
+    return f"{cores} and {size.num_gpus:g} devices" if size.num_gpus else cores

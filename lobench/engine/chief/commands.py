@@ -1,0 +1,165 @@
+"""Meta-trainings that a chief runs beside its evaluations: their folders, their states, their checkpoints."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.experiment import CommandState, Method
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.chief.hands import WatchWorkers
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.whole_file import write_whole
+from lobench.engine.workers.command import command_words
+from lobench.engine.workers.protocol import Command
+from lobench.hookspecs import CheckpointReader, SourceContext
+
+__all__ = ["CommandRun", "CommandRuns"]
+
+_OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible")
+_LOOKS = 2  # at a folder whose command has ended: what two looks see alike is written to its end
+_GIN_FILE = "method.gin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun:
+    """One session of a method that is a command.
+
+    Attributes:
+      folder: Of its checkpoints, absolute.
+      runs_in: Folder that its words are relative to: that of the experiment's file.
+      log: Path of its output, without `.out` and `.err`.
+    """
+
+    method: Method
+    session: int
+    folder: Path
+    runs_in: Path
+    log: Path
+
+    @property
+    def id(self) -> CommandId:
+        return CommandId(self.method.name, self.session)
+
+    @property
+    def size(self) -> Size:
+        return Size(self.method.num_cpus, self.method.num_gpus)
+
+    def message(self, lease: int) -> Command:
+        gin = self.folder.parent / _GIN_FILE
+        values = {"session": str(self.session), "folder": str(self.folder), "gin": str(gin)}
+        words = command_words(shlex.split(self.method.command), values)
+        return Command(lease=lease, words=words, folder=str(self.runs_in), log=str(self.log))
+
+
+class CommandRuns:
+    """What became of the commands, kept in the ledger's trials.
+
+    Args:
+      runs: All of them; those that an earlier start was through with too.
+      states: What the ledger says of them.
+      record: Told each change of a state.
+      say: Told what people should know.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[CommandRun],
+        readers: Mapping[str, CheckpointReader],
+        *,
+        states: Mapping[CommandId, CommandState],
+        record: Callable[[TrialRow], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._runs = {run.id: run for run in runs}
+        self._readers, self._record, self._say = readers, record, say
+        self._sources = {run.id: self._source(run) for run in self._runs.values()}
+        self._looks = dict.fromkeys(self._runs, 0)  # at the folders of those that have ended
+        self._messages: dict[CommandId, str] = {}
+        self.states: dict[CommandId, CommandState] = {}
+        for command in self._runs:
+            known = states.get(command, "waiting")
+            self._set(command, known if known in _OVER else "waiting")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a checkpoint may come yet."""
+        return any(
+            state not in _OVER or (state == "done" and self._looks[command] < _LOOKS)
+            for command, state in self.states.items()
+        )
+
+    def waiting(self) -> tuple[tuple[CommandId, Size], ...]:
+        """Returns those that are to be run, with what each takes of a machine."""
+        left = [command for command, state in self.states.items() if state not in _OVER]
+        return tuple((command, self._runs[command].size) for command in left)
+
+    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
+        if isinstance(action, LeaseCommand):
+            workers.command(action.worker, self.begin(action.command, action.lease))
+        else:
+            self.end(action.command, action.message)
+
+    def begin(self, command: CommandId, lease: int) -> Command:
+        """Returns what its worker is told. A folder without a checkpoint is emptied: what is there leads nowhere."""
+        run = self._runs[command]
+        if not self._has_checkpoint(run):
+            shutil.rmtree(run.folder, ignore_errors=True)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
+        self._set(command, "running")
+        message = run.message(lease)
+        self._say(f"{run.method.title}-{run.session} starts: {shlex.join(message.words)}; output: {run.log}.out")
+        return message
+
+    def end(self, command: CommandId, problem: str) -> None:
+        """Takes note of its end; `problem` is "" where its exit code was 0."""
+        run = self._runs[command]
+        state: CommandState = "failed" if problem else "done" if self._has_checkpoint(run) else "infeasible"
+        if state == "infeasible":
+            problem = f"it wrote no checkpoint into {run.folder}"
+        self._set(command, state)
+        self._say(f"{run.method.title}-{run.session} {state}{': ' if problem else ''}{problem}")
+
+    def leave(self) -> None:
+        """Says of those that were running that they wait: the chief ends, and they with it."""
+        for command, state in self.states.items():
+            if state == "running":
+                self._set(command, "waiting")
+
+    def poll(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
+        """Returns checkpoints that are to be evaluated: the last of a command that is done, or all as they come."""
+        found: list[tuple[CommandRun, SeenCheckpoint]] = []
+        for command, run in self._runs.items():
+            is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
+            is_due = is_done or (self.states[command] == "running" and not is_last_wanted)
+            if self._looks[command] >= _LOOKS or not is_due:
+                continue
+            self._looks[command] += _LOOKS if is_last_wanted else is_done
+            seen = self._last(run) if is_last_wanted else self._sources[command].poll()
+            found += [(run, one) for one in seen]
+        return found
+
+    def _last(self, run: CommandRun) -> Sequence[SeenCheckpoint]:
+        source = self._source(run)
+        seen = [one for _ in range(_LOOKS) for one in source.poll()]
+        return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:]
+
+    def _has_checkpoint(self, run: CommandRun) -> bool:
+        return run.folder.is_dir() and bool(self._last(run))
+
+    def _source(self, run: CommandRun) -> DirectorySource:
+        return DirectorySource(SourceContext(location=str(run.folder), readers=self._readers))
+
+    def _set(self, command: CommandId, state: CommandState) -> None:
+        if self.states.get(command) == state:
+            return
+        self.states[command] = state
+        run = self._runs[command]
+        parameters = {"folder": "/".join(run.folder.parts[-2:])}
+        self._record(TrialRow(method=command.method, number=command.session, parameters=parameters, state=state))

@@ -1,0 +1,130 @@
+"""The log of a chief's decisions: one file for each start in the store's folder `decisions/`, bounded together.
+
+It serves people who ask why (`lobench doctor --replay`). No watch reads it, and where it cannot be written a watch
+goes on without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from lobench.core.errors import StoreError
+from lobench.core.planner.log import Start, Step, read_start, read_step
+
+__all__ = ["DecisionLog", "read_decisions", "starts_of"]
+
+_MAX_BYTES = 16 << 20  # of all starts together
+_MAX_START_BYTES = 4 << 20  # of one of them: its log ends there
+_WRITE_SECONDS = 1.0
+_GZIP = 31  # zlib's name for its own format with gzip's header
+_FULL = "full"
+
+
+class DecisionLog:
+    """Writes the log of one start, compressed, a second's events at a time. Whoever is killed loses the last second.
+
+    Args:
+      store: The store's folder.
+      start: What the planner was made of.
+      take: Returns the steps since it was last called.
+      say: Told, once, that it cannot be written.
+      max_bytes, max_start_bytes: Of the files together, the oldest of which go first, and of this one.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        start: Start,
+        take: Callable[[], Iterable[Step]],
+        *,
+        say: Callable[[str], None],
+        max_bytes: int = _MAX_BYTES,
+        max_start_bytes: int = _MAX_START_BYTES,
+    ) -> None:
+        self._folder, self._start, self._take, self._say = store / "decisions", start, take, say
+        self._max_bytes, self._max_start_bytes = max_bytes, max_start_bytes
+        self._path: Path | None = None
+        self._packer = zlib.compressobj(level=1, wbits=_GZIP)
+        self._num_bytes = 0
+        self._is_over = False
+        self._next = -math.inf
+
+    def write(self, *, is_last: bool = False) -> None:
+        """Writes what was decided since, once a second."""
+        now = time.monotonic()
+        if now < self._next and not is_last:
+            return
+        self._next = now + _WRITE_SECONDS
+        lines = [step.to_line() for step in self._take()]
+        if self._is_over or not lines:
+            return
+        try:
+            self._append(lines)
+        except OSError as error:
+            self._is_over = True
+            self._say(f"decisions are not logged any more: {self._folder}: {error.strerror or error}")
+
+    def _append(self, lines: list[str]) -> None:
+        if self._path is None:
+            self._path = self._begin()
+            lines = [self._start.to_line(), *lines]
+        if self._num_bytes > self._max_start_bytes:
+            lines, self._is_over = [f'"{_FULL}"'], True
+        text = "".join(f"{line}\n" for line in lines).encode()
+        data = self._packer.compress(text) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        with self._path.open("ab") as file:
+            file.write(data)
+        self._num_bytes += len(data)
+
+    def _begin(self) -> Path:
+        """Returns this start's file, after the oldest of the others have made room for it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        starts = starts_of(self._folder.parent)
+        number = max(starts, default=0) + 1
+        left = self._max_bytes - self._max_start_bytes
+        for old in sorted(starts, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                left -= starts[old].stat().st_size
+                if left < 0:
+                    starts[old].unlink()
+        return self._folder / f"{number:06d}.jsonl.gz"
+
+
+def starts_of(store: Path) -> dict[int, Path]:
+    """Returns the logs of a store by the number of their start."""
+    found = (store / "decisions").glob("*.jsonl.gz")
+    return {int(name): path for path in found if (name := path.name.partition(".")[0]).isdecimal()}
+
+
+def read_decisions(path: Path) -> tuple[Start, Iterator[Step]]:
+    """Reads one start's log; one whose writer was killed ends where that had come to.
+
+    Raises:
+      StoreError: it is none, or it is damaged; also while the steps are read.
+    """
+    try:
+        lines = zlib.decompressobj(wbits=_GZIP).decompress(path.read_bytes()).decode().split("\n")[:-1]
+        if not lines:
+            raise ValueError("it is empty")
+        return read_start(lines[0]), _steps(path, lines[1:])
+    except (OSError, ValueError, zlib.error) as error:
+        raise _damaged(path, error) from error
+
+
+def _steps(path: Path, lines: list[str]) -> Iterator[Step]:
+    for line in lines:
+        if line == f'"{_FULL}"':
+            return
+        try:
+            yield read_step(line)
+        except ValueError as error:
+            raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    return StoreError("a log of decisions cannot be read", where=str(path), got=str(error))

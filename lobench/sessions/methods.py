@@ -1,0 +1,171 @@
+"""An experiment's methods as subjects, what a store holds of them already, and what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
+from lobench.core.errors import StoreError, UsageError
+from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
+from lobench.core.subject import optimizer_sha256
+from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.config.bound import num_seeds_of
+from lobench.engine.config.experiment_files import ExperimentFile
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.plugins import PluginManager
+
+__all__ = ["MethodPlan", "blocks_of", "chosen_methods", "num_cases", "optimizer_text", "plan_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodPlan:
+    """How much of a method is there, as far as files and the store tell.
+
+    Attributes:
+      num_planned: Evaluations.
+      num_missing: Those of them that the store does not hold.
+      seconds: What these take, by recorded durations of their cases.
+      unknown: Cases, among these, that never ran.
+      num_trainings: Sessions of a command, each with as many evaluations.
+    """
+
+    method: Method
+    num_planned: int
+    num_missing: int
+    seconds: float
+    unknown: frozenset[str]
+    num_trainings: int = 0
+
+
+def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
+    """Returns the methods that are asked for; none: all.
+
+    Raises:
+      UsageError: there is no such method.
+    """
+    known = {method.name: method for method in experiment.methods}
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise UsageError(
+                f"there is no method {name!r}",
+                where="--method",
+                expected="one of " + ", ".join(known),
+                next_step=f"did you mean {close[0]!r}?" if close else "",
+            )
+    return tuple(method for method in experiment.methods if not names or method.name in names)
+
+
+def optimizer_text(method: Method) -> str:
+    """Returns a method without theta as `--optimizer` and `lobench compare` take it: `adam(); adam.b1 = 0.8`."""
+    return "; ".join((method.optimizer.lstrip("@"), *method.bindings))
+
+
+def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
+    """Returns how the sessions are cut into seed blocks, as far as the store has some already; None: as cases say."""
+    if experiment.sessions is None:
+        return None
+    return session_blocks(experiment.sessions, _held_blocks(experiment.name, store))
+
+
+def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
+    """Returns the seed blocks of an experiment's members, whichever of its forms they are of."""
+    with _looked_at(store) as ledger:
+        if ledger is None:
+            return set()
+        forms = [row.id for row in ledger.experiments() if row.name == name]
+        return {member.evaluation.block for form in forms for member in ledger.memberships(form)}
+
+
+@contextlib.contextmanager
+def _looked_at(store: Path) -> Iterator[Ledger | None]:
+    """Opens a ledger to look on; None where there is none, or where who opens it to write will say what is wrong."""
+    try:
+        ledger = Ledger.open(store, read_only=True) if (store / "ledger.sqlite").is_file() else None
+    except StoreError:
+        ledger = None
+    try:
+        yield ledger
+    finally:
+        if ledger is not None:
+            ledger.close()
+
+
+def plan_of(
+    file: ExperimentFile, methods: Sequence[Method], store: Path, manager: PluginManager, *, allow_pickle: bool
+) -> list[MethodPlan]:
+    """Returns how much of each method is missing. Starts nothing, binds nothing and writes nothing.
+
+    Raises:
+      CheckpointError: a checkpoint cannot be read.
+    """
+    with _looked_at(store) as ledger:
+        rows = list(ledger.evaluations()) if ledger is not None else []
+    cases = {f"{spec.suite}/{spec.scope}": spec for spec in _specs(file.experiment)}
+    blocks = blocks_of(file.experiment, store)
+    planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
+    return [_plan(method, planned, rows, file, manager, allow_pickle=allow_pickle) for method in methods]
+
+
+def num_cases(experiment: Experiment) -> int:
+    return sum(1 for _ in _specs(experiment))
+
+
+def _specs(experiment: Experiment) -> Iterator[CaseSpec]:
+    for suite in map(Path, experiment.suites):
+        for path in sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]:
+            yield from specs_in(path)
+
+
+def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
+    if blocks is not None:
+        return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed, blocks.widths))
+    return list(seed_blocks(num_seeds_of(spec, Layers(gin_params=file.shared)) or 1, None))
+
+
+def _plan(
+    method: Method,
+    planned: Sequence[tuple[str, SeedBlock]],
+    rows: Sequence[EvaluationRow],
+    file: ExperimentFile,
+    manager: PluginManager,
+    *,
+    allow_pickle: bool,
+) -> MethodPlan:
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        if row.payload is not None:
+            head, _ = row.header()
+            seconds.setdefault(_name(row), []).append(head["compile_seconds"] + head["wall_seconds"])
+    num_trainings = len(file.experiment.sessions or (0,)) if method.kind == "command" else 0
+    sha256 = _sha256(method, manager, allow_pickle=allow_pickle)
+    held = {(_name(row), row.key.seed_block) for row in rows if row.key.checkpoint_sha256 == sha256}
+    missing = [one for one in planned if one not in held]
+    known = {name: sum(values) / len(values) for name, values in seconds.items()}
+    factor = max(num_trainings, 1)
+    return MethodPlan(
+        method=method,
+        num_planned=len(planned) * factor,
+        num_missing=len(missing) * factor,
+        seconds=sum(known.get(name, 0.0) for name, _ in missing) * factor,
+        unknown=frozenset(name for name, _ in missing if name not in known),
+        num_trainings=num_trainings,
+    )
+
+
+def _name(row: EvaluationRow) -> str:
+    return f"{row.case.suite}/{row.case.name}"
+
+
+def _sha256(method: Method, manager: PluginManager, *, allow_pickle: bool) -> str:
+    if method.kind == "optimizer":
+        return optimizer_sha256(optimizer_text(method))
+    if method.kind == "checkpoint":
+        return load_checkpoint(method.checkpoint, manager, allow_pickle=allow_pickle)[0].sha256
+    return ""

@@ -1,0 +1,58 @@
+"""Options of commands that are declared once, where their settings are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from lobench.cli.options import options_of
+from lobench.core.option import option
+from lobench.sessions.settings import WatchSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Below:
+    tries: int = option(3, "How often.", least=1, most=9)
+    seconds: float | None = option(None, "How long.", above=0)
+    hidden: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Below):
+    files: tuple[str, ...] = option((), "Which files.", flag="--file -f")
+    is_quiet: bool = option(False, "Say less.")
+
+
+def told(*arguments: str, names: tuple[str, ...] = ()) -> Any:
+    found: dict[str, Any] = {}
+    command = click.command()(options_of(Settings, *names)(lambda **values: found.update(values)))
+    done = CliRunner().invoke(command, arguments)
+    return found if done.exit_code == 0 and "--help" not in arguments else done.output
+
+
+def test_a_field_is_an_option_of_its_type_and_default() -> None:
+    assert told() == {"files": (), "is_quiet": False, "tries": 3, "seconds": None}
+    said = told("-f", "a", "--file", "b", "--is-quiet", "--tries", "9", "--seconds", "0.5")
+    assert said == {"files": ("a", "b"), "is_quiet": True, "tries": 9, "seconds": 0.5}
+    assert told(names=("tries",)) == {"tries": 3}
+
+
+@pytest.mark.parametrize("arguments", [("--tries", "0"), ("--tries", "10"), ("--seconds", "0"), ("--seconds", "nan")])
+def test_a_bound_is_kept(arguments: tuple[str, str]) -> None:
+    assert "Invalid value" in told(*arguments)
+
+
+def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_option() -> None:
+    lines = [line.split()[0].strip(",") for line in told("--help").splitlines() if line.startswith("  -")]
+    assert lines == ["-f", "--is-quiet", "--tries", "--seconds", "--help"]
+
+
+def test_what_a_watch_is_told_is_an_option_or_given_by_who_runs_it() -> None:
+    others = {each.name for each in fields(WatchSettings) if "option" not in each.metadata}
+    assert others == {"location", "spare_cores", "elsewhere", "replan", "only"}
+    for each in fields(WatchSettings):
+        assert "option" not in each.metadata or each.metadata["option"].help.endswith((".", ")")), each.name

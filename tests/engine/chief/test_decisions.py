@@ -1,0 +1,123 @@
+"""The log of decisions: written as a watch goes, bounded, and replayed by `lobench doctor --replay`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import lobench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_world import CASES, EVENTS, POLICIES, World, play
+from tiny import make_run, make_suite, watch
+
+from lobench.core.errors import StoreError
+from lobench.core.planner import History, Planner, Tick
+from lobench.core.planner.log import RecordedPlanner, Start, read_start, read_step
+from lobench.core.planner.replay import Replay
+from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
+
+
+class RecordedWorld(World):
+    """A world whose planner is recorded, the last start alone."""
+
+    def make_planner(self, history: History) -> Planner:
+        self.start = Start(max_cores=self.max_cores, together=self.together, history=history)
+        self.recorded_planner = RecordedPlanner(self.start, POLICIES[self.policy]())
+        return self.recorded_planner
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    together=st.integers(1, 3),
+    events=st.lists(EVENTS, min_size=1, max_size=40),
+)
+def test_a_replay_from_its_lines_decides_the_same(policy: str, together: int, events: list[tuple[str, Any]]) -> None:
+    world = RecordedWorld(policy=policy, together=together, oom=frozenset({"hungry"}), poison=frozenset({"a"}))
+    play(world, events, CASES)
+    start = read_start(world.start.to_line())
+    assert start == world.start
+    replay = Replay(start)
+    lines = list(replay.lines(read_step(step.to_line()) for step in world.recorded_planner.take()))
+    assert replay.differs_at is None and replay.num_steps <= len(world.log) and lines[-1].endswith("left to do")
+
+
+def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
+    """Writes the log of a start; returns what was said."""
+    said: list[str] = []
+    world = RecordedWorld(max_cores=2)
+    log = DecisionLog(store, world.start, world.recorded_planner.take, say=said.append, **limits)
+    chance = random.Random(0)
+    for _ in range(num_events):
+        world.see("".join(chance.choices("0123456789abcdef", k=64)))
+        world.ready(CASES)
+        world.finish(0)
+        log.write(is_last=True)
+    return said
+
+
+def test_an_oldest_start_goes_whole_when_there_are_too_many(tmp_path: Path) -> None:
+    for _ in range(6):
+        a_log(tmp_path, max_bytes=40_000, max_start_bytes=15_000)
+    assert sum(path.stat().st_size for path in starts_of(tmp_path).values()) <= 40_000
+    assert max(starts_of(tmp_path)) == 6 and 1 not in starts_of(tmp_path)
+    start, steps = read_decisions(starts_of(tmp_path)[min(starts_of(tmp_path))])
+    replay = Replay(start)
+    assert list(replay.lines(steps)) and replay.differs_at is None
+
+
+def test_a_start_that_is_too_long_is_replayed_as_far_as_its_log_goes(tmp_path: Path) -> None:
+    a_log(tmp_path, max_start_bytes=3_000)
+    assert starts_of(tmp_path)[1].stat().st_size < 6_000
+    start, steps = read_decisions(starts_of(tmp_path)[1])
+    replay = Replay(start)
+    assert len(list(replay.lines(steps))) > 0 and replay.differs_at is None and replay.num_steps < 150
+
+
+def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    path = starts_of(tmp_path)[1]
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    replay = Replay(read_decisions(path)[0])
+    assert list(replay.lines(read_decisions(path)[1])) and replay.differs_at is None
+    for damaged in (b"", b"no log", content[:100] + b"?" * 50 + content[150:]):
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match="a log of decisions cannot be read"):
+            list(read_decisions(path)[1])
+
+
+def test_where_it_cannot_be_written_that_is_said_once_and_all_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "decisions").touch()
+    (said,) = a_log(tmp_path)
+    assert said.startswith("decisions are not logged any more")
+
+
+def test_quiet_ticks_leave_no_trace() -> None:
+    world = RecordedWorld()
+    world.see()
+    list(world.recorded_planner.take())
+    for _ in range(10):
+        world.now += 1.0
+        world.send(Tick(world.now))
+    assert not list(world.recorded_planner.take())
+    world.see()
+    assert next(step.event for step in world.recorded_planner.take()) == Tick(world.now)
+
+
+def test_doctor_replays_a_watch_and_says_where_it_would_decide_otherwise(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
+    for _ in range(2):
+        done = watch(run, suite, "--once", "--checkpoints", "all", "--store", str(tmp_path / "store"))
+        assert done.returncode == 0, done.stdout + done.stderr
+    first = lobench("doctor", "--replay", tmp_path / "store", "--start", "1")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "first in the order; deadline in" in first.stdout and "is recorded as passed after" in first.stdout
+    assert first.stdout.splitlines()[-1].endswith("the replay decides on each as was decided then")
+    last = lobench("doctor", "--replay", tmp_path / "store")
+    assert "start 2 of 2" in last.stdout and "0 outcomes known" not in last.stdout and "gets" not in last.stdout
+    assert lobench("doctor", "--replay", tmp_path / "store", "--start", "7").returncode == 2
+    assert lobench("doctor", "--replay", tmp_path).returncode == 2
