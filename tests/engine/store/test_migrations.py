@@ -131,6 +131,17 @@ def test_a_watch_goes_on_and_evaluates_only_what_is_new(tmp_path: Path) -> None:
     assert {(one["experiment"], one["trial"], one["session"]) for one in new} == {("sweep", "5", "")}
 
 
+def test_an_older_sqlite_cannot_drop_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = old_store(tmp_path)
+    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        before = state(ledger)
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with contextlib.closing(Ledger.open(store)) as ledger:
+        assert state(ledger) == before
+        position = ledger.record_sighting(Subject.of_optimizer("sgd()"))
+        assert position == 3
+
+
 KILLED = """
 import os, shutil, signal, sqlite3, sys
 from pathlib import Path
