@@ -77,17 +77,17 @@ def results(
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
-    if patch is not None:
-        if not history:
-            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
-        show(patch_text(store, patch))
-        return
     if by is None and (experiment is not None or every or table is not None):
         raise UsageError(
             "--experiment, --all and --table are of a table of methods", expected="--by method beside them"
         )
     if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
+    if patch is not None:
+        if not history:
+            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
+        show(patch_text(store, patch))
+        return
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return

@@ -22,8 +22,6 @@ from lobench.engine.workers.protocol import (
     Failed,
     FileMark,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -55,7 +53,6 @@ JOB: dict[str, Any] = {
 }
 TOLD = st.one_of(
     st.builds(Job, lease=st.integers(0), companions=st.lists(st.tuples(st.text(), st.text())).map(tuple), **JOB),
-    st.builds(Prepare, **JOB),
     st.builds(Describe, variant_key=st.text(max_size=9), bindings=TEXTS),
     st.just(Exit()),
 )
@@ -78,7 +75,6 @@ SAID = st.one_of(
         replace=st.booleans(),
         payload=st.binary(max_size=99),
     ),
-    st.builds(Prepared, is_done=st.booleans()),
 )
 
 
@@ -104,7 +100,7 @@ def test_a_configuration_comes_with_its_layers(
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, result, prepared"),
+        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, result"),
         (Job(lease=1, case_key="", seed_block=SeedBlock(start=0, size=1), checkpoint_uri="", theta_path=""), "'job'"),
     ],
 )
