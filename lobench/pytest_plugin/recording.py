@@ -40,12 +40,12 @@ class Recorder:
             register_conftests(self._config, manager)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        records: list[dict[str, Any]] = getattr(report, "lobench", [])
+        records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         for record in records:
-            finished = Finished.from_record(record)
+            finished = Finished.from_bytes(record)
             self._finished.append(finished)
             self.record(finished)
 

@@ -14,6 +14,7 @@ from typing import Any
 from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.checkpoints.intake import Intake, skipped_line
@@ -390,4 +391,4 @@ class Watch:
             notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
-        self._progress.say(f"{where}: {type(error).__name__}: {error}")
+        self._progress.say(f"{where}: {headline(error)}")
