@@ -79,6 +79,8 @@ def test_the_patch_makes_the_dirty_tree_from_its_revision(tree: Path, tmp_path: 
     (tree / "data").mkdir()
     (tree / "data" / "one.csv").write_text("1\n")
     (tree / "a.log").write_text("ignored\n")
+    (tree / ".lobench").mkdir()
+    (tree / ".lobench" / "ledger.sqlite").write_text("lobench's own")
     found = revision_of(tree / "suites")
     assert found.is_dirty and found.patch is not None and found.patch_sha256
     assert found.note == "not tracked, and in no patch: 'data/', 'not tracked.py'"
