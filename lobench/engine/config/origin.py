@@ -22,7 +22,7 @@ _SECONDS = 30.0  # for so long git may take
 
 # What a user's configuration of git may change of a patch, so that `git apply` would not know it.
 _PLAIN = (
-    *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-relative"),
+    *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=dirty"),
 )
 

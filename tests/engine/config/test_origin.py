@@ -85,7 +85,7 @@ def test_the_patch_makes_the_dirty_tree_from_its_revision(tree: Path, tmp_path: 
     assert found.is_dirty and found.patch is not None and found.patch_sha256
     assert found.note == "not tracked, and in no patch: 'data/', 'not tracked.py'"
     clean = tmp_path / "clean"
-    git(tmp_path, "clone", "-q", str(tree), str(clean))
+    git(tmp_path, "clone", "-q", "--no-local", str(tree), str(clean))  # without what is staged
     git(clean, "checkout", "-q", found.commit)
     git(clean, "apply", "-", text=found.patch)
     assert content(clean) == whole
