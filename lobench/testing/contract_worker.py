@@ -58,9 +58,9 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     while (asked := waiting.get()) is not None and not isinstance(asked, Exit):
         match asked:
             case Describe():
-                names = (*asked.bindings, *configure.layers.gin_params)
+                names = (*asked.variant.bindings, *configure.layers.gin_params)
                 cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
-                chief.say(Described(variant_key=asked.variant_key, cases=cases, files=()))
+                chief.say(Described(variant_key=asked.variant.key, cases=cases, files=()))
             case Job():
                 _run(chief, configure, asked)
 
@@ -76,5 +76,5 @@ def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     paths = [Path(path) for path in (job.theta_path, *(path for _, path in job.companions))]
     if configure.file_folder:
         paths = [Path(configure.file_folder) / path.name for path in paths]
-    payload = answer_to(job.bindings, *(path.read_bytes() for path in paths))
+    payload = answer_to(job.variant.bindings, *(path.read_bytes() for path in paths))
     chief.say(Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))

@@ -21,6 +21,7 @@ from typing import ClassVar, TypeVar
 from lobench.core.case import SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Outcome
+from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.engine.workers.protocol import (
@@ -105,10 +106,10 @@ class ExecutorContract:
             checkpoint_uri="theta_1.npz",
             theta_path=str(files[0]),
             companions=(("theta_2.npz", str(files[1])),),
-            bindings=(f"of lease {lease}", "x" * 1_000_000),
+            variant=Variant(bindings=(f"of lease {lease}", "x" * 1_000_000)),
         )
         executor.send(worker, job.to_bytes(), [str(file) for file in files])
-        return job, answer_to(job.bindings, *contents)
+        return job, answer_to(job.variant.bindings, *contents)
 
     def pid(self, executor: Executor, folder: Path) -> int:
         """Waits until a misbehaving case has begun; returns its process."""
@@ -123,9 +124,10 @@ class ExecutorContract:
     def test_a_worker_is_what_it_was_configured_to_be(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:
             self.start(executor, 0)
-            executor.send(0, Describe(variant_key="v", bindings=("of the variant",)).to_bytes())
+            variant = Variant(bindings=("of the variant",))
+            executor.send(0, Describe(variant=variant).to_bytes())
             worker, described = self.heard(executor, Described)
-            assert (worker, described.variant_key) == (0, "v")
+            assert (worker, described.variant_key) == (0, variant.key)
             assert described.cases == (case_named("of the variant"), case_named("of the layers"))
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:

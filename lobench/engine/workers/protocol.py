@@ -8,12 +8,13 @@ and do not open them. What an executor says for itself (`Died`, `Notice`, `Capac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Codec, Message
 from lobench.core.result import Outcome
+from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 
 __all__ = [
@@ -71,7 +72,7 @@ class Job(Message):
       case_key: `CaseInfo.key` of a case as it is with these bindings.
       theta_path: File of theta's leaves; "" where there is no theta.
       companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
-      bindings: The gin bindings of the subject's variant.
+      variant: The subject's own gin text.
     """
 
     lease: int
@@ -80,7 +81,7 @@ class Job(Message):
     checkpoint_uri: str
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
-    bindings: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +102,9 @@ class Command(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(Message):
-    """Asks which cases the suites have with a variant's bindings; there is no other way to learn cases."""
+    """Asks which cases the suites have in a variant; there is no other way to learn cases."""
 
-    variant_key: str = ""
-    bindings: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
