@@ -32,9 +32,7 @@ def _share(quick: bool) -> Rounds:
     block = SeedBlock(start=0, size=num_seeds)
 
     def program(eval_every: int, eval_batches: int) -> Program:
-        case = Case(
-            num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=eval_every, eval_batches=eval_batches
-        )
+        case = Case(num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=eval_every, eval_batches=eval_batches)
         make = lambda theta: as_stepper(learned.opt_fn(theta, num_steps), num_steps)  # noqa: E731
         return Program(case, DigitsMLP(hidden_sizes=(32,), batch_size=64), make, num_seeds)
 
