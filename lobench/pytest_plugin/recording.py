@@ -28,6 +28,7 @@ class Recorder:
         self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
+        self._said: list[str] = []  # by the ledger, when it was opened
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @pytest.hookimpl(trylast=True)
@@ -101,7 +102,7 @@ class Recorder:
         from lobench.pytest_plugin.reuse import store_path
 
         path = store_path(self._config, suite)
-        return Ledger.open(path, name=path.name)
+        return Ledger.open(path, name=path.name, on_problem=self._said.append)
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
@@ -129,6 +130,8 @@ class Recorder:
             terminalreporter.write_line(
                 f"evaluated in a process of its own, since jax's backend was made before by {maker}"
             )
+        for line in self._said:
+            terminalreporter.write_line(line, yellow=True)
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
