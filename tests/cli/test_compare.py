@@ -193,6 +193,10 @@ def test_a_margin_below_zero_is_refused(store: Path) -> None:
     assert done.returncode == 2 and "--margin" in done.stderr
 
 
+def logs_in(store: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (store / "logs").iterdir()}
+
+
 def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Killer()\n"
@@ -200,10 +204,11 @@ def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) 
     subjects = ("sgd(); sgd.learning_rate = 0.1", "sgd(); sgd.learning_rate = 0.2")
     options = ("--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
     first = run(*subjects, *options)
-    trained = counter.stat().st_size
-    assert trained > 0, first.stderr
+    trained, logs = counter.stat().st_size, logs_in(tmp_path / "kept")
+    assert trained > 0 and logs, first.stderr
     again = run(*subjects, *options)
     assert counter.stat().st_size == trained and again.stdout == first.stdout
+    assert logs_in(tmp_path / "kept") == logs, "a finished comparison starts no worker"
     longer = run(*subjects, *options, "--gin-param", "Case.num_inner_steps = 20")
     retrained = counter.stat().st_size
     assert retrained > trained and longer.stdout != first.stdout
