@@ -21,9 +21,11 @@ __all__ = [
     "check_named",
     "chosen",
     "hyperparameters",
+    "of_members",
     "place_of_case",
     "place_of_method",
     "read_methods",
+    "shows_methods",
 ]
 
 
@@ -46,7 +48,7 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         members = ledger.memberships(row.id) if row is not None else []
     finally:
         ledger.close()
-    return reading if row is None else _of_members(reading, row, members)
+    return reading if row is None else of_members(reading, row, members)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
@@ -57,7 +59,8 @@ def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> Exp
     return found[-1] if found else None
 
 
-def _of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
+def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
+    """Returns a store's reading by the methods of an experiment that it holds, given its members."""
     rows = {_key(row): row for row in reading.rows}
     groups: dict[tuple[str, int | str], dict[int, list[EvaluationRow]]] = {}
     for one in members:
@@ -187,6 +190,11 @@ def are_one_run(reading: Reading) -> bool:
     places = {(who.generation, who.outer_step) for who in whos}
     one = all(not who.is_optimizer for who in whos) and len({who.variant for who in whos}) == 1
     return one and not reading.methods and len(places) == len(whos) > 1
+
+
+def shows_methods(reading: Reading) -> bool:
+    """Says whether there are methods to be set side by side."""
+    return len(reading.subjects) > 1 and not are_one_run(reading)
 
 
 def chosen(reading: Reading, spec: TableSpec) -> Reading:

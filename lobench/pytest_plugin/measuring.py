@@ -22,6 +22,7 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.options import option
@@ -57,7 +58,7 @@ class Measured:
     has_starts: bool
     looks: list[int]
     note: str
-    reference: list[dict[str, Any]]
+    reference: list[bytes]
 
     def to_record(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -166,7 +167,7 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
     for item in session.items:
         if case_of(item) is not None:
             try:
-                found.append(case_info(item, ()))
+                found.append(case_info(item, Variant()))
             except LobenchError:
                 continue  # its own report says what is wrong with it
     return found
@@ -275,7 +276,6 @@ def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) 
     return "; ".join(notes)
 
 
-def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:
-    return Finished(
-        case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=curves.to_payload()
-    ).to_record()
+def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> bytes:
+    payload = curves.to_payload()
+    return Finished(case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=payload).to_bytes()

@@ -119,12 +119,12 @@ class Loop:
         from lobench.pytest_plugin.variants import files_of
 
         assert self._cases is not None
-        known = self._cases.of(asked.bindings)
+        known = self._cases.of(asked.variant)
         if known.problems:
-            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant_key))
+            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant.key))
             return
         files = files_of(self._configure.arguments, self._configure.layers)
-        self._chief.say(Described(variant_key=asked.variant_key, cases=known.cases, files=files))
+        self._chief.say(Described(variant_key=asked.variant.key, cases=known.cases, files=files))
 
     def _here(self, path: str) -> str:
         """Returns where this machine has a file that a message names."""
@@ -133,7 +133,7 @@ class Loop:
 
     def _run(self, job: Job, idle: pytest.Item) -> None:
         assert self._cases is not None
-        known = self._cases.of(job.bindings)
+        known = self._cases.of(job.variant)
         item = known.items.get(job.case_key)
         if item is None:
             # It has read other files than the worker that described the cases.
@@ -165,7 +165,7 @@ class Loop:
 
     def _finished(self) -> Finished | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
-        found = [Finished.from_record(record) for report in self._reports for record in getattr(report, "lobench", [])]
+        found = [Finished.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
         if not found:
             return None
         finished = found[0]

@@ -42,7 +42,6 @@ class WatchOptions:
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.
-      only: Locations of the only checkpoints that are asked for; None: all that the store knows or the source finds.
     """
 
     once: bool = option(False, "Evaluate what is there and end.")
@@ -59,7 +58,6 @@ class WatchOptions:
     session: str = option("", "Ledger column, for studies.")
     elsewhere: bool = False
     replan: bool = True
-    only: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

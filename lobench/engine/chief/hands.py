@@ -11,6 +11,7 @@ from typing import TypeAlias
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.engine.workers.protocol import (
     FROM_WORKER,
     Command,
@@ -82,12 +83,12 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def describe(self, variant_key: str, bindings: tuple[str, ...] = ()) -> None:
+    def describe(self, variant: Variant) -> None:
         """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[variant_key] = Describe(variant_key=variant_key, bindings=bindings)
+        self._wanted[variant.key] = Describe(variant=variant)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:

@@ -16,6 +16,7 @@ from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
+from lobench.engine.store.database import schema_version
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -84,6 +85,12 @@ class LedgerReader:
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
 
+    @property
+    def schema(self) -> int:
+        """The version of the tables in its file; an older one is seen as today's."""
+        with store_errors(self.store):
+            return schema_version(self._db)
+
     # What a restart reads.
 
     def sightings(self) -> dict[int, Subject]:
@@ -146,13 +153,16 @@ class LedgerReader:
         with store_errors(self.store), intact_rows(self.store):
             return accepted(self._db, expected)
 
-    def outcomes(self, programs: Collection[str], case_keys: Collection[str]) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs and cases (`CaseInfo.key`)."""
+    def outcomes(
+        self, programs: Collection[str], case_keys: Collection[str], sha256s: Collection[str]
+    ) -> dict[Outcome, int]:
+        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
-                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                (json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
+                tuple(json.dumps(sorted(chosen)) for chosen in (programs, case_keys, sha256s)),
             ).fetchall()
             return {Outcome(outcome): count for outcome, count in rows}
 
