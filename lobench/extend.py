@@ -12,6 +12,7 @@ from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.core import schedule
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
     from lobench.core.codec import Codec, Message, kind_of
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from lobench.report.lines import text_table
 
 _HOMES = {
+    "lobench.core": "schedule",
     "lobench.analysis.intervals": "Interval stratified_t_mean",
     "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
@@ -97,7 +99,7 @@ __all__ = [
     "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "database_errors", "device_description", "finite_or_none", "flatten", "fold", "headline", "is_settled", "kind_of",
     "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table",
+    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table",
     "transaction", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
