@@ -47,6 +47,11 @@ class CommandRun:
         return CommandId(self.method.name, self.session)
 
     @property
+    def name(self) -> str:
+        """Its place below the folder of all commands: another command of one name has another one."""
+        return "/".join(self.folder.parts[-2:])
+
+    @property
     def size(self) -> Size:
         return Size(self.method.num_cpus, self.method.num_gpus)
 
@@ -161,5 +166,5 @@ class CommandRuns:
             return
         self.states[command] = state
         run = self._runs[command]
-        parameters = {"folder": "/".join(run.folder.parts[-2:])}
+        parameters = {"folder": run.name}
         self._record(TrialRow(method=command.method, number=command.session, parameters=parameters, state=state))
