@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import pluggy
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
-from lobench.core.codec import Message
+from lobench.core.heard import Capacity, Died, Heard, Notice, Said
 from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
@@ -272,54 +272,6 @@ class SelectionStrategy(Protocol):
           initiator: Id of the member whose place is to be filled.
           seed: All the chance that there is.
         """
-
-
-# What an executor says. The bytes that cross are `lobench.core.codec`'s.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said(Message):
-    """What a worker said, as it said it: an executor carries it and does not open it."""
-
-    worker: int
-    message: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Died(Message):
-    """A worker is gone, which its executor says for it; nothing more is heard of it.
-
-    Attributes:
-      message: Why, in one line.
-      lost: Its machine is to blame, or what lies between; it says nothing of what the worker did.
-    """
-
-    worker: int
-    message: str
-    lost: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice(Message):
-    """A line to be shown to people."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity(Message):
-    """What there is now, where that changes.
-
-    Attributes:
-      machines: Cores and devices of each.
-      limit: Cores that the user named for all workers together; None: as many as there are.
-    """
-
-    machines: tuple[tuple[float, float], ...]
-    limit: float | None = None
-
-
-Heard: TypeAlias = Said | Died | Notice | Capacity
 
 
 class Executor(Protocol):

@@ -26,6 +26,14 @@ class Disk:
     def resize(self, size: str) -> None:
         self.remount(f"size={size}")
 
+    def fill(self, room: int = 0) -> None:
+        """Leaves so many bytes."""
+        found = os.statvfs(self.path)
+        (self.path / "ballast").write_bytes(bytes(found.f_bavail * found.f_frsize - room))
+
+    def empty(self) -> None:
+        (self.path / "ballast").unlink()
+
     @property
     def used_kib(self) -> int:
         found = os.statvfs(self.path)

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import GIN, KILLED_CHIEF, PATIENCE, make_run, make_suite, results, watch, write_checkpoint
+from disks import MOUNTING, small_disk
+from tiny import (
+    GIN,
+    KILLED_CHIEF,
+    PATIENCE,
+    content,
+    make_run,
+    make_suite,
+    results,
+    watch,
+    watch_command,
+    write_checkpoint,
+)
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
 
@@ -156,43 +168,53 @@ def test_a_store_that_cannot_be_written_or_is_no_store(tmp_path: Path, suite: Pa
     assert "not a database" in only_line(done)
 
 
-MOUNTING = pytest.mark.skipif(
-    not Path("/dev/full").exists() or os.getuid() != 0, reason="mounting a small disk needs root"
-)
-
-
-def mount(disk: Path, options: str) -> None:
-    disk.mkdir(exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
-    if subprocess.run(command, check=False).returncode:
-        pytest.skip("needs a machine that lets its root mount a file system")
+@MOUNTING
+def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
+    with small_disk(tmp_path / "disk", "200k") as disk:
+        run = make_run(tmp_path, -3.0, -2.0)
+        (disk.path / "ballast").write_bytes(bytes(120_000))
+        done = watch(run, suite, *ONCE, "--store", str(disk.path / "store"))
+        assert done.returncode == 2
+        assert "full" in only_line(done) or "No space left" in only_line(done)
+        (disk.path / "ballast").unlink()
+        disk.resize("50m")
+        assert watch(run, suite, *ONCE, "--store", str(disk.path / "store")).returncode == 0
+        assert len(results(disk.path / "store")) == 2
 
 
 @MOUNTING
-def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
-    disk = tmp_path / "disk"
-    mount(disk, "size=200k")
-    try:
-        run = make_run(tmp_path, -3.0, -2.0)
-        (disk / "ballast").write_bytes(bytes(120_000))
-        done = watch(run, suite, *ONCE, "--store", str(disk / "store"))
-        assert done.returncode == 2
-        assert "full" in only_line(done) or "No space left" in only_line(done)
-        (disk / "ballast").unlink()
-        subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
-        assert watch(run, suite, *ONCE, "--store", str(disk / "store")).returncode == 0
-        assert len(results(disk / "store")) == 2
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+@pytest.mark.parametrize("room", [0, 4096, 40_960], ids=["full at once", "room for a page", "room for some results"])
+def test_a_disk_that_fills_in_mid_run(tmp_path: Path, suite: Path, room: int) -> None:
+    """What was said to be done is there; with space again, the same command ends with the ledger that it would have."""
+    steps = (-3.0, -2.5, -2.0, -1.5)
+    with small_disk(tmp_path / "disk", "50m") as disk:
+        run, store = make_run(tmp_path, *steps[:1]), disk.path / "store"
+        command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--store", str(store))
+        chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert chief.stdout is not None
+        said = next(line for line in chief.stdout if "passed" in line)
+        disk.fill(room)
+        for index, log_lr in enumerate(steps[1:], 2):
+            write_checkpoint(run / f"theta_{index}.npz", log_lr)
+        output, errors = chief.communicate(timeout=PATIENCE)
+        assert chief.returncode == 2, output + errors
+        (line,) = errors.splitlines()
+        assert "full" in line or "No space left" in line, line
+        disk.empty()
+        recorded = {(one["checkpoint"]["outer_step"], one["case"]["name"]) for one in results(store)}
+        finished = (said + output).count("  passed  ")
+        assert len(recorded) >= finished >= 1, "what was said to be done is there"
+        assert watch(run, suite, "--once", "--checkpoints", "all", "--store", str(store)).returncode == 0
+        undisturbed = tmp_path / "undisturbed"
+        assert watch(run, suite, "--once", "--checkpoints", "all", "--store", str(undisturbed)).returncode == 0
+        assert content(store) == content(undisturbed)
 
 
 @MOUNTING
 def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite: Path) -> None:
     """As one is after a crash: what the log holds is read too."""
-    disk = tmp_path / "disk"
-    mount(disk, "size=50m")
-    try:
-        run = make_run(disk, -3.0, -2.0)
+    with small_disk(tmp_path / "disk", "50m") as disk:
+        run = make_run(disk.path, -3.0, -2.0)
         store = run / "lobench_results" / "tiny"
         killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
         # Ended after the last commit, without closing the database: its log stays.
@@ -202,7 +224,7 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         killed[2] = program
         assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0
         assert (store / "ledger.sqlite-wal").stat().st_size > 0
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        disk.remount("ro")
         assert len(results(store)) == 2
         done = watch(run, suite, *ONCE, "--store", str(store))
         assert done.returncode == 2
@@ -210,8 +232,6 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         beside = watch(run, suite, *ONCE)
         assert beside.returncode == 0, "the default store goes elsewhere by itself"
         assert len(results(suite.parent / ".lobench" / "tiny")) == 2
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 CONFTEST = """

@@ -270,15 +270,16 @@ class Findings:
         return np.asarray(rows, np.float64)
 
 
-def findings_of(store: Path, baselines: Sequence[Path] | None = None) -> Findings:
+def findings_of(store: Path, baselines: Sequence[Path] | None = None, *, reading: Reading | None = None) -> Findings:
     """Reads a store, which may be in use, and the baselines that fit its cases.
 
     Args:
       baselines: As of `Scales.of`.
+      reading: What was read of it, where not all that it holds.
     Raises:
       StoreError: there is no store. BaselineError: a file cannot be read.
     """
-    reading = read_store(store)
+    reading = reading or read_store(store)
     return Findings(reading, Scales.of(reading.subjects, baselines))
 
 

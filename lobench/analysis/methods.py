@@ -24,6 +24,7 @@ __all__ = [
     "place_of_case",
     "place_of_method",
     "read_methods",
+    "shows_methods",
 ]
 
 
@@ -187,6 +188,11 @@ def are_one_run(reading: Reading) -> bool:
     places = {(who.generation, who.outer_step) for who in whos}
     one = all(not who.is_optimizer for who in whos) and len({who.variant for who in whos}) == 1
     return one and not reading.methods and len(places) == len(whos) > 1
+
+
+def shows_methods(reading: Reading) -> bool:
+    """Says whether there are methods to be set side by side."""
+    return len(reading.subjects) > 1 and not are_one_run(reading)
 
 
 def chosen(reading: Reading, spec: TableSpec) -> Reading:

@@ -22,7 +22,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
 from lobench.core.metric import Direction, how_to_declare
 
-__all__ = ["Entry", "Heading", "Line", "Panel", "Tabulated", "tabulate"]
+__all__ = ["Entry", "Heading", "Line", "Panel", "Tabulated", "renamed", "tabulate"]
 
 _MOST_COLUMNS = 6  # of methods; more of them are rows
 
@@ -105,6 +105,15 @@ def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int =
     if not findings.reading.rows:
         raise StoreError("the store holds no evaluation yet", where=str(findings.reading.store))
     return _Maker(findings, spec or TableSpec(), digits).table()
+
+
+def renamed(findings: Findings, spec: TableSpec) -> Findings:
+    """Returns findings of the methods that a table names, by its names: figures take the same.
+
+    Raises:
+      ConfigError: the table names what is not there.
+    """
+    return Findings(chosen(findings.reading, spec), findings.scales)
 
 
 class _Maker:

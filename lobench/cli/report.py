@@ -18,6 +18,7 @@ Examples:
   lobench report --store runs/today/lobench_results/quick --baseline suites/quick --output report.html
   lobench report --store runs/today/lobench_results/quick --format text
   lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
+  lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
   lobench report --store runs/today/lobench_results/quick --format pdf --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
@@ -30,20 +31,41 @@ Examples:
     type=click.Path(exists=True, path_type=Path),
     help="Suite, or a file of its baselines; may be given again (default: the suites that the store names).",
 )
+@click.option(
+    "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
+)
+@click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
+@click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
-def report(store: Path, output: Path | None, kind: str, baselines: tuple[Path, ...], precision: int) -> None:
+def report(
+    store: Path,
+    output: Path | None,
+    kind: str,
+    baselines: tuple[Path, ...],
+    table: Path | None,
+    experiment: str | None,
+    every: bool,
+    precision: int,
+) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.findings import findings_of
+    from lobench.analysis.methods import read_methods, shows_methods
+    from lobench.analysis.table_file import read_table
     from lobench.core.errors import UsageError
 
     if output is None and kind != "text":
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    findings = findings_of(store, baselines or None)
+    spec = read_table(table) if table is not None else None
+    findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
     if output is None or kind == "text":
+        from lobench.analysis.tabulate import tabulate
         from lobench.cli.results_output import written
+        from lobench.report.method_table import method_text
         from lobench.report.verdict import verdict_text
 
         text = verdict_text(findings)
+        if spec is not None or shows_methods(findings.reading):
+            text += "\n\n" + method_text(tabulate(findings, spec, digits=precision))
         if output is None:
             click.echo(text)
         else:
@@ -54,14 +76,15 @@ def report(store: Path, output: Path | None, kind: str, baselines: tuple[Path, .
     if kind == "html":
         from lobench.report.page import write_page
 
-        write_page(findings, output)
+        write_page(findings, output, spec)
     elif kind == "latex":
         from lobench.report.latex import write_latex
 
-        write_latex(findings, output, precision=precision)
+        write_latex(findings, output, precision=precision, spec=spec)
     else:
+        from lobench.analysis.tabulate import renamed
         from lobench.report.figures import write_figures
 
-        paths = write_figures(findings, output, kind)
+        paths = write_figures(renamed(findings, spec) if spec else findings, output, kind)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")

@@ -16,6 +16,7 @@ Examples:
   lobench results --store runs/today/lobench_results/quick --case 'relu*' --sort test
   lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
   lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
+  lobench results --store .lobench/experiment --by method
   lobench results --store runs --history"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
@@ -37,19 +38,50 @@ Examples:
     show_default=True,
     help="With table: what comes first.",
 )
+@click.option(
+    "--by", type=click.Choice(["method"]), help="A table of methods and cases, with what each was trained with."
+)
+@click.option("--experiment", help="With --by: its methods (default: those of the one that was run last).")
+@click.option("--all", "every", is_flag=True, help="With --by: all that the store holds, and no experiment's methods.")
+@click.option(
+    "--table", type=click.Path(path_type=Path), help="With --by: gin file of `Table.*`, as of `lobench report`."
+)
 @click.option("--history", is_flag=True, help="Runs by date instead, of every store in or below --store.")
-def results(store: Path, kind: str, output: Path | None, curves: bool, pattern: str, sort: str, history: bool) -> None:
+def results(
+    store: Path,
+    kind: str,
+    output: Path | None,
+    curves: bool,
+    pattern: str,
+    sort: str,
+    by: str | None,
+    experiment: str | None,
+    every: bool,
+    table: Path | None,
+    history: bool,
+) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.cli.results_output import export, history_text, table_text, written
+    from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
     from lobench.core.errors import UsageError
 
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
         raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
+    if by is None and (experiment is not None or every or table is not None):
+        raise UsageError(
+            "--experiment, --all and --table are of a table of methods", expected="--by method beside them"
+        )
+    if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
+        raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return
-    text = history_text(store, kind) if history else table_text(store, kind, pattern, sort=sort, curves=curves)
+    if by is not None:
+        text = by_method_text(store, kind, experiment, every=every, table=table)
+    elif history:
+        text = history_text(store, kind)
+    else:
+        text = table_text(store, kind, pattern, sort=sort, curves=curves)
     if output is None:
         click.echo(text)
     else:

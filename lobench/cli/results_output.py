@@ -18,7 +18,7 @@ from lobench.core.headline import cause
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["export", "history_text", "table_text", "written"]
+__all__ = ["by_method_text", "export", "history_text", "table_text", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -47,6 +47,23 @@ def _unread(store: Path) -> list[dict[str, Any]]:
         return list(unread_records(ledger.events(), read))
     finally:
         ledger.close()
+
+
+def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
+    """Returns the table of methods and cases, as text or as JSON.
+
+    Raises:
+      StoreError: there is no store, or nothing in it. UsageError: no such experiment. ConfigError: see `read_table`.
+    """
+    from lobench.analysis.findings import findings_of
+    from lobench.analysis.methods import read_methods
+    from lobench.analysis.table_file import TableSpec, read_table
+    from lobench.analysis.tabulate import tabulate
+    from lobench.report.method_table import method_records, method_text
+
+    spec = read_table(table) if table is not None else TableSpec(rows="method")
+    found = tabulate(findings_of(store, reading=read_methods(store, experiment, every=every)), spec)
+    return json.dumps(method_records(found), indent=1, allow_nan=False) if kind == "json" else method_text(found)
 
 
 def history_text(store: Path, kind: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from markupsafe import Markup
 
 from lobench.analysis.findings import Findings
+from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
 from lobench.report.svg import Chart, Series, number
 
@@ -38,13 +39,19 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Charts under one heading; `kind` is the page's class for their size."""
+    """Charts under one heading.
+
+    Attributes:
+      kind: The page's class for their size.
+      trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+    """
 
     id: str
     title: str
     note: str
     kind: str
     figures: tuple[Figure, ...]
+    trained_with: str = ""
 
 
 def sections(findings: Findings) -> list[Section]:
@@ -53,7 +60,15 @@ def sections(findings: Findings) -> list[Section]:
     if len(findings.reading.subjects) > 1:
         found.append(_outer(findings))
     found += [_profiles(findings), _cases(findings)]
-    return found
+    drawn = [place for place, _, _ in _subjects(findings)]
+    every = range(len(findings.reading.subjects))
+    return [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+
+
+def _trained_with(findings: Findings, places: Sequence[int]) -> str:
+    reading = findings.reading
+    found = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in sorted(places)]
+    return "; ".join(f"{label}: {text}" for label, text in found if text)
 
 
 def _outer(findings: Findings) -> Section:

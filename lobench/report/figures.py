@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +75,12 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
             ncols=columns,
             frameon=False,
         )
+        if section.trained_with:
+            text = textwrap.fill(_text(section.trained_with), 60 * columns)
+            figure.text(0.01, -0.01, text, fontsize=6, va="top")
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
-        figure.savefig(paths[-1], dpi=200)
+        figure.savefig(paths[-1], dpi=200, bbox_inches="tight" if section.trained_with else None)
     return paths
 
 

@@ -15,8 +15,11 @@ from markupsafe import Markup
 from lobench.analysis.comparison import Comparison
 from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.intervals import Interval
+from lobench.analysis.methods import shows_methods
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
+from lobench.analysis.table_file import TableSpec
+from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import cause
 from lobench.core.program import describe_programs
@@ -24,6 +27,7 @@ from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
 from lobench.report.lines import without_controls
+from lobench.report.method_table import method_panels
 from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
@@ -42,16 +46,16 @@ class _Cell:
     kind: str = ""
 
 
-def write_page(findings: Findings, output: Path) -> None:
+def write_page(findings: Findings, output: Path, spec: TableSpec | None = None) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
-    text = render_page(findings)
+    text = render_page(findings, spec)
     try:
         write_whole(output, text)
     except OSError as error:
         raise StoreError("cannot write the report", where=str(output), got=cause(error)) from error
 
 
-def render_page(findings: Findings) -> str:
+def render_page(findings: Findings, spec: TableSpec | None = None) -> str:
     """Returns the page as text.
 
     Raises:
@@ -78,12 +82,22 @@ def render_page(findings: Findings) -> str:
         "chart_sections": sections(findings),
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
+        **_methods(findings, spec),
         "troubles": _troubles(reading),
         "command": f"lobench results --store {reading.store} --format json",
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
     return without_controls(environment.get_template("page.html").render(context))
+
+
+def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
+    """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
+    reading = findings.reading
+    if spec is None and not shows_methods(reading):
+        return {"method_panels": [], "method_legend": (), "method_notes": ()}
+    found = tabulate(findings, spec or TableSpec(rows="method"))
+    return {"method_panels": method_panels(found), "method_legend": found.legend, "method_notes": found.notes}
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:

@@ -29,7 +29,7 @@ __all__ = ["Answer", "RecordedPlanner", "Start", "Step", "digest_of", "read_star
 _KINDS: Mapping[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(events.CasesKnown, events.SubjectSeen, events.RunEnded, events.Finished),
+        *(events.CasesKnown, events.SubjectSeen, events.RunCommands, events.RunEnded, events.Finished),
         *(Capacity, Drain, Tick, WorkerDied, WorkerReady),
     )
 }
@@ -141,6 +141,10 @@ def _brief(action: Action) -> str:
             return f"{type(action).__name__} {_name(evaluation)}"
         case events.Forget(evaluations):
             return f"Forget {' '.join(map(_name, evaluations))}"
+        case events.LeaseCommand(worker, lease, command):
+            return f"LeaseCommand {worker} {lease} {command}"
+        case events.CommandEnded(command):
+            return f"CommandEnded {command}"
         case StartWorker(worker, size):
             return f"StartWorker {worker} {size.num_cpus} {float(size.num_gpus)}"
         case _:
@@ -188,6 +192,8 @@ def _event(name: str, values: list[Any]) -> Event:
         values[0] = tuple(CaseInfo(**record) for record in values[0])
     elif kind is events.SubjectSeen:
         values[1] = SubjectKey(*values[1])
+    elif kind is events.RunCommands:
+        values[0] = tuple((events.CommandId(**command), Size(*size)) for command, size in values[0])
     elif kind is events.Finished:
         values[2] = Outcome(values[2])
     elif kind is Capacity:

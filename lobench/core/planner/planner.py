@@ -142,7 +142,9 @@ class Planner:
     def check(self) -> None:
         """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
         self._machine.check()
-        assert self._machine.keys() == self._wanted.keys(), "wanted, and not the machine's work, or the reverse"
+        assert self._machine.keys() == self._wanted.keys() | self._commands, (
+            "wanted, and not the machine's work, or the reverse"
+        )
         pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
         wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
         assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"

@@ -79,6 +79,11 @@ class Replay:
                 others = f", together with {len(companions)} others that are alike" if companions else ""
                 seconds = deadline - self._now - (self._zero or 0.0)
                 return f"worker {worker} gets {self._name(evaluation)}{others}: {why}; deadline in {seconds:g} s"
+            case events.LeaseCommand(worker, _, command):
+                return f"worker {worker} runs {command.method}, session {command.session}, a command"
+            case events.CommandEnded(command, message):
+                reason = f": {message.splitlines()[0]}" if message else ""
+                return f"{command.method}, session {command.session}, a command, has ended{reason}"
             case events.Record(evaluation, _, outcome, lease, message):
                 took = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
                 reason = f": {message.splitlines()[0]}" if message else ""

@@ -1,0 +1,201 @@
+"""Tables of methods: nine of them are nine rows, whatever their width; names, groups, digits, intervals and bold."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.analysis.findings import Findings, findings_of
+from lobench.analysis.intervals import share_mean, stratified_t_mean
+from lobench.analysis.methods import read_methods
+from lobench.analysis.table_file import TableSpec, read_table
+from lobench.core.errors import ConfigError
+from lobench.core.planner import EvaluationId
+from lobench.engine.config.origin import Revision
+from lobench.engine.store.experiments import Membership
+from lobench.engine.store.ledger import Ledger
+from lobench.report.latex import latex_table
+from lobench.report.page import render_page
+
+NAMES = [f"adam(); adam.learning_rate = {rate:g}" for rate in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
+CASES = [f"case{index}" for index in range(6)]
+TABLE = """
+Table.rows = "method"
+Table.metrics = ["train/loss", "test/accuracy"]
+Table.groups = {{"slow": {slow!r}, "fast & wild": {fast!r}}}
+Table.names = {{{first!r}: "Adam_1", "case0": "first", "test/accuracy": "accuracy"}}
+Table.precision = {{"test/accuracy": 2}}
+Table.interval = {{"train/loss": False}}
+Table.bold = "best"
+"""
+
+
+def make(store: Path, names: list[str] = NAMES, cases: list[str] = CASES) -> Path:
+    """Method k has a training loss of about k + 1, and gets (8 - k) of 10 right, give or take: the first is best."""
+    rng = np.random.default_rng(0)
+    for place, name in enumerate(names):
+        noise = rng.normal(0, 0.01, (len(cases), 2, 4))
+        add(
+            store,
+            0,
+            {
+                case: {
+                    "train/loss": (0.1 * (place + 1) + noise[index, 0]).tolist(),
+                    "test/accuracy": np.clip(0.97 - 0.1 * place + noise[index, 1], 0, 1).tolist(),
+                }
+                for index, case in enumerate(cases)
+            },
+            optimizer=name,
+        )
+    return store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("methods"))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.gin"
+    path.write_text(TABLE.format(slow=NAMES[:3], fast=NAMES[3:], first=NAMES[0]))
+    return path
+
+
+def rows_of(latex: str) -> list[str]:
+    return [line for line in latex.splitlines() if re.match(r"(\\quad )?(adam|Adam)", line)]
+
+
+def test_nine_methods_on_six_cases_in_two_groups_are_all_there(store: Path, table: Path) -> None:
+    latex = latex_table(findings_of(store, []), read_table(table))
+    rows = rows_of(latex)
+    assert len(rows) == 18 and len({row.split(" & ")[0] for row in rows}) == 9
+    assert all(row.count(" & ") == 7 for row in rows)  # six cases and the mean score
+    assert r" & first & case1 & case2 & case3 & case4 & case5 & mean score \\" in latex
+    titles = re.findall(r"\\multicolumn\{8\}\{l\}\{(.*)\} \\\\", latex)
+    assert titles == [r"\emph{train/loss}", "slow", r"fast \& wild", r"\emph{accuracy}", "slow", r"fast \& wild"]
+    # The least loss, and the greatest accuracy, of each case: the same method, whose name the table gives.
+    bold = [row for row in rows if "mathbf" in row]
+    assert [row.split(" & ")[0] for row in bold] == [r"\quad Adam\_1"] * 2
+    assert [row.count("mathbf") for row in bold] == [7, 6]  # these accuracies have no score
+    assert r"\pm" not in rows[0].rsplit("&", 1)[0] and re.search(r"0\.9\d\}\\,\[0\.9\d, 0\.9\d\]", rows[9])
+
+
+def test_the_table_compiles(store: Path, table: Path, tmp_path: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    store = shutil.copytree(store, tmp_path / "copy")
+    add(store, 0, {"odd": {"train/loss": [1.0, np.nan]}}, optimizer="a<b>|%")
+    parts = [latex_table(findings_of(store, []), spec) for spec in (read_table(table), None)]
+    page = "\n\n".join(parts)
+    (tmp_path / "t.tex").write_text(
+        f"\\documentclass{{article}}\n\\usepackage{{booktabs}}\n\\begin{{document}}\n{page}\n\\end{{document}}\n"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "t.pdf").stat().st_size > 1000
+
+
+def test_width_turns_a_table_around_and_drops_nobody(store: Path, tmp_path: Path) -> None:
+    assert len(rows_of(latex_table(findings_of(store, [])))) == 9
+    few = make(tmp_path / "few", NAMES[:6])
+    header = next(line for line in latex_table(findings_of(few, [])).splitlines() if line.startswith(" & "))
+    assert header.count("adam") == 12  # six texts, with their names in them twice
+
+
+@pytest.mark.parametrize(("bold", "count"), [("best", 1), ("indistinct", 2), ("none", 0)])
+def test_bold_is_the_best_alone_or_what_is_told_apart_from_it_or_nothing(tmp_path: Path, bold: str, count: int) -> None:
+    for name, values in {"a()": [0.1, 0.2, 0.3], "b()": [0.11, 0.19, 0.31], "c()": [1.0, 1.1, 1.2]}.items():
+        add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name)
+    latex = latex_table(findings_of(tmp_path, []), TableSpec(bold=bold))  # type: ignore[arg-type]
+    assert next(line for line in latex.splitlines() if "quad c" in line).count("mathbf") == count
+
+
+def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
+    values = [1.0, 1.0, 1.0, 0.9]
+    assert stratified_t_mean([values]).upper > 1
+    found = share_mean(values)
+    assert 0 < found.lower < found.mean < found.upper < 1 and found.mean == pytest.approx(0.975)
+    assert share_mean([0.0, 0.1]).lower > 0
+    same, alone = share_mean([1.0, 1.0]), share_mean([0.5])
+    assert (same.lower, same.upper) == (1, 1) and alone.mean == 0.5 and np.isnan(alone.upper)
+    # Far from the ends both agree: the logit is a line there.
+    many = np.random.default_rng(0).normal(0.5, 0.02, 50).tolist()
+    assert share_mean(many).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Table.row = 'method'", "nothing reads Table.row"),
+        ("Table.rows = 'seed'", 'Table.rows; got \'seed\'; expected "method" or "case"'),
+        ("Table.precision = {'train/loss': 0}", "Table.precision"),
+        ("Table.methods = ['adm()']", "Table.methods: there is no 'adm()'"),
+        ("Table.metrics = ['test/los']", "Table.metrics: there is no 'test/los'"),
+        ("Table.groups = {'a': ['case0', 'nobody']}", "Table.groups: there is no 'case0'"),
+        ("Table.names = {'nobody': 'x'}", "Table.names: there is no 'nobody'"),
+        ("adam.b1 = 3", "nothing reads adam.b1"),
+    ],
+)
+def test_a_table_that_names_what_is_not_there_is_one_clear_line(
+    store: Path, tmp_path: Path, line: str, message: str
+) -> None:
+    (tmp_path / "t.gin").write_text(line + "\n")
+    with pytest.raises(ConfigError) as error:
+        latex_table(findings_of(store, []), read_table(tmp_path / "t.gin"))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def experiment(store: Path) -> Path:
+    """Two methods of three on sessions 0 and 1, as `lobench run` would record them."""
+    config = f"a/Method.optimizer = @adam()\na/Method.label = 'Adam'\nb/Method.optimizer = @adam()\n{'#' * 10}\n"
+    ledger = Ledger.open(store)
+    number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
+    members = [
+        Membership(
+            method={NAMES[0]: "a", NAMES[1]: "b"}[row.sightings[0].uri],
+            session=session,
+            evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
+        )
+        for row in ledger.evaluations()
+        if row.sightings[0].uri in NAMES[:2]
+        for session in (0, 1)
+    ]
+    ledger.add_memberships(number, members, programs={row.key.program_version for row in ledger.evaluations()})
+    ledger.close()
+    return store
+
+
+def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Path) -> None:
+    store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
+    reading = read_methods(store)
+    assert (reading.labels, reading.methods) == (("Adam", "b"), ("a", "b"))
+    assert [cell.seeds for subject in reading.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
+    assert len(read_methods(store, every=True).subjects) == 3
+    shown = lobench("results", "--store", store, "--by", "method")
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["Adam", "b"] and "*" in lines[1] and "*" not in lines[2]
+    assert f"Adam: {NAMES[0]}" in lines and f"b: {NAMES[1]}" in lines  # what they were trained with
+    records = json.loads(lobench("results", "--store", store, "--by", "method", "--format", "json").stdout)
+    assert {record["method"] for record in records} == {"Adam", "b"}
+    assert {record["seeds"] for record in records if record["case"] == "case0"} == {2}
+    refused = lobench("results", "--store", store, "--by", "method", "--experiment", "yours")
+    assert refused.returncode == 2 and "no experiment 'yours'" in refused.stderr and "mine" in refused.stderr
+
+
+def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path: Path) -> None:
+    store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
+    findings = findings_of(store, [], reading=read_methods(store))
+    assert f"\\emph{{Adam}}: {NAMES[0].replace('_', chr(92) + '_')}" in latex_table(findings)
+    page = render_page(findings)
+    assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and "Trained with: Adam" in page
+    assert isinstance(findings, Findings)
