@@ -9,7 +9,16 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from lobench.core.checkpoint import Checkpoint
 
-__all__ = ["Kind", "Subject", "SubjectKey", "Variant", "optimizer_bindings", "optimizer_sha256"]
+__all__ = [
+    "Given",
+    "GivenCheckpoint",
+    "Kind",
+    "Subject",
+    "SubjectKey",
+    "Variant",
+    "optimizer_bindings",
+    "optimizer_sha256",
+]
 
 Kind: TypeAlias = Literal["checkpoint", "optimizer"]
 
@@ -130,6 +139,24 @@ class Subject:
             generation=self.generation,
             run=self.run,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenCheckpoint:
+    """A checkpoint that somebody names, before it is read.
+
+    Attributes:
+      uri: Its path or URL.
+      variant: The bindings that its cases are trained with.
+      label: How people call it; "": by the end of its path, and its bindings.
+    """
+
+    uri: str
+    variant: Variant = Variant()
+    label: str = ""
+
+
+Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
 
 
 def optimizer_sha256(text: str) -> str:

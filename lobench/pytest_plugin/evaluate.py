@@ -122,7 +122,7 @@ def prepare(item: pytest.Item, asked: Prepare) -> bool:
     if spec is None or not own.issuperset(getattr(item, "fixturenames", ())):
         return False
     theta = ThetaLeaves.at(asked.theta_path, where=asked.checkpoint_uri)
-    return runners_of(item.config, asked.bindings).here.prepare(spec, test_name(item), theta, asked.seed_block)
+    return runners_of(item.config, asked.variant).here.prepare(spec, test_name(item), theta, asked.seed_block)
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, Expectations
+from lobench.core.subject import Variant
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.isolated import IsolatedRunner
@@ -35,39 +36,39 @@ class Runners:
     apart: IsolatedRunner
 
 
-_RUNNERS: pytest.StashKey[OrderedDict[tuple[str, ...], Runners]] = pytest.StashKey()
+_RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 
 
-def variant_of(config: pytest.Config) -> tuple[str, ...]:
-    """Returns the bindings of the job that this session runs now; () where it is no watch's worker."""
+def variant_of(config: pytest.Config) -> Variant:
+    """Returns the variant of the job that this session runs now; the plain one where it is no watch's worker."""
     job = config.stash.get(CURRENT_JOB, None)
-    return job.bindings if job is not None else ()
+    return job.variant if job is not None else Variant()
 
 
-def runners_of(config: pytest.Config, bindings: tuple[str, ...]) -> Runners:
+def runners_of(config: pytest.Config, variant: Variant) -> Runners:
     """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs."""
     with _MAKING:
         if _RUNNERS not in config.stash:
             config.stash[_RUNNERS] = OrderedDict()
             config.add_cleanup(lambda: _close(config.stash[_RUNNERS], keep=0))
         known = config.stash[_RUNNERS]
-        if bindings not in known:
-            layers = _layers_of(config, bindings)
+        if variant not in known:
+            layers = _layers_of(config, variant)
             here = BlockRunner(layers)
-            known[bindings] = Runners(here, JobRunner(here), IsolatedRunner(layers))
-        known.move_to_end(bindings)
+            known[variant] = Runners(here, JobRunner(here), IsolatedRunner(layers))
+        known.move_to_end(variant)
         _close(known, keep=_MOST_VARIANTS)
-        return known[bindings]
+        return known[variant]
 
 
-def _close(known: OrderedDict[tuple[str, ...], Runners], *, keep: int) -> None:
+def _close(known: OrderedDict[Variant, Runners], *, keep: int) -> None:
     while len(known) > keep:
         _, oldest = known.popitem(last=False)
         oldest.apart.close()
 
 
-def _layers_of(config: pytest.Config, bindings: tuple[str, ...]) -> Layers:
-    return layers_of(config).with_bindings(bindings)
+def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
+    return replace(layers_of(config), variant=variant)
 
 
 def test_name(item: pytest.Item) -> str:
@@ -88,8 +89,8 @@ def expectations_of(item: pytest.Item) -> Expectations:
     return runners_of(item.config, variant_of(item.config)).here.bind(spec, test_name(item)).expectations
 
 
-def case_info(item: pytest.Item, bindings: tuple[str, ...]) -> CaseInfo:
-    """Returns what a chief must know of the item's case with a variant's bindings; once evaluated, as it was then.
+def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
+    """Returns what a chief must know of the item's case in a variant; once evaluated, as it was then.
 
     Raises:
       ConfigError: the case cannot be bound, or has no optimizer.
@@ -97,11 +98,11 @@ def case_info(item: pytest.Item, bindings: tuple[str, ...]) -> CaseInfo:
     spec = case_of(item)
     assert spec is not None
     known = item.config.stash.get(_RUNNERS, None)
-    runners = known.get(bindings) if known is not None else None
+    runners = known.get(variant) if known is not None else None
     bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
     if bound is None:
         _claim(item.config, spec)
-        bound = bind_case(spec, _layers_of(item.config, bindings), test=test_name(item), build=False)
+        bound = bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return bound.info(node_id=item.nodeid)
 

@@ -22,6 +22,7 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.options import option
@@ -166,7 +167,7 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
     for item in session.items:
         if case_of(item) is not None:
             try:
-                found.append(case_info(item, ()))
+                found.append(case_info(item, Variant()))
             except LobenchError:
                 continue  # its own report says what is wrong with it
     return found

@@ -1,4 +1,4 @@
-"""The cases of a session's items, once for each variant: the gin bindings of what is evaluated over a suite's own."""
+"""The cases of a session's items, once for each variant: the gin text of what is evaluated over a suite's own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
+from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.workers.protocol import FileMark
@@ -50,26 +51,26 @@ class VariantCases:
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._items = items
-        self._known: OrderedDict[tuple[str, ...], Known] = OrderedDict()
+        self._known: OrderedDict[Variant, Known] = OrderedDict()
         self._binding = threading.Lock()
 
-    def of(self, bindings: tuple[str, ...]) -> Known:
-        """Returns what the variant with these bindings has; binds each case at the first time."""
+    def of(self, variant: Variant) -> Known:
+        """Returns what a variant has; binds each case at the first time."""
         with self._binding:
-            if bindings not in self._known:
-                self._known[bindings] = self._bound(bindings)
-            self._known.move_to_end(bindings)
+            if variant not in self._known:
+                self._known[variant] = self._bound(variant)
+            self._known.move_to_end(variant)
             if len(self._known) > _MOST_VARIANTS:
                 self._known.popitem(last=False)
-            return self._known[bindings]
+            return self._known[variant]
 
-    def _bound(self, bindings: tuple[str, ...]) -> Known:
+    def _bound(self, variant: Variant) -> Known:
         problems: dict[str, None] = {}
         items: dict[str, pytest.Item] = {}
         infos: list[CaseInfo] = []
         for item in self._items:
             try:
-                info = case_info(item, bindings)
+                info = case_info(item, variant)
             except LobenchError as error:
                 problems[str(error)] = None
                 continue

@@ -125,12 +125,12 @@ class Loop:
         from lobench.pytest_plugin.variants import files_of
 
         assert self._cases is not None
-        known = self._cases.of(asked.bindings)
+        known = self._cases.of(asked.variant)
         if known.problems:
-            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant_key))
+            self._chief.say(Failed(messages=known.problems, variant_key=asked.variant.key))
             return
         files = files_of(self._configure.arguments, self._configure.layers)
-        self._chief.say(Described(variant_key=asked.variant_key, cases=known.cases, files=files))
+        self._chief.say(Described(variant_key=asked.variant.key, cases=known.cases, files=files))
 
     def _here(self, path: str) -> str:
         """Returns where this machine has a file that a message names."""
@@ -139,7 +139,7 @@ class Loop:
 
     def _run(self, job: Job, idle: pytest.Item) -> None:
         assert self._cases is not None
-        known = self._cases.of(job.bindings)
+        known = self._cases.of(job.variant)
         item = known.items.get(job.case_key)
         if item is None:
             # It has read other files than the worker that described the cases.
@@ -175,7 +175,7 @@ class Loop:
 
         assert self._cases is not None
         try:
-            item = self._cases.of(asked.bindings).items[asked.case_key]
+            item = self._cases.of(asked.variant).items[asked.case_key]
             is_done = prepare(item, dataclasses.replace(asked, theta_path=self._here(asked.theta_path)))
         except BaseException:  # noqa: BLE001  (a plugin boundary: the tasks' and optimizers' own code)
             is_done = False

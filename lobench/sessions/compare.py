@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etils import epath
@@ -20,6 +18,7 @@ from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, UsageError
+from lobench.core.subject import optimizer_sha256
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
 from lobench.engine.chief.contract import Progress
 from lobench.report.progress import SilentProgress
@@ -216,17 +215,9 @@ def _evaluate_checkpoint(text: str, path: str, command: _Evaluated) -> _Chosen:
     bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
     store = _store_of(text, command)
     now = _checkpoint_at(path, command)
-    evaluate_into(
-        store,
-        [] if now is None else [path],
-        command.suites,
-        location=path,
-        name="compare",
-        workers=command.workers,
-        gin_files=command.gin_files,
-        gin_params=(*command.gin_params, *bindings),
-        progress=command.progress,
-    )
+    if now is None:
+        command = replace(command, gin_params=(*command.gin_params, *bindings))
+    _evaluate([] if now is None else [text], store, command, location=path if now is None else "")
     if now is None:
         return _alone(_chosen(store, "last").subject, store)
     # The store keeps what lay at this path before; the last one of it need not be what lies there now.
@@ -234,6 +225,20 @@ def _evaluate_checkpoint(text: str, path: str, command: _Evaluated) -> _Chosen:
     if not found:
         raise LobenchError("the checkpoint was not evaluated", where=path, next_step="see the lines above")
     return _alone(last_subject(found), store)
+
+
+def _evaluate(subjects: Sequence[str], store: Path, command: _Evaluated, *, location: str = "") -> None:
+    evaluate_into(
+        store,
+        subjects,
+        command.suites,
+        location=location,
+        name="compare",
+        workers=command.workers,
+        gin_files=command.gin_files,
+        gin_params=command.gin_params,
+        progress=command.progress,
+    )
 
 
 def _checkpoint_at(path: str, command: _Evaluated) -> Checkpoint | None:
@@ -255,16 +260,9 @@ def _alone(subject: Subject, store: Path) -> _Chosen:
 
 def _evaluate_optimizer(text: str, command: _Evaluated) -> _Chosen:
     store = _store_of(text, command)
-    arguments = ["-q", "-p", "no:cacheprovider", "--lobench-reuse"]
-    arguments += ["--lobench-optimizer", text, "--lobench-store", str(store)]
-    if command.workers != "1":
-        arguments += ["-n", command.workers]
-    for path in command.gin_files:
-        arguments += ["--lobench-gin-file", path]
-    for binding in command.gin_params:
-        arguments += ["--lobench-gin-param", binding]
-    # What pytest tells goes to the standard error: standard output is the comparison's.
-    done = subprocess.run([sys.executable, "-P", "-m", "pytest", *command.suites, *arguments], stdout=2, check=False)
-    if done.returncode not in (0, 1):
-        raise LobenchError("the optimizer could not be evaluated", got=f"pytest's exit code {done.returncode}")
-    return _alone(_chosen(store, "last").subject, store)
+    _evaluate([text], store, command)
+    sha256 = optimizer_sha256(text)
+    found = [subject for subject in read_store(store).subjects if subject.who.sha256 == sha256]
+    if not found:
+        raise LobenchError("the optimizer was not evaluated", where=text, next_step="see the lines above")
+    return _alone(last_subject(found), store)

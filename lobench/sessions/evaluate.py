@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.engine.checkpoints.source import GivenSource
+from lobench.core.subject import Given, GivenCheckpoint
+from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.contract import Progress
 from lobench.report.progress import SilentProgress
 from lobench.sessions.rounds import Watched, run_rounds
@@ -17,7 +19,7 @@ __all__ = ["evaluate_into"]
 
 def evaluate_into(
     store: str | Path,
-    subjects: Sequence[str | Path],
+    subjects: Sequence[str | Path | Given],
     suites: str | Path | Sequence[str | Path],
     *,
     location: str | Path = "",
@@ -26,30 +28,41 @@ def evaluate_into(
 ) -> Watched:
     """Evaluates subjects on suites: what the store does not hold yet, and what ended there in an error.
 
+    They are planned together: where the gin text of one of them is wrong, nothing runs. Of two that are the same it is
+    said, and it is computed once.
+
     Args:
       store: Folder of the ledger.
-      subjects: Paths of checkpoints; none: all that lie at `location`.
+      subjects: Checkpoints by path, with bindings of their own after semicolons, and optimizers without theta by their
+        text; none: all checkpoints that lie at `location`.
       suites: Folders, or `.gin` files.
-      location: The run whose `config.gin` is bound below the suites' own bindings; "": the first subject's.
+      location: The run whose `config.gin` is bound below the suites' own bindings; "": each checkpoint has that beside
+        it.
       progress: What is told while it runs; None: nothing is shown.
       options: Of `WatchSettings`.
     Raises:
-      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no subject at all.
+      LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no subject at all, gin text
+        that does not parse or names what is not there.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    paths = texts(subjects)
     settings = WatchSettings(
-        location=str(location) or paths[0],
+        location=str(location),
         suites=texts(suites),
         store=str(store),
         checkpoints="all",
         once=True,
         retry_errors=True,
-        only=frozenset(paths) or None,
         **options,
     )
-    given = (lambda named: GivenSource(paths, named.readers)) if paths else None
-    watched = run_rounds(settings, progress or SilentProgress(), given=given)
+    given = [_given(one, has_run=bool(location)) for one in subjects]
+    watched = run_rounds(settings, progress or SilentProgress(), given=given, has_source=not given)
     if watched.ending.interrupted:
         raise KeyboardInterrupt
     return watched
+
+
+def _given(one: str | Path | Given, *, has_run: bool) -> Given:
+    given = given_subject(str(one)) if isinstance(one, str | Path) else one
+    if has_run and isinstance(given, GivenCheckpoint):
+        return dataclasses.replace(given, variant=dataclasses.replace(given.variant, trainer_config=None))
+    return given

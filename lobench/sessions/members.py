@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from lobench.core.experiment import CommandState, Method, members
-from lobench.core.planner import CommandId, EvaluationId, Plan
+from lobench.core.experiment import CommandState, Member, Method, members
+from lobench.core.planner import CommandId, Plan
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.engine.chief.contract import Ending
 from lobench.engine.config.experiment_files import ExperimentFile
-from lobench.engine.store.experiments import Membership, TrialRow
+from lobench.engine.config.origin import revision_of
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.provenance import Revision, git_state, versions_here
+from lobench.engine.store.provenance import versions_here
 from lobench.hookspecs import CheckpointReader
 
 __all__ = ["ExperimentRecord"]
@@ -72,8 +73,7 @@ class ExperimentRecord:
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader]) -> CommandRuns:
         """Records the experiment, and returns its commands."""
         experiment = self._file.experiment
-        commit, is_dirty = git_state(str(self._file.path.parent))
-        revision = Revision(commit=commit, is_dirty=is_dirty)
+        revision = revision_of(self._file.path.parent)
         states = self._known_states(ledger)
         self.form = ledger.record_experiment(
             experiment.name, self._file.text, revision=revision, versions=versions_here()
@@ -85,8 +85,8 @@ class ExperimentRecord:
 
     def _known_states(self, ledger: Ledger) -> dict[CommandId, CommandState]:
         """Returns what became of the commands in any form of any experiment: their folder says which they are."""
-        rows = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
-        by_folder = {row.parameters.get("folder"): row.state for row in rows}
+        trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
+        by_folder = {row.parameters.get("folder"): row.state for row in trials}
         states: dict[CommandId, CommandState] = {}
         for run in self._runs:
             state: CommandState = by_folder.get(run.name, "waiting")
@@ -100,7 +100,7 @@ class ExperimentRecord:
         history = ledger.history(ending.programs)
         plan = Plan(history)
         rows = [
-            Membership(method=one.method, trial=one.trial, session=one.session, evaluation=part)
+            replace(one, evaluation=part)
             for one in planned
             for part in plan.parts(one.evaluation)
             if one.session in part.block.seeds
@@ -109,11 +109,11 @@ class ExperimentRecord:
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
         self.num_planned, self.num_done = len(wanted), len(wanted & history.recorded)
 
-    def _members(self, ending: Ending) -> Iterator[Membership]:
+    def _members(self, ending: Ending) -> Iterator[Member]:
         sessions = self._file.experiment.sessions
         for name, trial, subject in self._subjects(ending):
-            for one in members(name, subject.sha256, ending.cases.get(subject.variant.key, ()), sessions, trial=trial):
-                yield Membership(method=one.method, trial=trial, session=one.session, evaluation=one.evaluation)
+            cases = ending.cases.get(subject.variant.key, ())
+            yield from members(name, subject.sha256, cases, sessions, trial=trial)
 
     def _subjects(self, ending: Ending) -> Iterator[tuple[str, int, Subject]]:
         """Yields what each method's subjects turned out to be: a method's name, the trial, the subject."""

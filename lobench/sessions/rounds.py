@@ -6,27 +6,40 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
+from lobench.core.subject import Given
 from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.contract import Ending, Progress
-from lobench.engine.chief.loop import Watch
+from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
-from lobench.hookspecs import CheckpointSource
+from lobench.hookspecs import CheckpointReader, CheckpointSource
 from lobench.sessions import places
 from lobench.sessions.named import Named, make_deliverer, named_in, worker_config
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["Watched", "run_rounds"]
+__all__ = ["Guest", "Watched", "run_rounds"]
 
 _HERE = ("local", "inline")  # executors whose workers are processes of this machine
+
+
+class Guest(Protocol):
+    """Is there from the opening of the ledger to its closing."""
+
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader]) -> CommandRuns: ...
+
+    def end(self, ledger: Ledger, ending: Ending) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +61,17 @@ def run_rounds(
     progress: Progress,
     *,
     before_first: Callable[[], None] = lambda: None,
-    given: Callable[[Named], CheckpointSource] | None = None,
+    given: Sequence[Given] = (),
+    has_source: bool = True,
+    guest: Guest | None = None,
 ) -> Watched:
     """Runs the chief until it is done, or interrupted.
 
     Args:
       before_first: Called when all that the settings name is there, and nothing was written yet.
-      given: Makes the source, where that is not the one that the settings name.
+      given: Subjects by name, besides those that the source finds.
+      has_source: Whether there is a source, the one that the settings name.
+      guest: Adds to the store what is no evaluation, and to the chief commands.
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
       KeyboardInterrupt: while `before_first` waited.
@@ -68,21 +85,21 @@ def run_rounds(
             if num_rounds:
                 forget_modules(settings.suites)
             named = named_in(settings, progress)
-            source = given(named) if given is not None else named.make_source()
+            source = named.make_source() if has_source else None
             if not num_rounds:
                 before_first()
                 store = places.store_of(settings)
             options = _options(settings, core_seconds, num_rounds)
-            ending = _run_round(options, store, named, source, progress)
+            ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
-    left_out = {path: found.reason for path, found in source.pending().items()}
-    if not ending.num_checkpoints and not ending.interrupted:
+    left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
+    if not ending.num_checkpoints and not ending.interrupted and guest is None:
         raise CheckpointError(
             "no checkpoint to evaluate",
-            where=settings.location,
+            where=settings.location or ", ".join(one.uri for one in given),
             got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
             next_step="see `lobench list readers`",
         )
@@ -103,37 +120,55 @@ def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> W
 
 
 def _run_round(
-    settings: WatchSettings, store: Path, named: Named, source: CheckpointSource, progress: Progress
+    settings: WatchSettings,
+    store: Path,
+    named: Named,
+    source: CheckpointSource | None,
+    given: Sequence[Given],
+    progress: Progress,
+    guest: Guest | None,
 ) -> Ending:
     with (
         contextlib.closing(Ledger.open(store, name=settings.called, on_problem=progress.say)) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
     ):
-        progress.say(f"watching {settings.location}; results: {store}")
-        return _chief(settings, store, named, source, ledger, deliverer, progress).run()
+        what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
+        progress.say(f"{what}; results: {store}")
+        commands = guest.begin(ledger, named.readers) if guest is not None else None
+        ending = _chief(settings, store, named, source, given, ledger, deliverer, progress, commands).run()
+        if guest is not None:
+            guest.end(ledger, ending)
+        return ending
 
 
 def _chief(
     settings: WatchSettings,
     store: Path,
     named: Named,
-    source: CheckpointSource,
+    source: CheckpointSource | None,
+    given: Sequence[Given],
     ledger: Ledger,
     deliverer: Deliverer,
     progress: Progress,
-) -> Watch:
-    return Watch(
+    commands: CommandRuns | None,
+) -> Chief:
+    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
+    config = partial(worker_config, settings, named.manager, store)
+    return Chief(
         ledger=ledger,
         spool=Spool(store / "spool"),
         source=source,
+        given=given,
+        commands=commands,
+        known=KnownCases(ledger, config, suite),
         readers=named.readers,
-        make_executor=lambda wakeup: named.make_executor(worker_config(settings, named.manager, store), wakeup),
+        make_executor=lambda wakeup: named.make_executor(config(), wakeup),
         policy=named.policy,
         max_cores=places.num_workers(settings.workers),
         max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
         deliverer=deliverer,
         manager=named.manager,
         progress=progress,
-        suite=SuiteFiles(settings.suites, settings.gin_files, settings.location),
+        suite=suite,
         options=settings,
     )

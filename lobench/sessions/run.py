@@ -138,6 +138,7 @@ def run_experiment(settings: RunSettings, progress: Progress) -> Ran:
         ),
         progress,
         given=tuple(given.values()),
+        has_source=False,
         guest=record,
     )
     return Ran(

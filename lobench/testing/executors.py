@@ -24,6 +24,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import theta_sha256
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.pool import WorkerConfig
@@ -209,9 +210,10 @@ class ExecutorContract:
         with self.running(tmp_path, gin=gin) as executor:
             executor.start(0, 1)
             self.heard(executor, Ready)
-            executor.send(0, Describe(variant_key="v").to_bytes())
+            variant = Variant(bindings=("Case.log_every = 0",))
+            executor.send(0, Describe(variant=variant).to_bytes())
             _, failed = self.heard(executor, Failed)
-            assert failed.variant_key == "v" and "ContractBwol" in " ".join(failed.messages)
+            assert failed.variant_key == variant.key and "ContractBwol" in " ".join(failed.messages)
 
     def test_a_workers_death_is_told_once_and_another_takes_its_place(self, tmp_path: Path) -> None:
         if not self.has_processes:

@@ -32,6 +32,7 @@ from lobench.core.planner.events import (
     SubjectSeen,
 )
 from lobench.core.planner.log import Start
+from lobench.core.planner.plan import Plan
 from lobench.core.planner.planner import Planner
 from lobench.core.schedule import (
     Capacity,
@@ -64,6 +65,7 @@ __all__ = [
     "KillWorker",
     "Lease",
     "LeaseCommand",
+    "Plan",
     "Planner",
     "Policy",
     "Record",

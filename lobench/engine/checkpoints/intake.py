@@ -7,13 +7,13 @@ import dataclasses
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from etils import epath
 
-from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
-from lobench.core.subject import Subject
+from lobench.core.subject import Given, Subject, Variant
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
@@ -62,11 +62,43 @@ class Intake:
         """Whether something may still be written; what is half-written for good is not meant."""
         return bool(self._postponed) or any(found.is_awaited for found in self._source.pending().values())
 
-    def recover(self, unfinished: Collection[Subject]) -> None:
-        """Clears the spool of what nothing needs, and copies again what it should hold and does not."""
-        self._spool.sweep({subject.sha256 for subject in unfinished})
+    def recover(self, unfinished: Collection[Subject], *, keep: Iterable[Subject] = ()) -> None:
+        """Clears the spool of what nothing needs, and copies again what it should hold and does not.
+
+        Args:
+          keep: Whose thetas stay, too: they are not this start's, but a later one's.
+        """
+        self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
         for subject in unfinished:
             self.fetch(subject)
+
+    def give(self, given: Given) -> tuple[int, Subject] | None:
+        """Takes what somebody names; returns None for a checkpoint that cannot be read.
+
+        One that an earlier start has read, and that lies there as it was then, is not read again.
+        """
+        if isinstance(given, Subject):
+            return self._ledger.record_sighting(given), given
+        path = epath.Path(given.uri)
+        reader = reader_for(path, self._readers)
+        if reader is None:
+            error = CheckpointError("no reader knows it", where=given.uri, next_step="see `lobench list readers`")
+            self._incident("unreadable", SeenCheckpoint(uri=given.uri, reader=""), error)
+            return None
+        seen = SeenCheckpoint(uri=given.uri, reader=reader, index=index_in_name(path.name))
+        before = self._checkpoint_before(seen)
+        if before is None:
+            return self._take(seen, again=True, variant=given.variant, label=given.label)
+        subject = _subject(before, given.variant, given.label)
+        return self._ledger.record_sighting(subject), subject
+
+    def _checkpoint_before(self, seen: SeenCheckpoint) -> Checkpoint | None:
+        """Returns the checkpoint that lies at a place, where it was read before and is as it was then."""
+        with contextlib.suppress(CheckpointError):
+            if self._is_known(seen):
+                at = [one for one in self._ledger.sightings().values() if one.uri == seen.uri and not one.is_optimizer]
+                return at[-1].checkpoint if at else None
+        return None
 
     def fetch(self, subject: Subject) -> bool:
         """Says whether the spool holds a subject's theta, after copying it again from its place where it does not."""
@@ -82,7 +114,7 @@ class Intake:
                 run=subject.run,
                 generation=subject.generation,
             )
-            self._take(seen, again=True)
+            self._take(seen, again=True, variant=subject.variant, label=subject.label)
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
@@ -166,7 +198,9 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(self, seen: SeenCheckpoint, *, again: bool = False) -> tuple[int, Subject] | None:
+    def _take(
+        self, seen: SeenCheckpoint, *, again: bool = False, variant: Variant | None = None, label: str = ""
+    ) -> tuple[int, Subject] | None:
         """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
@@ -177,7 +211,7 @@ class Intake:
             if not again and self._is_known(seen):
                 return None
             mark = fingerprint(epath.Path(seen.uri))
-            subject = Subject.of_checkpoint(self._spool.take(seen, self._readers[seen.reader]))
+            subject = _subject(self._spool.take(seen, self._readers[seen.reader]), variant or Variant(), label)
         except CheckpointGone as error:
             self._incident("expired", seen, error)
         except (CheckpointError, StoreError) as error:
@@ -212,6 +246,10 @@ class Intake:
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+
+
+def _subject(checkpoint: Checkpoint, variant: Variant, label: str) -> Subject:
+    return Subject.of_checkpoint(checkpoint, variant.bindings, label=label, trainer_config=variant.trainer_config)
 
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:

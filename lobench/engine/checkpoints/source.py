@@ -11,9 +11,9 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.headline import cause
 from lobench.engine.checkpoints.files import index_in_name, is_settled, mark_of
 from lobench.engine.checkpoints.readers import reader_for
-from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
+from lobench.hookspecs import SourceContext, Unfinished
 
-__all__ = ["DirectorySource", "GivenSource"]
+__all__ = ["DirectorySource", "NoSource"]
 
 _IGNORED = (".", "_", "lobench")
 _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
@@ -103,22 +103,13 @@ class DirectorySource:
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
 
-class GivenSource:
-    """Some checkpoints by path, whole already; those that no reader knows are left out."""
+class NoSource:
+    """Finds nothing: all subjects are given by name."""
 
-    poll_seconds = 0.3
-
-    def __init__(self, paths: Sequence[str], readers: Mapping[str, CheckpointReader]) -> None:
-        names = [(path, reader_for(epath.Path(path), readers)) for path in paths]
-        self._waiting = [
-            SeenCheckpoint(uri=path, reader=reader, index=index_in_name(epath.Path(path).name))
-            for path, reader in names
-            if reader is not None
-        ]
+    poll_seconds = 0.0
 
     def poll(self) -> Sequence[SeenCheckpoint]:
-        found, self._waiting = self._waiting, []
-        return found
+        return ()
 
     def pending(self) -> Mapping[str, Unfinished]:
         return {}

@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.experiment import CommandState, Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.core.subject import GivenCheckpoint
+from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.hands import WatchWorkers
 from lobench.engine.store.experiments import TrialRow
@@ -22,7 +25,7 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 __all__ = ["CommandRun", "CommandRuns"]
 
 _OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible")
-_LOOKS = 2  # at a folder whose command has ended: what two looks see alike is written to its end
+_LOOKS = 2  # at a folder whose command does not write now: what two looks see alike is written to its end
 _GIN_FILE = "method.gin"
 
 
@@ -77,15 +80,14 @@ class CommandRuns:
         runs: Iterable[CommandRun],
         readers: Mapping[str, CheckpointReader],
         *,
-        states: Mapping[CommandId, CommandState],
-        record: Callable[[TrialRow], None],
-        say: Callable[[str], None],
+        states: Mapping[CommandId, CommandState] = MappingProxyType({}),
+        record: Callable[[TrialRow], None] = lambda row: None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._runs = {run.id: run for run in runs}
         self._readers, self._record, self._say = readers, record, say
         self._sources = {run.id: self._source(run) for run in self._runs.values()}
-        self._looks = dict.fromkeys(self._runs, 0)  # at the folders of those that have ended
-        self._messages: dict[CommandId, str] = {}
+        self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
         self.states: dict[CommandId, CommandState] = {}
         for command in self._runs:
             known = states.get(command, "waiting")
@@ -95,9 +97,16 @@ class CommandRuns:
     def is_open(self) -> bool:
         """Whether a checkpoint may come yet."""
         return any(
-            state not in _OVER or (state == "done" and self._looks[command] < _LOOKS)
+            state not in _OVER or (state == "done" and command not in self._drained)
             for command, state in self.states.items()
         )
+
+    def given(self) -> list[GivenCheckpoint]:
+        """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
+        return [
+            given_checkpoint(seen.uri, run.method.bindings, label=f"{run.method.title}-{run.session}")
+            for run, seen in self.poll()
+        ]
 
     def waiting(self) -> tuple[tuple[CommandId, Size], ...]:
         """Returns those that are to be run, with what each takes of a machine."""
@@ -142,12 +151,17 @@ class CommandRuns:
         found: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
-            is_due = is_done or (self.states[command] == "running" and not is_last_wanted)
-            if self._looks[command] >= _LOOKS or not is_due:
+            if command in self._drained or not (is_done or (self.states[command] == "running" and not is_last_wanted)):
                 continue
-            self._looks[command] += _LOOKS if is_last_wanted else is_done
-            seen = self._last(run) if is_last_wanted else self._sources[command].poll()
+            looks = _LOOKS if is_done else 1
+            seen = (
+                self._last(run)
+                if is_last_wanted
+                else [one for _ in range(looks) for one in self._sources[command].poll()]
+            )
             found += [(run, one) for one in seen]
+            if is_done:
+                self._drained.add(command)
         return found
 
     def _last(self, run: CommandRun) -> Sequence[SeenCheckpoint]:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.engine.workers.protocol import (
     FROM_WORKER,
     Command,
@@ -60,6 +61,7 @@ class WatchWorkers:
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
         self._ready: list[int] = []
+        self._away: set[int] = set()  # those of them that run a command
         self._held: list[int] = []  # ready, and not said so yet: no cases are known
         self._wanted: dict[str, Describe] = {}  # by variant, what is not answered
         self._asked: dict[str, int] = {}  # whom
@@ -84,12 +86,12 @@ class WatchWorkers:
         self._executor.kill(worker)
         self._forget(worker)
 
-    def describe(self, variant_key: str, bindings: tuple[str, ...] = ()) -> None:
+    def describe(self, variant: Variant) -> None:
         """Has the first worker that is ready say which cases a variant has; if it dies meanwhile, another one.
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[variant_key] = Describe(variant_key=variant_key, bindings=bindings)
+        self._wanted[variant.key] = Describe(variant=variant)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
@@ -100,8 +102,9 @@ class WatchWorkers:
         self._executor.send(worker, job.to_bytes(), thetas)
 
     def command(self, worker: int, command: Command) -> None:
-        """Gives a worker's slot to a command."""
+        """Gives a worker's slot to a command; until its end the worker hears nothing else."""
         assert self._executor is not None
+        self._away.add(worker)
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, command.to_bytes(), [])
 
@@ -153,6 +156,8 @@ class WatchWorkers:
                 return [(worker, message), *self._released()]
             case Result():
                 self._usage.end(worker, time.monotonic())
+                self._away.discard(worker)
+                self._ask()
             case Prepared():
                 self._usage.end(_beside(worker), time.monotonic())
         return self._released() if isinstance(message, Ready) else [(worker, message)]
@@ -167,10 +172,11 @@ class WatchWorkers:
         return [(worker, Ready()) for worker in held]
 
     def _ask(self) -> None:
-        if self._executor is not None and self._ready:
+        free = [worker for worker in self._ready if worker not in self._away]
+        if self._executor is not None and free:
             for variant in self._wanted.keys() - self._asked.keys():
-                self._asked[variant] = self._ready[0]
-                self._executor.send(self._ready[0], self._wanted[variant].to_bytes())
+                self._asked[variant] = free[0]
+                self._executor.send(free[0], self._wanted[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
         """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
@@ -190,6 +196,7 @@ class WatchWorkers:
 
     def _forget(self, worker: int) -> None:
         self._starting.pop(worker, None)
+        self._away.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._usage.end(_beside(worker), time.monotonic())

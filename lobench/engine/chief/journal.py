@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from lobench.core import planner
-from lobench.core.case import CaseInfo
 from lobench.core.planner import Policy
 from lobench.core.planner.log import RecordedPlanner, Start
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.chief.contract import WatchOptions
 from lobench.engine.chief.decisions import DecisionLog
+from lobench.engine.chief.subjects import Subjects
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected
 
@@ -28,16 +28,13 @@ Decision = tuple[planner.Action, Curves | None]
 class Journal:
     """Decisions on their way into the ledger.
 
-    Args:
-      cases: The suite's, by `CaseInfo.key`; empty until the first worker tells.
-
     Attributes:
       programs: Keys of those whose results count today: what is expected, what it turned out to be, then and now.
       commit_at: When what was gathered is due, by `time.monotonic`; infinite where nothing is.
     """
 
-    def __init__(self, ledger: Ledger, options: WatchOptions, cases: Mapping[str, CaseInfo]) -> None:
-        self._ledger, self._options, self._cases = ledger, options, cases
+    def __init__(self, ledger: Ledger, options: WatchOptions, subjects: Subjects) -> None:
+        self._ledger, self._options, self._subjects = ledger, options, subjects
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
         self._gathered: list[Decision] = []
@@ -88,7 +85,8 @@ class Journal:
             case planner.Skip(position):
                 self._ledger.set_admission(position, "skipped")
             case planner.FinishCheckpoint(position):
-                self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=self._cases.keys())
+                case_keys = self._subjects.cases(self._subjects[position].variant.key)
+                self._ledger.finish_checkpoint(position, programs=self.programs, case_keys=case_keys)
             case planner.Reopen(position):
                 self._ledger.reopen_checkpoint(position)
             case planner.Forget(evaluations):
@@ -116,6 +114,7 @@ class Journal:
             experiment=self._options.experiment,
             trial=self._options.trial,
             session=self._options.session,
+            positions=self._subjects.positions(evaluation),
             program=program,
             expected=expected,
         )

@@ -1,8 +1,7 @@
-"""The chief: from a source of checkpoints to a ledger and its sinks."""
+"""The chief: from subjects, given or found by a source, to a ledger and its sinks."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import signal
 import socket
@@ -14,18 +13,24 @@ from typing import Any
 from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Subject
+from lobench.core.subject import Given, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
+from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
-from lobench.engine.chief.hands import Told, WatchWorkers, finished_of
+from lobench.engine.chief.errands import Errands
+from lobench.engine.chief.hands import Told, WatchWorkers
 from lobench.engine.chief.journal import Decision, Journal
-from lobench.engine.chief.subjects import WatchSubjects, todays
+from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief.subjects import Subjects, is_through, todays
+from lobench.engine.chief.variants import Variants
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer, notify
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Described, Failed, Job, Ready, Result
+from lobench.engine.workers.protocol import Described, Failed, Ready, Result
 from lobench.engine.workers.protocol import Progress as Step
 from lobench.hookspecs import (
     Capacity,
@@ -39,20 +44,26 @@ from lobench.hookspecs import (
 )
 from lobench.plugins import PluginManager
 
-__all__ = ["Watch"]
+__all__ = ["Chief"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
+_AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
-# What the scheduler is told, and the curves that came with it, where it is a result's.
+# What the planner is told, and the curves that came with it, where it is a result's.
 _Told = tuple[planner.Event, Curves | None]
 
 
-class Watch:
-    """Evaluates checkpoints as they come. Everything that it needs is handed in.
+class Chief:
+    """Evaluates subjects: those that it is given, and checkpoints as a source finds them.
+
+    Everything that it needs is handed in.
 
     Args:
-      make_executor: Called at the first checkpoint with a connection whose data must end `wait`.
+      source: Finds checkpoints; None: there are only the given ones.
+      given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
+      known: Remembers the suite's cases.
+      make_executor: Called at the first subject with a connection whose data must end `wait`.
     """
 
     def __init__(
@@ -60,8 +71,11 @@ class Watch:
         *,
         ledger: Ledger,
         spool: Spool,
-        source: CheckpointSource,
+        source: CheckpointSource | None,
+        given: Sequence[Given] = (),
         readers: Mapping[str, CheckpointReader],
+        commands: CommandRuns | None = None,
+        known: KnownCases,
         make_executor: Callable[[Connection], Executor],
         policy: planner.Policy,
         max_cores: int,
@@ -72,11 +86,21 @@ class Watch:
         suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._spool, self._source = ledger, spool, source
+        self._ledger, self._spool, self._source, self._given = ledger, spool, source or NoSource(), given
         self._deliverer, self._manager = deliverer, manager
         self._progress, self._suite, self._options = progress, suite, options
-        self._cases: dict[str, CaseInfo] = {}
-        self._journal = Journal(ledger, options, self._cases)
+        self._has_source = source is not None
+        self._commands = commands or CommandRuns((), readers)
+        self._intake = Intake(
+            ledger=ledger,
+            spool=spool,
+            source=self._source,
+            readers=readers,
+            say=progress.say,
+            only_newest=getattr(policy, "only_newest", False),
+        )
+        self._subjects = Subjects(self._intake)
+        self._journal = Journal(ledger, options, self._subjects)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
         start = planner.Start(
             max_cores=max_cores,
@@ -97,8 +121,8 @@ class Watch:
             max_core_seconds=math.inf if hours is None else hours * 3600,
             say=progress.say,
         )
-        self._workers.describe("")
-        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+        self._errands = Errands(self._subjects, spool, self._workers, progress)
+        self._known, self._variants = known, Variants(known)
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
@@ -106,15 +130,6 @@ class Watch:
         self._signals = 0
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._intake = Intake(
-            ledger=ledger,
-            spool=spool,
-            source=source,
-            readers=readers,
-            say=progress.say,
-            only_newest=getattr(policy, "only_newest", False),
-        )
-        self._subjects = WatchSubjects(self._intake)
 
     def run(self) -> Ending:
         """Runs until the run ends or a signal comes.
@@ -130,6 +145,7 @@ class Watch:
                 self._loop()
             finally:
                 self._commit()
+                self._commands.leave()
                 self._journal.close()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
@@ -140,9 +156,10 @@ class Watch:
                 signal.signal(number, handler)
             self._workers.close()
             self._waking.close()
+        case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
         return Ending(
             outcomes=self._outcomes,
-            recorded=self._ledger.outcomes(self._journal.programs, self._cases.keys()),
+            recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),
             interrupted=self._signals > 0,
             over_budget=self._over_budget,
             num_left=self._planner.num_left,
@@ -150,23 +167,50 @@ class Watch:
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
             behind=behind,
+            programs=frozenset(self._journal.programs),
+            subjects=self._subjects.all(),
+            cases=self._subjects.cases_by_variant(),
         )
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._signals += 1
 
     def _recover(self) -> None:
-        """Goes on where the ledger ends."""
-        found = list(todays(self._ledger.sightings(), self._history, self._options.only))
-        self._intake.recover([subject for _, subject, is_done in found if not is_done])
+        """Goes on where the ledger ends, and takes what is given."""
+        sightings = self._ledger.sightings()
+        found = list(todays(sightings, self._history)) if self._has_source else []
+        found += self._take_given()
+        unfinished = [one for position, one in sightings.items() if not is_through(position, self._history)]
+        self._intake.recover([subject for _, subject, is_done in found if not is_done], keep=unfinished)
         for position, subject, is_done in found:
             self._subjects.add(position, subject, is_needed=not is_done)
-        for position, subject, is_done in found:
-            if not is_done or self._options.replan:
-                self._handle(planner.SubjectSeen(position, subject.key))
-        if found:
+        planned = [(position, one) for position, one, is_done in found if not is_done or self._options.replan]
+        self._variants.add([Variant()] if self._has_source else [])
+        self._variants.add(subject.variant for _, subject in planned)
+        self._tell_cases(self._variants.remembered((subject for _, subject in planned), self._history))
+        for variant in self._variants:
+            self._workers.describe(variant)
+        for position, subject in planned:
+            self._handle(planner.SubjectSeen(position, subject.key))
+        if num_known := sum(position in sightings for position, _, _ in found):
             num_done = sum(is_done for _, _, is_done in found)
-            self._progress.say(f"going on: {len(found)} checkpoints known, {num_done} of them done")
+            kind = "checkpoints" if self._has_source else "subjects"
+            self._progress.say(f"going on: {num_known} {kind} known, {num_done} of them done")
+        if waiting := self._commands.waiting():
+            self._handle(planner.RunCommands(waiting))
+        if not self._has_source and not self._commands.is_open:
+            self._end()
+
+    def _take_given(self) -> list[tuple[int, Subject, bool]]:
+        """Returns the given subjects as `todays` does, each once; of two that are the same it says so."""
+        found: dict[int, Subject] = {}
+        first: dict[SubjectKey, Subject] = {}
+        for position, subject in filter(None, map(self._intake.give, (*self._given, *self._commands.given()))):
+            if (same := first.setdefault(subject.key, subject)) is not subject:
+                self._progress.say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
+            if found.setdefault(position, subject) is subject and position not in self._history.admissions:
+                self._notify_seen(subject)
+        return [(position, one, is_through(position, self._history)) for position, one in found.items()]
 
     def _loop(self) -> None:
         next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
@@ -199,7 +243,7 @@ class Watch:
             self._intake.discard(self._subjects.needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
-        if self._intake.backlog:
+        if self._intake.backlog or self._commands.is_open:
             return
         options = self._options
         idle = time.monotonic() - self._last_news
@@ -208,13 +252,20 @@ class Watch:
             or (options.until_step is not None and self._subjects.highest_step >= options.until_step)
             or (options.idle_timeout is not None and idle > options.idle_timeout)
         ):
-            self._ended = True
-            self._handle(planner.RunEnded())
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._handle(planner.RunEnded())
 
     # Checkpoints.
 
     def _poll(self) -> int:
         num_found, taken = self._intake.poll()
+        for sighting in filter(None, map(self._intake.give, self._commands.given())):
+            self._variants.add([sighting[1].variant])
+            self._workers.describe(sighting[1].variant)
+            taken.append(sighting)
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
@@ -229,18 +280,24 @@ class Watch:
     def _is_suite_edited(self) -> bool:
         """Where the suite was edited, ends this watch once what runs has ended: workers have the cases as they were."""
         if not self._suite_changed and (file := self._suite.changed()):
-            self._suite_changed = True
-            self._progress.say(f"{file} has changed: beginning anew, with the suite as it is now")
-            self._own_events.append(planner.Drain())
+            self._begin_anew(f"{file} has changed")
         return self._suite_changed
+
+    def _begin_anew(self, why: str) -> None:
+        self._suite_changed = True
+        self._progress.say(f"{why}: beginning anew, with the suite as it is now")
+        self._own_events.append(planner.Drain())
 
     def _see(self, position: int, subject: Subject) -> None:
         if position in self._subjects:
-            self._subjects.release_unneeded(subject.sha256)
+            self._subjects.release_unneeded(subject)
             return
         self._subjects.add(position, subject)
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
+        self._notify_seen(subject)
         self._handle(planner.SubjectSeen(position, subject.key))
+
+    def _notify_seen(self, subject: Subject) -> None:
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
 
     # Workers.
 
@@ -259,18 +316,19 @@ class Watch:
 
     def _events_of(self, message: Told, now: float) -> list[_Told]:
         match message:
-            case (_, Described(cases=cases)):
-                self._cases.update({case.key: case for case in cases})
-                self._progress.cases(cases)
-                return [(planner.CasesKnown(cases), None)]
+            case (_, Described() as described):
+                if self._variants.has_changed(described):
+                    self._begin_anew("the suite has other cases than it had")
+                self._tell_cases(self._variants.hear(described))
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
-            case (_, Failed(messages=messages)):
-                raise SuiteError("; ".join(messages))
+            case (_, Failed(messages=messages, variant_key=variant)):
+                who = self._subjects.labels(variant) if variant else ()
+                raise SuiteError("; ".join(messages), where=", ".join(map(repr, who)))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, Result() as result):
-                return [self._result(worker, result, now)]
+                return [self._errands.returned(worker, result, now)]
             case Died(worker=worker, message=why, lost=lost):
                 return [(planner.WorkerDied(worker, now, why, lost), None)]
             case Capacity(machines=machines, limit=limit):
@@ -280,12 +338,13 @@ class Watch:
                 self._progress.say(line)
         return []
 
-    def _result(self, worker: int, result: Result, now: float) -> _Told:
-        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
-        event, curves = finished_of(worker, result, now)
-        before = self._copies.pop(worker, None)
-        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
-        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
+    def _tell_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
+        for variant, cases in cases_by_variant.items():
+            self._subjects.know_cases(variant, cases)
+        for cases in list(cases_by_variant.values())[:1]:
+            self._progress.cases(cases)
+        for variant, cases in cases_by_variant.items():
+            self._handle(planner.CasesKnown(cases, variant))
 
     # Decisions and what follows from them.
 
@@ -296,7 +355,7 @@ class Watch:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
-                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease):
+                if isinstance(action, _AT_ONCE):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -322,15 +381,19 @@ class Watch:
             case planner.StartWorker(worker, size):
                 if not self._is_suite_edited():  # a new worker would have other cases
                     self._suite.remember()
+                    self._known.begin()
                     self._workers.start(worker, size)
             case planner.KillWorker(worker, _):
                 self._workers.kill(worker)
             case planner.Lease():
-                self._lease(action)
+                if (ended := self._errands.lease(action)) is not None:
+                    self._own_events.append(ended)
+            case planner.LeaseCommand() | planner.CommandEnded():
+                self._commands.act(action, self._workers)
             case planner.Record():
                 self._recorded(action, curves)
             case planner.RecordDeath(evaluation):
-                case = self._cases[evaluation.case_key]
+                case = self._subjects.case(evaluation.case_key)
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
             case planner.Admit(position) | planner.Reopen(position):
                 self._progress.admitted(self._subjects[position])
@@ -346,33 +409,9 @@ class Watch:
             case planner.Done():
                 self._done = True
 
-    def _lease(self, action: planner.Lease) -> None:
-        evaluation = action.evaluation
-        subject = self._subjects.first(evaluation.sha256)
-        if not self._subjects.has_theta(evaluation.sha256):
-            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
-            now = time.monotonic()
-            self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.EXPIRED, now, text))
-            return
-        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
-        self._progress.leased(action.lease, subject, action.case)
-        job = Job(
-            lease=action.lease,
-            case_key=evaluation.case_key,
-            seed_block=evaluation.block,
-            checkpoint_uri=subject.uri,
-            theta_path=str(self._spool.path(evaluation.sha256)),
-            companions=tuple(self._companion(other.sha256) for other in action.companions),
-        )
-        self._workers.run(action.worker, job)
-
-    def _companion(self, sha256: str) -> tuple[str, str]:
-        self._subjects.has_theta(sha256)  # where it is gone, the worker does without it
-        return self._subjects.first(sha256).uri, str(self._spool.path(sha256))
-
     def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
         self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
-        for position in self._subjects.positions(action.evaluation.sha256):
+        for position in self._subjects.positions(action.evaluation):
             event = EvaluationFinished(
                 subject=self._subjects[position],
                 case=action.case,
@@ -390,4 +429,4 @@ class Watch:
             notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
 
     def _plugin_error(self, where: str, error: BaseException) -> None:
-        self._progress.say(f"{where}: {type(error).__name__}: {error}")
+        self._progress.say(f"{where}: {headline(error)}")

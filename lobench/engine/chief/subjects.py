@@ -1,23 +1,25 @@
-"""What a watch evaluates: checkpoints by position, and which of them still need their theta in the spool."""
+"""What a chief evaluates: subjects by position, the cases of their variants, and who still needs a theta."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from lobench.core.planner import History
-from lobench.core.subject import Subject
+from lobench.core.case import CaseInfo
+from lobench.core.planner import EvaluationId, History
+from lobench.core.subject import Subject, Variant
 from lobench.engine.checkpoints.intake import Intake
 
-__all__ = ["WatchSubjects", "todays"]
+__all__ = ["Subjects", "todays"]
 
 
-class WatchSubjects:
-    """The checkpoints that a watch knows."""
+class Subjects:
+    """The subjects that a chief knows. Positions are those of the ledger; one subject may be seen at several."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._subjects: dict[int, Subject] = {}
-        self._needed: dict[str, set[int]] = {}
+        self._needed: dict[str, dict[str, set[int]]] = {}  # by theta or text, then by variant
+        self._cases: dict[str, dict[str, CaseInfo]] = {}  # by variant, then by `CaseInfo.key`
 
     def __getitem__(self, position: int) -> Subject:
         return self._subjects[position]
@@ -37,6 +39,9 @@ class WatchSubjects:
         """Thetas that the spool must keep."""
         return self._needed.keys()
 
+    def sha256s(self) -> set[str]:
+        return {subject.sha256 for subject in self._subjects.values()}
+
     def add(self, position: int, subject: Subject, *, is_needed: bool = True) -> None:
         self._subjects[position] = subject
         if is_needed:
@@ -44,48 +49,84 @@ class WatchSubjects:
 
     def need(self, position: int) -> None:
         """Says that something of a position is to be evaluated."""
-        self._needed.setdefault(self._subjects[position].sha256, set()).add(position)
+        sha256, variant = self._subjects[position].key
+        self._needed.setdefault(sha256, {}).setdefault(variant, set()).add(position)
 
-    def positions(self, sha256: str) -> list[int]:
-        """Returns the positions that need a theta, in order."""
-        return sorted(self._needed.get(sha256, ()))
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        self._cases[variant] = {case.key: case for case in cases}
 
-    def first(self, sha256: str) -> Subject:
-        """Returns the first sighting that needs a theta; there is one."""
-        return self._subjects[min(self._needed[sha256])]
+    def variants(self) -> list[Variant]:
+        """Returns the variants of all subjects, each once."""
+        return list(dict.fromkeys(subject.variant for subject in self._subjects.values()))
 
-    def has_theta(self, sha256: str) -> bool:
+    def labels(self, variant: str) -> list[str]:
+        """Returns who has a variant."""
+        return list(dict.fromkeys(one.label for one in self._subjects.values() if one.variant.key == variant))
+
+    def cases(self, variant: str) -> Collection[str]:
+        """Returns the keys of a variant's cases; none while they are not known."""
+        return self._cases.get(variant, {}).keys()
+
+    def all(self) -> tuple[Subject, ...]:
+        return tuple(self._subjects.values())
+
+    def cases_by_variant(self) -> dict[str, tuple[CaseInfo, ...]]:
+        return {variant: tuple(cases.values()) for variant, cases in self._cases.items()}
+
+    def case_keys(self) -> set[str]:
+        return {key for cases in self._cases.values() for key in cases}
+
+    def case(self, case_key: str) -> CaseInfo:
+        return next(cases[case_key] for cases in self._cases.values() if case_key in cases)
+
+    def positions(self, evaluation: EvaluationId) -> list[int]:
+        """Returns the positions that need an evaluation, in order."""
+        return sorted(
+            position
+            for variant, positions in self._needed.get(evaluation.sha256, {}).items()
+            if evaluation.case_key in self.cases(variant)
+            for position in positions
+        )
+
+    def first(self, evaluation: EvaluationId) -> Subject:
+        """Returns the first sighting that needs an evaluation; there is one."""
+        return self._subjects[self.positions(evaluation)[0]]
+
+    def has_theta(self, evaluation: EvaluationId) -> bool:
         """Says whether the spool has a theta, after copying it again where it has lost it and one of its places has."""
-        return any(self._intake.fetch(self._subjects[position]) for position in self.positions(sha256))
+        return any(self._intake.fetch(self._subjects[position]) for position in self.positions(evaluation))
 
     def release(self, position: int) -> None:
         """Says that nothing of a position is to be evaluated any more."""
-        sha256 = self._subjects[position].sha256
-        positions = self._needed.get(sha256, set())
-        positions.discard(position)
-        if not positions:
+        subject = self._subjects[position]
+        sha256, variant = subject.key
+        variants = self._needed.get(sha256, {})
+        variants.get(variant, set()).discard(position)
+        if not variants.get(variant):
+            variants.pop(variant, None)
+        if not variants:
             self._needed.pop(sha256, None)
-            self.release_unneeded(sha256)
+            self.release_unneeded(subject)
 
-    def release_unneeded(self, sha256: str) -> None:
-        if sha256 not in self._needed:
-            self._intake.release(sha256)
+    def release_unneeded(self, subject: Subject) -> None:
+        if not subject.is_optimizer and subject.sha256 not in self._needed:
+            self._intake.release(subject.sha256)
 
 
-def todays(
-    sightings: Mapping[int, Subject], history: History, only: Collection[str] | None
-) -> Iterator[tuple[int, Subject, bool]]:
-    """Yields the positions of today's plan, and whether an earlier start was through with them.
+def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple[int, Subject, bool]]:
+    """Yields the positions of a watched run's plan, and whether an earlier start was through with them.
 
-    Of several things that lay at one place, and that earlier starts were through with, the last one counts.
-
-    Args:
-      only: Locations of the only checkpoints that are asked for; None: all checkpoints, and no optimizer without theta
-        that pytest has recorded beside them.
+    Of several things that lay at one place, and that earlier starts were through with, the last one counts. What was
+    given by name, with bindings of its own or without theta, is no checkpoint of the run.
     """
-    last = {subject.uri: position for position, subject in sightings.items()}
-    for position, subject in sightings.items():
-        is_done = position in history.finished or history.admissions.get(position) == "skipped"
-        is_current = not is_done or last[subject.uri] == position
-        if is_current and (not subject.is_optimizer if only is None else subject.uri in only):
+    of_the_run = {position: one for position, one in sightings.items() if not one.is_optimizer and not one.variant.key}
+    last = {subject.uri: position for position, subject in of_the_run.items()}
+    for position, subject in of_the_run.items():
+        is_done = is_through(position, history)
+        if not is_done or last[subject.uri] == position:
             yield position, subject, is_done
+
+
+def is_through(position: int, history: History) -> bool:
+    """Says whether an earlier start has finished or skipped a position."""
+    return position in history.finished or history.admissions.get(position) == "skipped"

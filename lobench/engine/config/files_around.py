@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["INI_FILES", "files_above", "files_of_suite", "included_files"]
+__all__ = ["INCLUDE", "INI_FILES", "files_above", "files_of_suite", "included_files"]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
-_INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
+INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
@@ -34,7 +34,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
         return
     seen.add(file)
     yield file
-    for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+    for name in INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
         found = Path(os.path.normpath(file.parent / name))
         if below is None or found.resolve().is_relative_to(below):
             yield from included_files(found, seen, below)

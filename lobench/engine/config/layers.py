@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from lobench.core.subject import Variant
 
 __all__ = ["Layers"]
 
@@ -22,6 +24,7 @@ class Layers:
       gin_files: Paths of `--gin-file`.
       gin_params: Texts of `--gin-param`.
       gin_modules: Modules to import before anything is bound.
+      variant: gin text of what is evaluated, over all of these.
     """
 
     trainer_config: str | None = None
@@ -30,10 +33,7 @@ class Layers:
     gin_files: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
     gin_modules: tuple[str, ...] = ()
-
-    def with_bindings(self, bindings: tuple[str, ...]) -> Layers:
-        """Returns the same with the bindings of a variant over everything else."""
-        return replace(self, gin_params=(*self.gin_params, *bindings))
+    variant: Variant = field(default_factory=Variant)
 
     def relative_to(self, base: Path) -> Layers:
         """Returns the same with its files' paths relative to a folder that holds them all."""
@@ -48,7 +48,7 @@ class Layers:
         return replace(self, trainer_config=trainer_config, gin_files=tuple(map(move, self.gin_files)))
 
     def to_json(self) -> str:
-        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Layers:
@@ -60,4 +60,7 @@ class Layers:
             gin_files=tuple(values["gin_files"]),
             gin_params=tuple(values["gin_params"]),
             gin_modules=tuple(values["gin_modules"]),
+            variant=Variant(
+                bindings=tuple(values["variant"]["bindings"]), trainer_config=values["variant"]["trainer_config"]
+            ),
         )

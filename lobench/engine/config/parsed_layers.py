@@ -18,6 +18,7 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
     parse_trainer_config,
+    parse_trainer_text,
 )
 
 __all__ = ["ParsedLayers", "parse_layers"]
@@ -33,7 +34,7 @@ class ParsedLayers:
       trainer_comments: Names that its comments tell: gin's own say what was configured, bound or not.
       own: Of the checkpoint.
       case: Of the case's own file.
-      overrides: Of `--optimizer`, `--gin-file` and `--gin-param`.
+      overrides: Of `--optimizer`, `--gin-file`, `--gin-param` and the variant.
     """
 
     modules: Sequence[Statement]
@@ -56,15 +57,25 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
         overrides += parse_file(Path(path))
     for text in layers.gin_params:
         overrides += parse_text(text, f"--gin-param {text!r}")
+    for text in layers.variant.bindings:
+        overrides += parse_text(text, f"binding {text.strip().splitlines()[0]!r}")
+    trainer, comments = _trainer(layers)
     return ParsedLayers(
         modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
-        trainer=parse_trainer_config(Path(layers.trainer_config)) if layers.trainer_config else [],
-        trainer_comments=_comments(Path(layers.trainer_config)) if layers.trainer_config else [],
+        trainer=trainer,
+        trainer_comments=comments,
         own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
         case=parse_file(Path(spec.path)),
         overrides=overrides,
     )
 
 
-def _comments(path: Path) -> Sequence[str]:
-    return names_in_comments(path.read_text(encoding="utf-8"))  # it was parsed before
+def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
+    """Returns the statements of the `config.gin`, the variant's or the run's, and the names in its comments."""
+    text = layers.variant.trainer_config
+    if text is not None:
+        return parse_trainer_text(text), names_in_comments(text)
+    if not layers.trainer_config:
+        return [], []
+    path = Path(layers.trainer_config)
+    return parse_trainer_config(path), names_in_comments(path.read_text(encoding="utf-8"))

@@ -27,6 +27,7 @@ __all__ = [
     "parse_file",
     "parse_text",
     "parse_trainer_config",
+    "parse_trainer_text",
     "references_in",
 ]
 
@@ -111,6 +112,15 @@ def parse_trainer_config(path: Path) -> list[Statement]:
         if path.is_symlink():  # its target is anybody's: nothing of it is quoted
             raise ConfigError("the file that it links to is no gin file", where=str(path)) from error
         raise
+
+
+def parse_trainer_text(text: str) -> list[Statement]:
+    """Parses the content of such a file, with what it includes in its place.
+
+    Raises:
+      ConfigError: a syntax error; it includes a file.
+    """
+    return list(_statements(text, "config.gin", Path("config.gin"), (), _nothing))
 
 
 def parse_data(text: str, where: str) -> list[Statement]:

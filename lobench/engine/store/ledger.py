@@ -21,6 +21,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.database import StoreLock
+from lobench.engine.store.described import Described
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.program_keys import register
@@ -31,7 +32,7 @@ from lobench.engine.store.subject_rows import SIGHTING, values_of
 __all__ = ["EvaluationRow", "Ledger"]
 
 
-class Ledger(Experiments, LedgerReader):
+class Ledger(Experiments, Described, LedgerReader):
     """Use `Ledger.open`."""
 
     def __init__(
@@ -203,7 +204,7 @@ class Ledger(Experiments, LedgerReader):
         experiment: str = "",
         trial: str = "",
         session: str = "",
-        variant: str | None = None,
+        positions: Collection[int] | None = None,
         replace: bool = False,
         program: Program | None = None,
         expected: Program | None = None,
@@ -212,8 +213,8 @@ class Ledger(Experiments, LedgerReader):
 
         Args:
           experiment, trial, session: Labels, for studies.
-          variant: Of the subject that it was computed for (`variant_of`); None: not known. Then a sighting of a theta
-            that was seen with several bindings gets it when it is finished.
+          positions: Of the sightings that it was computed for; None: not known. Then a sighting of a theta that was
+            seen with several bindings gets it when it is finished.
           program: What the key's program stands for.
           expected: What was expected to compute it.
         Returns:
@@ -252,14 +253,14 @@ class Ledger(Experiments, LedgerReader):
                 register(self._db, program, expected)
             if experiment or trial or session:
                 label(self._db, identity, experiment=experiment, trial=trial, session=session)
-            self._announce(identity, variant)
+            self._announce(identity, positions)
         return True
 
-    def _announce(self, identity: tuple[object, ...], variant: str | None) -> None:
+    def _announce(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
         """Has an evaluation delivered for the sightings of its subject that are under way."""
         is_its = (
-            "c.variant = ?"
-            if variant is not None
+            "c.position IN (SELECT value FROM json_each(?))"
+            if positions is not None
             else "(SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1"
         )
         self._db.execute(
@@ -267,7 +268,7 @@ class Ledger(Experiments, LedgerReader):
             "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
             "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
             f"AND e.program_version = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
-            (*identity, *(() if variant is None else (variant,))),
+            (*identity, *(() if positions is None else (json.dumps(sorted(positions)),))),
         )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:

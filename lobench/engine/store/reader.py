@@ -146,13 +146,16 @@ class LedgerReader:
         with store_errors(self.store), intact_rows(self.store):
             return accepted(self._db, expected)
 
-    def outcomes(self, programs: Collection[str], case_keys: Collection[str]) -> dict[Outcome, int]:
-        """Counts the outcomes of these programs and cases (`CaseInfo.key`)."""
+    def outcomes(
+        self, programs: Collection[str], case_keys: Collection[str], sha256s: Collection[str]
+    ) -> dict[Outcome, int]:
+        """Counts the outcomes of these programs, cases (`CaseInfo.key`) and subjects."""
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute(
                 "SELECT outcome, COUNT(*) FROM evaluations WHERE program_version IN (SELECT value FROM json_each(?)) "
-                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                (json.dumps(sorted(programs)), json.dumps(sorted(case_keys))),
+                "AND case_identity || ':' || optimizer_hash IN (SELECT value FROM json_each(?)) "
+                "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
+                tuple(json.dumps(sorted(chosen)) for chosen in (programs, case_keys, sha256s)),
             ).fetchall()
             return {Outcome(outcome): count for outcome, count in rows}
 

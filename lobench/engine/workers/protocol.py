@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Codec, Message, has_begun_well
 from lobench.core.result import Outcome
+from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 
 __all__ = [
@@ -84,7 +85,7 @@ class Job(Message):
       case_key: `CaseInfo.key` of a case as it is with these bindings.
       theta_path: File of theta's leaves; "" where there is no theta.
       companions: URI and theta's path of checkpoints whose jobs, otherwise the same, this worker gets next.
-      bindings: The gin bindings of the subject's variant.
+      variant: The subject's own gin text.
     """
 
     lease: int
@@ -93,7 +94,7 @@ class Job(Message):
     checkpoint_uri: str
     theta_path: str
     companions: tuple[tuple[str, str], ...] = ()
-    bindings: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +121,14 @@ class Prepare(Message):
     seed_block: SeedBlock
     checkpoint_uri: str
     theta_path: str
-    bindings: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(Message):
-    """Asks which cases the suites have with a variant's bindings; there is no other way to learn cases."""
+    """Asks which cases the suites have in a variant; there is no other way to learn cases."""
 
-    variant_key: str = ""
-    bindings: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.codec import Message
 from lobench.core.planner import Size
 from lobench.core.result import Outcome
+from lobench.core.subject import Variant
 from lobench.engine.chief.hands import WatchWorkers, finished_of
 from lobench.engine.workers.protocol import (
     TO_WORKER,
@@ -145,16 +146,17 @@ def test_what_cannot_be_understood_is_its_workers_death_in_one_line(
 def asked(executor: Silent) -> list[tuple[int, str]]:
     """Who was asked to describe what."""
     found = [(worker, TO_WORKER.from_bytes(message)) for worker, message, _ in executor.sent]
-    return [(worker, message.variant_key) for worker, message in found if isinstance(message, Describe)]
+    return [(worker, message.variant.key) for worker, message in found if isinstance(message, Describe)]
 
 
 CASES = (case_info("a"),)
+OTHER = Variant(bindings=("Case.num_seeds = 2",))
 
 
 def test_the_first_worker_that_is_ready_describes_and_all_are_ready_after_that(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe("")
+    workers.describe(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())
@@ -170,14 +172,14 @@ def test_the_first_worker_that_is_ready_describes_and_all_are_ready_after_that(
 def test_another_variant_is_asked_for_while_workers_work_and_one_that_cannot_be_bound_ends_nobody(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe("")
+    workers.describe(Variant())
     workers.start(0, Size(1))
     executor.say(0, Ready())
     executor.say(0, Described(variant_key="", cases=CASES, files=()))
     workers.wait(0.0)
-    workers.describe("v", ("Case.num_seeds = 2",))
-    assert asked(executor) == [(0, ""), (0, "v")]
-    failed = Failed(messages=("no such name",), variant_key="v")
+    workers.describe(OTHER)
+    assert asked(executor) == [(0, ""), (0, OTHER.key)]
+    failed = Failed(messages=("no such name",), variant_key=OTHER.key)
     executor.say(0, failed)
     assert workers.wait(0.0) == [(0, failed)] and executor.killed == []
 
@@ -185,7 +187,7 @@ def test_another_variant_is_asked_for_while_workers_work_and_one_that_cannot_be_
 def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe("")
+    workers.describe(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())
@@ -199,7 +201,7 @@ def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
 
 
 def test_an_answer_that_nobody_asked_for_is_not_taken(workers: WatchWorkers, executor: Silent) -> None:
-    workers.describe("")
+    workers.describe(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())

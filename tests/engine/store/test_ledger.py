@@ -178,7 +178,7 @@ def test_errors_can_be_tried_again(tmp_path: Path) -> None:
     finish(ledger, position)
     last = ledger.deliveries_after(0)[-1].event
     assert isinstance(last, CheckpointFinished) and last.evaluations[0].outcome is Outcome.PASSED
-    assert ledger.outcomes([PROGRAM], [CASE.key]) == {Outcome.PASSED: 1}
+    assert ledger.outcomes([PROGRAM], [CASE.key], ["x"]) == {Outcome.PASSED: 1}
 
 
 def test_of_two_programs_that_count_the_last_result_completes_a_checkpoint(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Outcome
+from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.protocol import (
     FROM_WORKER,
@@ -30,6 +31,7 @@ from lobench.engine.workers.protocol import (
 )
 
 TEXTS = st.lists(st.text(max_size=9), max_size=3).map(tuple)
+VARIANTS = st.builds(Variant, bindings=TEXTS, trainer_config=st.none() | st.text(max_size=9))
 BLOCKS = st.builds(SeedBlock, start=st.integers(0), size=st.integers(1))
 CASES = st.builds(
     CaseInfo,
@@ -51,12 +53,12 @@ JOB: dict[str, Any] = {
     "seed_block": BLOCKS,
     "checkpoint_uri": st.text(max_size=9),
     "theta_path": st.text(max_size=9),
-    "bindings": TEXTS,
+    "variant": VARIANTS,
 }
 TOLD = st.one_of(
     st.builds(Job, lease=st.integers(0), companions=st.lists(st.tuples(st.text(), st.text())).map(tuple), **JOB),
     st.builds(Prepare, **JOB),
-    st.builds(Describe, variant_key=st.text(max_size=9), bindings=TEXTS),
+    st.builds(Describe, variant=VARIANTS),
     st.just(Exit()),
 )
 MARKS = st.builds(FileMark, path=st.text(max_size=9), size=st.integers(0), mtime_ns=st.integers(0))

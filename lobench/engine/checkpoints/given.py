@@ -1,0 +1,72 @@
+"""What people name becomes subjects: `theta.npz; Case.learned_optimizer = @Celo()`, `adam()`, `tuned.gin`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
+from lobench.engine.config.inlined import gin_text, trainer_text
+from lobench.engine.config.syntax import parse_text
+
+__all__ = ["given_checkpoint", "given_optimizer", "given_subject", "trainer_config_at"]
+
+
+def given_subject(text: str, *, label: str = "") -> Given:
+    """Returns what a text names: a path or a URL with bindings after semicolons, or an optimizer without theta.
+
+    Raises:
+      UsageError: it is neither. ConfigError: its gin text, or a file of it, does not parse.
+    """
+    name, *bindings = (part.strip() for part in text.split(";"))
+    if not name.endswith(".gin") and (Path(name).exists() or "://" in name):
+        return given_checkpoint(name, [binding for binding in bindings if binding], label=label)
+    if "(" in name or "=" in name or name.startswith("@") or name.endswith(".gin"):
+        return given_optimizer(text, label=label)
+    raise UsageError(
+        "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
+    )
+
+
+def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "") -> GivenCheckpoint:
+    """Returns a checkpoint with bindings of its own, over those of the `config.gin` beside it.
+
+    Raises:
+      ConfigError: a binding or the `config.gin` does not parse.
+    """
+    bindings = tuple(bindings)
+    _check(bindings)
+    config = trainer_config_at(uri)
+    variant = Variant(bindings=bindings, trainer_config=trainer_text(config) if config is not None else "")
+    return GivenCheckpoint(uri=uri, variant=variant, label=label)
+
+
+def given_optimizer(text: str, *, label: str = "") -> Subject:
+    """Returns an optimizer without theta; that of a gin file has the file's content.
+
+    Raises:
+      ConfigError: its text, or the file, does not parse.
+    """
+    subject = Subject.of_optimizer(text, label=label)
+    if text.endswith(".gin"):
+        variant = Variant(bindings=(gin_text(Path(text)),), trainer_config="")
+        subject = dataclasses.replace(subject, variant=variant)
+    _check(subject.variant.bindings)
+    return subject
+
+
+def trainer_config_at(uri: str) -> Path | None:
+    """Returns the `config.gin` in a run's folder, or beside a checkpoint; None where there is none."""
+    if not uri or "://" in uri:
+        return None
+    path = Path(uri).absolute()
+    candidates = [path / "config.gin"] if path.is_dir() else []
+    candidates.append(path.parent / "config.gin")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _check(bindings: Iterable[str]) -> None:
+    for binding in bindings:
+        parse_text(binding, repr(binding))

@@ -1,0 +1,115 @@
+"""Which cases a suite has, remembered from one start to the next: a finished plan is seen to be one without a worker.
+
+A worker alone can say which cases there are: it collects the suite and binds them. Its answer is kept in the store with
+all that it hangs on: the files, the gin text around the cases, the versions of what is installed. While none of these
+has changed, a start takes the answer from there; who runs something asks a worker again all the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Variant
+from lobench.engine.config.files_around import INI_FILES, files_above, included_files
+from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.provenance import versions_here
+from lobench.engine.workers.pool import WorkerConfig
+from lobench.engine.workers.protocol import Described
+
+__all__ = ["KnownCases"]
+
+_SUFFIXES = (".py", ".gin")
+_ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # changes what a worker collects
+_PLUGIN_GROUPS = ("lobench", "pytest11")
+
+_Mark = tuple[str, int, int]  # path, size, mtime in nanoseconds
+
+
+class KnownCases:
+    """The cases of a suite by variant, as a store remembers them.
+
+    Args:
+      config: What workers are started with; asked for when it is needed, since a trainer may write its config.gin late.
+      suite: The suite's files.
+    """
+
+    def __init__(self, ledger: Ledger, config: Callable[[], WorkerConfig], suite: SuiteFiles) -> None:
+        self._ledger, self._config, self._suite = ledger, config, suite
+        self._before: tuple[str, list[_Mark]] | None = None  # fingerprint and files, before a worker has read them
+
+    def recall(self, variant: Variant) -> tuple[CaseInfo, ...] | None:
+        """Returns the cases of a variant; None where they are not known, or something has changed since."""
+        row = self._ledger.described(variant.key)
+        if row is None or row.fingerprint != self._fingerprint():
+            return None
+        around = [tuple(mark) for mark in row.files["around"]]
+        loaded = [tuple(mark) for mark in row.files["loaded"]]
+        if around != self._around() or loaded != list(_marks(Path(path) for path, _, _ in loaded)):
+            return None
+        return row.cases
+
+    def begin(self) -> None:
+        """Takes the files as they are now for those that workers read; to be called before the first one starts."""
+        self._before = self._fingerprint(), self._around()
+
+    def keep(self, variant: Variant, described: Described) -> None:
+        """Keeps what a worker said."""
+        if self._before is None:
+            return
+        fingerprint, around = self._before
+        known = {path for path, _, _ in around}
+        loaded = sorted((mark.path, mark.size, mark.mtime_ns) for mark in described.files if mark.path not in known)
+        files = {"around": around, "loaded": loaded}
+        self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
+
+    def _around(self) -> list[_Mark]:
+        """Returns the files that a worker looks for, found or not: a new one counts too."""
+        config = self._config()
+        files = set(self._suite.files())
+        for suite in map(Path, config.arguments):
+            found = files_above(suite if suite.is_dir() else suite.parent)
+            files.update(file for file in found if file.suffix in _SUFFIXES or file.name in INI_FILES)
+        layers, seen = config.layers, set[Path]()
+        for path in (*layers.gin_files, *filter(None, [layers.trainer_config])):
+            files.update(included_files(Path(path), seen))
+        return list(_marks(files))
+
+    def _fingerprint(self) -> str:
+        config = self._config()
+        parts = {
+            "arguments": config.arguments,
+            "layers": dataclasses.asdict(config.layers),
+            "python": [sys.version, sys.prefix],
+            "versions": versions_here(),
+            "plugins": sorted(_plugins()),
+            "installed": [os.stat(sysconfig.get_path(name)).st_mtime_ns for name in ("purelib", "platlib")],
+            "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _plugins() -> Iterator[tuple[str, str]]:
+    for group in _PLUGIN_GROUPS:
+        for entry in metadata.entry_points(group=group):
+            if entry.dist is not None:
+                yield entry.dist.name, entry.dist.version
+
+
+def _marks(files: Iterable[Path]) -> Iterator[_Mark]:
+    """Yields each file that is there, in order."""
+    for file in sorted(set(map(os.path.abspath, files))):
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue
+        yield file, found.st_size, found.st_mtime_ns
