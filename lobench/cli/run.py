@@ -44,7 +44,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
     from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code
-    from lobench.report.live import REPORT
+    from lobench.report.builtin_page import REPORT
     from lobench.report.progress import make_progress
     from lobench.sessions.places import num_workers
     from lobench.sessions.run import RunSettings, plan_experiment, run_experiment
