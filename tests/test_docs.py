@@ -74,6 +74,15 @@ def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
     assert not modules & {"jax", "pandas", "numpy", "pytest", "gin"}
 
 
+def test_the_files_that_the_page_for_contributors_names_are_there() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    named = re.findall(r"`((?:lobench|tests|plugins|docs|ci|benchmarks)/[^`*]*)`", text)
+    assert len(named) > 20
+    # NAME is what is to be added; its folder is there. The page of the rooms is linked, and checked with every link.
+    missing = [name for name in named if not (ROOT / name if "NAME" not in name else (ROOT / name).parent).exists()]
+    assert not missing
+
+
 def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "gates.md").read_text()
     (job,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)

@@ -47,12 +47,12 @@ CHIEF_THAT_COUNTS = """
 import sys
 from lobench.cli import main
 from lobench.engine.chief import loop as watch
-turns, wait = 0, watch.Watch._wait
+turns, wait = 0, watch.Chief._wait
 def counted(self, timeout):
     global turns
     turns += 1
     wait(self, timeout)
-watch.Watch._wait = counted
+watch.Chief._wait = counted
 try:
     main()
 finally:

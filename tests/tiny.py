@@ -69,12 +69,12 @@ import os, signal, sys
 from lobench.engine.chief import loop as watch
 from lobench.engine.store import delivery, ledger
 delivery._CURSOR_SECONDS = 0.0
-handle_all = watch.Watch._handle_all
+handle_all = watch.Chief._handle_all
 def one_by_one(self, events):
     for event in events:
         handle_all(self, [event])
         self._commit()
-watch.Watch._handle_all = one_by_one
+watch.Chief._handle_all = one_by_one
 left, after = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 class Database:
     def __init__(self, wrapped):

@@ -21,6 +21,7 @@ __all__ = [
     "check_named",
     "chosen",
     "hyperparameters",
+    "of_members",
     "place_of_case",
     "place_of_method",
     "read_methods",
@@ -47,7 +48,7 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         members = ledger.memberships(row.id) if row is not None else []
     finally:
         ledger.close()
-    return reading if row is None else _of_members(reading, row, members)
+    return reading if row is None else of_members(reading, row, members)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
@@ -58,7 +59,8 @@ def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> Exp
     return found[-1] if found else None
 
 
-def _of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
+def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
+    """Returns a store's reading by the methods of an experiment that it holds, given its members."""
     rows = {_key(row): row for row in reading.rows}
     groups: dict[tuple[str, int | str], dict[int, list[EvaluationRow]]] = {}
     for one in members:

@@ -17,7 +17,8 @@ Examples:
   lobench results --store runs/today/lobench_results/quick --format json --curves > results.json
   lobench results --store runs/today/lobench_results/quick --format parquet --output results.parquet
   lobench results --store .lobench/experiment --by method
-  lobench results --store runs --history"""
+  lobench results --store runs --history
+  lobench results --store runs/study --history --patch 3 --output dirty.patch"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
 @click.option(
@@ -46,7 +47,8 @@ Examples:
 @click.option(
     "--table", type=click.Path(path_type=Path), help="With --by: gin file of `Table.*`, as of `lobench report`."
 )
-@click.option("--history", is_flag=True, help="Runs by date instead, of every store in or below --store.")
+@click.option("--history", is_flag=True, help="Experiments and runs by date, of every store in or below --store.")
+@click.option("--patch", type=int, metavar="ID", help="With --history: what `git apply` makes an experiment's tree of.")
 def results(
     store: Path,
     kind: str,
@@ -59,10 +61,18 @@ def results(
     every: bool,
     table: Path | None,
     history: bool,
+    patch: int | None,
 ) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
+    from lobench.cli.results_output import by_method_text, export, history_text, patch_text, table_text, written
     from lobench.core.errors import UsageError
+
+    def show(content: str | bytes) -> None:
+        if output is None:
+            click.echo(content, nl=False)
+            return
+        with written(output):
+            output.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     if history and (kind in ("csv", "parquet") or pattern != "*"):
         what = f"--format {kind}" if pattern == "*" else "--case"
@@ -73,6 +83,11 @@ def results(
         )
     if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
+    if patch is not None:
+        if not history:
+            raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
+        show(patch_text(store, patch))
+        return
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)
         return
@@ -82,8 +97,4 @@ def results(
         text = history_text(store, kind)
     else:
         text = table_text(store, kind, pattern, sort=sort, curves=curves)
-    if output is None:
-        click.echo(text)
-    else:
-        with written(output):
-            output.write_text(text + "\n", encoding="utf-8")
+    show(text + "\n")

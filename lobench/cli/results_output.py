@@ -18,7 +18,7 @@ from lobench.core.headline import cause
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["by_method_text", "export", "history_text", "table_text", "written"]
+__all__ = ["by_method_text", "export", "history_text", "patch_text", "table_text", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -67,19 +67,32 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
 
 
 def history_text(store: Path, kind: str) -> str:
-    """Returns the runs of the stores in or below a folder, as a table or as JSON."""
+    """Returns the experiments and the runs of the stores in or below a folder, as tables or as JSON."""
+    from lobench.analysis.experiment_history import experiment_history
     from lobench.analysis.history import find_stores, history
     from lobench.analysis.score_scale import SCORE_VERSION
-    from lobench.report.history import history_table
+    from lobench.report.history import experiments_table, history_table
 
     gc.disable()
-    runs = history(find_stores(store))
+    stores = find_stores(store)
+    experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
-        return history_table(runs)
+        return "\n\n".join([experiments_table(experiments)] * bool(experiments) + [history_table(runs)])
     from lobench.report.records import finite_or_none
 
-    records = [dataclasses.asdict(run) | {"store": str(run.store), "score_version": SCORE_VERSION} for run in runs]
+    records = [
+        {"kind": kind} | dataclasses.asdict(one) | {"store": str(one.store), "score_version": SCORE_VERSION}
+        for kind, those in (("experiment", experiments), ("run", runs))
+        for one in those
+    ]
     return json.dumps(finite_or_none(records), indent=1, allow_nan=False)
+
+
+def patch_text(store: Path, experiment: int) -> bytes:
+    """Returns the patch of an experiment's dirty tree."""
+    from lobench.analysis.experiment_history import patch_of
+
+    return patch_of(store, experiment)
 
 
 def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:

@@ -77,7 +77,7 @@ class Curves:
       eval_steps: Inner steps of the evaluations; those of `batch/<metric>` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
-      ahead_seconds: How much of `compile_seconds` had passed, beside another evaluation, when this one began.
+      ahead_seconds: How much of `compile_seconds` had passed when it began; 0 but in payloads of an older lobench.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.

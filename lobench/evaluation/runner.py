@@ -17,10 +17,8 @@ from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
-from lobench.engine.config.isolation import GIN_LOCK
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
-from lobench.evaluation.ahead import Preparation, Prepared
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
@@ -95,7 +93,6 @@ class BlockRunner:
         self._layers = layers
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._programs: dict[tuple[str, str, int], Program] = {}
-        self._preparations: dict[tuple[str, str, int], Preparation] = {}
         self._compilations = CompilationCounter()
         self._late: set[str] = set()  # flags that came after jax's backend
 
@@ -108,25 +105,24 @@ class BlockRunner:
           ConfigError: see `bind_case`; or no optimizer is bound; or the checkpoint's bindings would make another case.
         """
         key = (spec, test, own_bindings)
-        with GIN_LOCK:
-            if key not in self._bound:
-                self.claim_for(spec)
-                flags = {name: os.environ.get(name) for name in _FLAGS}
-                bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
-                bound.require_optimizer()
-                if own_bindings and bound.identity != self.bind(spec, test).identity:
-                    raise ConfigError(
-                        "the checkpoint's own bindings change the case, not its optimizer alone",
-                        where=f"{spec.path}: case {spec.scope!r}",
-                        got=", ".join(own_bindings.splitlines()),
-                    )
-                self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
-                if self._late:
-                    line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
-                    bound = dataclasses.replace(bound, problems=(*bound.problems, line))
-                self._bound[key] = bound
-                self._forget_oldest()
-            return self._bound[key]
+        if key not in self._bound:
+            self.claim_for(spec)
+            flags = {name: os.environ.get(name) for name in _FLAGS}
+            bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
+            bound.require_optimizer()
+            if own_bindings and bound.identity != self.bind(spec, test).identity:
+                raise ConfigError(
+                    "the checkpoint's own bindings change the case, not its optimizer alone",
+                    where=f"{spec.path}: case {spec.scope!r}",
+                    got=", ".join(own_bindings.splitlines()),
+                )
+            self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
+            if self._late:
+                line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
+                bound = dataclasses.replace(bound, problems=(*bound.problems, line))
+            self._bound[key] = bound
+            self._forget_oldest()
+        return self._bound[key]
 
     def claim_for(self, spec: CaseSpec) -> None:
         """Makes jax's backend as the case wants it, where it is not there: what the case imports may make arrays.
@@ -194,48 +190,18 @@ class BlockRunner:
             for place, curves in enumerate(found, 1)
         ]
 
-    def prepare(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> bool:
-        """Compiles, in a thread beside the one that runs, what a later `run` of the case needs.
-
-        Whatever goes wrong here goes wrong again there, and is told there.
-
-        Returns:
-          Whether that is done; False where iterators feed the case: they are read for its own run alone.
-        Raises:
-          WrongThreads, ThetaMismatch, ConfigError: as for `run`.
-        """
-        with GIN_LOCK:
-            bound = self.bind(spec, test, theta.own_bindings)
-            self._claim(bound)
-            key = (bound.identity, bound.optimizer_hash, block.size)
-            if key in self._programs:
-                return True  # it has run, or is just about to
-            program, matched = self._program(bound, block.size), self._theta(bound, theta)
-            if program.is_fed:
-                return False
-            preparation = self._preparations[key] = Preparation()
-            self._programs[key] = program
-        num_compilations, compiled_before = None, self._compilations.count
-        try:
-            program.compile(matched, block)
-            num_compilations = self._compilations.count - compiled_before
-        finally:
-            preparation.end(num_compilations)
-        return True
-
     def fits(self, spec: CaseSpec, test: str, theta: ThetaLeaves) -> bool:
         """Says whether the case's optimizer takes the theta, and takes one at all.
 
         Raises:
           WrongThreads: as for `run`. ConfigError: see `bind`.
         """
-        with GIN_LOCK:
-            bound = self.bind(spec, test, theta.own_bindings)
-            self._claim(bound)  # what looks at the optimizer makes jax's backend
-            try:
-                self._theta(bound, theta)
-            except LobenchError:
-                return False
+        bound = self.bind(spec, test, theta.own_bindings)
+        self._claim(bound)  # what looks at the optimizer makes jax's backend
+        try:
+            self._theta(bound, theta)
+        except LobenchError:
+            return False
         return bound.case.optimizer is None
 
     def _run(
@@ -248,16 +214,13 @@ class BlockRunner:
         timeout_seconds: float,
     ) -> list[Curves]:
         compiled_before = self._compilations.count
-        with GIN_LOCK:
-            bound = self.bind(spec, test, thetas[0].own_bindings)
-            self._claim(bound)
-            key = (bound.identity, bound.optimizer_hash, block.size)
-            if key not in self._programs:
-                self._programs[key] = self._program(bound, block.size)
-            program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
-            preparation = self._preparations.pop(key, None)
+        bound = self.bind(spec, test, thetas[0].own_bindings)
+        self._claim(bound)
+        key = (bound.identity, bound.optimizer_hash, block.size)
+        if key not in self._programs:
+            self._programs[key] = self._program(bound, block.size)
+        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
         deadline = time.monotonic() + timeout_seconds
-        prepared = preparation.wait() if preparation is not None else Prepared()
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
             curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
@@ -273,9 +236,7 @@ class BlockRunner:
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._compilations.count - compiled_before + prepared.num_compilations,
-                compile_seconds=curves.compile_seconds + prepared.seconds / len(found),
-                ahead_seconds=prepared.ahead_seconds / len(found),
+                num_compilations=self._compilations.count - compiled_before,
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
@@ -291,14 +252,13 @@ class BlockRunner:
         case = bound.case
         if case.optimizer is not None:
             stepper = as_stepper(case.optimizer, case.num_inner_steps)
-            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds, tracing=GIN_LOCK)
+            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
         optimizer = as_learned_optimizer(case.learned_optimizer)
         return Program(
             case,
             as_task(case.task),
             lambda theta: as_stepper(optimizer.opt_fn(theta, case.num_inner_steps), case.num_inner_steps),
             num_seeds,
-            tracing=GIN_LOCK,
         )
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:

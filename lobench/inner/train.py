@@ -7,7 +7,6 @@ deadline can end it, and the calls' lengths change no bit: the loop body is comp
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +40,11 @@ from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_ch
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.recorder import Recorder, named_values
 from lobench.inner.spread import num_parts, place, spread
-from lobench.inner.task import ArrayDataset, IteratorDataset, Task, TaskFamily
+from lobench.inner.task import ArrayDataset, Task, TaskFamily
 
 __all__ = ["Program"]
 
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
-_NOTHING = contextlib.nullcontext()
 
 
 class _Layout(NamedTuple):
@@ -65,7 +63,6 @@ class Program:
       task: `case.task` as a Task or TaskFamily.
       make_stepper: theta -> Stepper; theta may be traced.
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
-      tracing: Held while the program is traced: task and optimizer run then, and may look at what is global.
     """
 
     def __init__(
@@ -74,10 +71,7 @@ class Program:
         task: Task | TaskFamily,
         make_stepper: Callable[[Theta], Stepper],
         num_seeds: int,
-        *,
-        tracing: contextlib.AbstractContextManager[Any] = _NOTHING,
     ) -> None:
-        self._tracing = tracing
         self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._recorder = Recorder(case)
@@ -89,16 +83,6 @@ class Program:
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
         self._compiled: dict[int, tuple[Any, _Layout]] = {}  # by the number of thetas
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether Python iterators feed it."""
-        return any(isinstance(dataset, IteratorDataset) for dataset in self._datasets.values())
-
-    def compile(self, theta: Theta, block: SeedBlock) -> None:
-        """Compiles what `run` needs of it for such a theta and block, where it is not there yet."""
-        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
-        self._compile(jax.tree.map(jnp.asarray, theta), 0, self._lanes(block), feed)
 
     def run(
         self,
@@ -202,8 +186,7 @@ class Program:
         if num_thetas in self._compiled:
             return *self._compiled[num_thetas], 0.0
         started = time.perf_counter()
-        with self._tracing:
-            lowered, layout = self._lower(theta, num_thetas, lanes, feed)
+        lowered, layout = self._lower(theta, num_thetas, lanes, feed)
         program = lowered.compile(compiler_options())
         self._compiled[num_thetas] = program, layout
         return program, layout, time.perf_counter() - started

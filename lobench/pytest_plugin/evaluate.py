@@ -13,12 +13,10 @@ from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
-from lobench.engine.workers.protocol import Prepare
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
 from lobench.evaluation.runner import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.backend import foreign_maker
-from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, ON_PROGRESS, Finished
 from lobench.pytest_plugin.items import case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.options import metrics_of, option, subject_of
@@ -27,11 +25,10 @@ from lobench.pytest_plugin.reuse import stored_curves
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
 
-__all__ = ["attach_evaluations", "evaluator", "prepare"]
+__all__ = ["attach_evaluations", "evaluator"]
 
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 _APART: pytest.StashKey[str] = pytest.StashKey()
-_OUR_FIXTURES = ("evaluate", "request")
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
@@ -107,22 +104,6 @@ def _further(
         block = SeedBlock(start=start, size=size)
         done.append((block, train(theta, block)))
         yield done[-1]
-
-
-def prepare(item: pytest.Item, asked: Prepare) -> bool:
-    """Compiles what `evaluate` will need of the item, in a thread beside the one that runs items.
-
-    Returns:
-      Whether that is done; False where the item uses fixtures of its suite, which may set up what its task needs.
-    Raises:
-      Anything that its evaluation would raise too.
-    """
-    spec = case_of(item)
-    own = {*_OUR_FIXTURES, *getattr(getattr(item, "callspec", None), "params", ())}
-    if spec is None or not own.issuperset(getattr(item, "fixturenames", ())):
-        return False
-    theta = ThetaLeaves.at(asked.theta_path, where=asked.checkpoint_uri)
-    return runners_of(item.config, asked.variant).here.prepare(spec, test_name(item), theta, asked.seed_block)
 
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

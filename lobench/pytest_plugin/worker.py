@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import queue
 import sys
-import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +30,6 @@ from lobench.engine.workers.protocol import (
     Exit,
     Failed,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -116,10 +113,7 @@ class Loop:
 
     def _take(self, message: ToWorker | None) -> None:
         """Takes what the chief says, beside what runs."""
-        if isinstance(message, Prepare):
-            threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
-        else:
-            self._waiting.put(None if isinstance(message, Exit) else message)
+        self._waiting.put(None if isinstance(message, Exit) else message)
 
     def _describe(self, asked: Describe) -> None:
         from lobench.pytest_plugin.variants import files_of
@@ -168,18 +162,6 @@ class Loop:
     def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
         result = Result(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
         self._chief.say(result)
-
-    def _prepare(self, asked: Prepare) -> None:
-        """Runs beside a job. Whatever goes wrong here goes wrong again when the case runs, and is told then."""
-        from lobench.pytest_plugin.evaluate import prepare
-
-        assert self._cases is not None
-        try:
-            item = self._cases.of(asked.variant).items[asked.case_key]
-            is_done = prepare(item, dataclasses.replace(asked, theta_path=self._here(asked.theta_path)))
-        except BaseException:  # noqa: BLE001  (a plugin boundary: the tasks' and optimizers' own code)
-            is_done = False
-        self._chief.say(Prepared(is_done=is_done))
 
     def _finished(self) -> Finished | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""

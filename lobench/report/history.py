@@ -1,4 +1,4 @@
-"""The table of `lobench results --history`."""
+"""The tables of `lobench results --history`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,44 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 
+from lobench.analysis.experiment_history import ExperimentSummary
 from lobench.analysis.history import RunSummary
 from lobench.analysis.intervals import Interval
 from lobench.core.program import describe_programs
-from lobench.report.lines import text_table
+from lobench.report.lines import one_line, text_table
 
-__all__ = ["history_table"]
+__all__ = ["experiments_table", "history_table"]
+
+_NAMED = 4  # methods
+
+
+def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
+    """Returns a line for each form of an experiment, the latest last, and what its numbers mean."""
+    header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
+    rows = [header]
+    for one in experiments:
+        more = [f"and {len(one.methods) - _NAMED} more"] if len(one.methods) > _NAMED else []
+        rows.append(
+            [
+                datetime.fromtimestamp(one.last).isoformat(" ", "minutes"),
+                str(one.store),
+                one_line(one.name),
+                str(one.id),
+                one.git_revision or "-",
+                f"{one.patch_bytes:,} B" if one.patch_bytes else "-",
+                ", ".join([*map(one_line, one.methods[:_NAMED]), *more]) or "-",
+                str(one.num_evaluations),
+                one_line(one.best) or "-",
+                _interval(one.score),
+            ]
+        )
+    metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
+    notes = [f"{one_line(one.name)}, id {one.id}: {one_line(one.note)}" for one in experiments if one.note]
+    legend = f"best: highest mean score over the cases ({metrics}), with its 95% interval" if metrics else ""
+    patches = "revision+: tracked files differed; `--patch ID` prints what `git apply` makes them of"
+    is_dirty = any(one.git_revision.endswith("+") for one in experiments)
+    lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else "", *notes]
+    return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
 
 
 def history_table(runs: Sequence[RunSummary]) -> str:

@@ -35,8 +35,6 @@ from lobench.engine.workers.protocol import (
     Failed,
     FromWorker,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -180,19 +178,6 @@ class ExecutorContract:
                 assert curves.seeds == (0, 1)
                 found.append({name: values.tobytes() for name, values in curves.metrics.items()})
             assert found[0] == found[1]
-
-    def test_what_a_worker_is_told_to_prepare_it_runs_as_ever(self, tmp_path: Path) -> None:
-        with self.running(tmp_path) as executor:
-            cases = self.ready(executor, 0)
-            asked = Prepare(**self._of(cases["good"], tmp_path))
-            executor.send(0, asked.to_bytes(), [asked.theta_path])
-            worker, prepared = self.heard(executor, Prepared)
-            assert worker == 0
-            # Not done where this process's jax was there before its worker, say: then the case's own run does it.
-            self.send(executor, 0, 3, cases["good"], tmp_path)
-            _, result = self.heard(executor, Result)
-            assert result.outcome is Outcome.PASSED, result.message
-            assert (Curves.from_payload(result.payload).ahead_seconds > 0) is prepared.is_done
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()

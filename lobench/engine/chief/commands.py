@@ -108,10 +108,12 @@ class CommandRuns:
             for run, seen in self.poll()
         ]
 
-    def waiting(self) -> tuple[tuple[CommandId, Size], ...]:
-        """Returns those that are to be run, with what each takes of a machine."""
-        left = [command for command, state in self.states.items() if state not in _OVER]
-        return tuple((command, self._runs[command].size) for command in left)
+    def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
+        """Returns those that are to be run, with what each takes of a machine; nothing where there is none."""
+        left = tuple(
+            (command, self._runs[command].size) for command in self.states if self.states[command] not in _OVER
+        )
+        return [left] if left else []
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
         if isinstance(action, LeaseCommand):

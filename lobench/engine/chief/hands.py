@@ -20,8 +20,6 @@ from lobench.engine.workers.protocol import (
     Failed,
     FromWorker,
     Job,
-    Prepare,
-    Prepared,
     Ready,
     Result,
 )
@@ -108,12 +106,6 @@ class WatchWorkers:
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, command.to_bytes(), [])
 
-    def prepare(self, worker: int, prepare: Prepare) -> None:
-        """Has a worker compile something beside its job, on a core more."""
-        assert self._executor is not None
-        self._usage.begin(_beside(worker), 1, time.monotonic())
-        self._executor.send(worker, prepare.to_bytes(), [prepare.theta_path] if prepare.theta_path else [])
-
     def wait(self, timeout: float) -> Sequence[Told]:
         """Returns what workers said, after `timeout` seconds at the latest."""
         if self._executor is None:
@@ -158,8 +150,6 @@ class WatchWorkers:
                 self._usage.end(worker, time.monotonic())
                 self._away.discard(worker)
                 self._ask()
-            case Prepared():
-                self._usage.end(_beside(worker), time.monotonic())
         return self._released() if isinstance(message, Ready) else [(worker, message)]
 
     def _released(self) -> Sequence[Told]:
@@ -199,7 +189,6 @@ class WatchWorkers:
         self._away.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
-        self._usage.end(_beside(worker), time.monotonic())
         self._ready = [other for other in self._ready if other != worker]
         self._held = [other for other in self._held if other != worker]
         self._asked = {variant: other for variant, other in self._asked.items() if other != worker}
@@ -223,8 +212,3 @@ def finished_of(worker: int, result: Result, now: float) -> tuple[Finished, Curv
         curves.compile_seconds + curves.wall_seconds if curves is not None else None,
     )
     return event, curves
-
-
-def _beside(worker: int) -> int:
-    """Returns the number under which counts what a worker compiles beside its job."""
-    return -1 - worker

@@ -13,7 +13,6 @@ from typing import Any
 from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
-from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
@@ -25,23 +24,15 @@ from lobench.engine.chief.errands import Errands
 from lobench.engine.chief.hands import Told, WatchWorkers
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.known import KnownCases
+from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.subjects import Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
 from lobench.engine.config.suite_files import SuiteFiles
-from lobench.engine.store.delivery import Deliverer, notify
+from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import Described, Failed, Ready, Result
 from lobench.engine.workers.protocol import Progress as Step
-from lobench.hookspecs import (
-    Capacity,
-    CheckpointReader,
-    CheckpointSeen,
-    CheckpointSource,
-    Died,
-    EvaluationFinished,
-    Executor,
-    Notice,
-)
+from lobench.hookspecs import Capacity, CheckpointReader, CheckpointSource, Died, Executor, Notice
 from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
@@ -61,6 +52,7 @@ class Chief:
 
     Args:
       source: Finds checkpoints; None: there are only the given ones.
+      commands: Meta-trainings to be run beside, whose checkpoints are evaluated too.
       given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
       known: Remembers the suite's cases.
       make_executor: Called at the first subject with a connection whose data must end `wait`.
@@ -87,7 +79,7 @@ class Chief:
         options: WatchOptions,
     ) -> None:
         self._ledger, self._spool, self._source, self._given = ledger, spool, source or NoSource(), given
-        self._deliverer, self._manager = deliverer, manager
+        self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
         self._has_source = source is not None
         self._commands = commands or CommandRuns((), readers)
@@ -196,8 +188,7 @@ class Chief:
             num_done = sum(is_done for _, _, is_done in found)
             kind = "checkpoints" if self._has_source else "subjects"
             self._progress.say(f"going on: {num_known} {kind} known, {num_done} of them done")
-        if waiting := self._commands.waiting():
-            self._handle(planner.RunCommands(waiting))
+        self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._commands.waiting()])
         if not self._has_source and not self._commands.is_open:
             self._end()
 
@@ -209,7 +200,7 @@ class Chief:
             if (same := first.setdefault(subject.key, subject)) is not subject:
                 self._progress.say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
             if found.setdefault(position, subject) is subject and position not in self._history.admissions:
-                self._notify_seen(subject)
+                self._observers.seen(subject)
         return [(position, one, is_through(position, self._history)) for position, one in found.items()]
 
     def _loop(self) -> None:
@@ -263,9 +254,9 @@ class Chief:
     def _poll(self) -> int:
         num_found, taken = self._intake.poll()
         for sighting in filter(None, map(self._intake.give, self._commands.given())):
-            self._variants.add([sighting[1].variant])
-            self._workers.describe(sighting[1].variant)
             taken.append(sighting)
+            for variant in self._variants.add([sighting[1].variant]):
+                self._workers.describe(variant)
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
@@ -293,11 +284,8 @@ class Chief:
             self._subjects.release_unneeded(subject)
             return
         self._subjects.add(position, subject)
-        self._notify_seen(subject)
+        self._observers.seen(subject)
         self._handle(planner.SubjectSeen(position, subject.key))
-
-    def _notify_seen(self, subject: Subject) -> None:
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._plugin_error)
 
     # Workers.
 
@@ -391,7 +379,9 @@ class Chief:
             case planner.LeaseCommand() | planner.CommandEnded():
                 self._commands.act(action, self._workers)
             case planner.Record():
-                self._recorded(action, curves)
+                self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
+                for position in self._subjects.positions(action.evaluation):
+                    self._observers.recorded(self._subjects[position], action, curves)
             case planner.RecordDeath(evaluation):
                 case = self._subjects.case(evaluation.case_key)
                 self._progress.say(f"a worker died in {case.suite}/{case.name}")
@@ -403,30 +393,8 @@ class Chief:
                 self._subjects.release(position)
             case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
-                self._finished(position)
+                self._observers.finished(position)
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():
                 self._done = True
-
-    def _recorded(self, action: planner.Record, curves: Curves | None) -> None:
-        self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
-        for position in self._subjects.positions(action.evaluation):
-            event = EvaluationFinished(
-                subject=self._subjects[position],
-                case=action.case,
-                seed_block=action.evaluation.block,
-                outcome=action.outcome,
-                curves=curves,
-                message=action.message,
-            )
-            self._progress.finished(event, action.lease)
-            notify(self._manager, "lobench_evaluation_finished", event, self._plugin_error)
-
-    def _finished(self, position: int) -> None:
-        if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
-            event = self._ledger.checkpoint_finished(position)
-            notify(self._manager, "lobench_checkpoint_finished", event, self._plugin_error)
-
-    def _plugin_error(self, where: str, error: BaseException) -> None:
-        self._progress.say(f"{where}: {headline(error)}")

@@ -27,8 +27,11 @@ class Variants:
     def __iter__(self) -> Iterator[Variant]:
         return iter(self._variants.values())
 
-    def add(self, variants: Iterable[Variant]) -> None:
-        self._variants |= {variant.key: variant for variant in variants}
+    def add(self, variants: Iterable[Variant]) -> list[Variant]:
+        """Returns those that are new."""
+        new = {variant.key: variant for variant in variants if variant.key not in self._variants}
+        self._variants |= new
+        return list(new.values())
 
     def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
         """Returns the cases of every variant as the store remembers them, if with them nothing is left to do.

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import gin.config as gin_state
 
-__all__ = ["GIN_LOCK", "isolated_gin"]
+__all__ = ["isolated_gin"]
 
-# Held while gin's state is not the process's own, and while code runs in a second thread that may look at it.
-GIN_LOCK = threading.RLock()
+# Held while gin's state is not the process's own: a notebook may have threads.
+_LOCK = threading.RLock()
 
 _GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
 
@@ -21,7 +21,7 @@ _GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
 @contextlib.contextmanager
 def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
-    with GIN_LOCK:
+    with _LOCK:
         saved = {name: copy.copy(getattr(gin_state, name)) for name in _GLOBALS}
         saved_path = list(sys.path)
         for name in _GLOBALS:

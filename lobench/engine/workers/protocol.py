@@ -1,9 +1,9 @@
 """What a chief and its workers say to each other, each message a frozen dataclass.
 
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
-`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`, `Prepare` by `Prepared`. Executors
-carry the bytes of these and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside
-its protocol in `lobench.hookspecs`.
+`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`. Executors carry the bytes of these
+and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside its protocol in
+`lobench.hookspecs`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ __all__ = [
     "FileMark",
     "FromWorker",
     "Job",
-    "Prepare",
-    "Prepared",
     "Progress",
     "Ready",
     "Result",
@@ -111,17 +109,6 @@ class Command(Message):
     words: tuple[str, ...]
     folder: str
     log: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare(Message):
-    """Asks to compile, beside a job, what a later job needs; the fields are that job's."""
-
-    case_key: str
-    seed_block: SeedBlock
-    checkpoint_uri: str
-    theta_path: str
-    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,18 +194,11 @@ class Result(Message):
     payload: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared(Message):
-    """Answers `Prepare`; `is_done` says whether the job will find a program."""
+ToWorker: TypeAlias = Job | Command | Describe | Exit
+FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result
 
-    is_done: bool
-
-
-ToWorker: TypeAlias = Job | Command | Prepare | Describe | Exit
-FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result | Prepared
-
-TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Prepare, Describe, Exit)
-FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result, Prepared)
+TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
+FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result)
 
 
 def record_of(case: CaseInfo) -> dict[str, Any]:

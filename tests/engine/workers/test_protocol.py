@@ -23,8 +23,6 @@ from lobench.engine.workers.protocol import (
     Failed,
     FileMark,
     Job,
-    Prepare,
-    Prepared,
     Progress,
     Ready,
     Result,
@@ -57,7 +55,6 @@ JOB: dict[str, Any] = {
 }
 TOLD = st.one_of(
     st.builds(Job, lease=st.integers(0), companions=st.lists(st.tuples(st.text(), st.text())).map(tuple), **JOB),
-    st.builds(Prepare, **JOB),
     st.builds(Describe, variant=VARIANTS),
     st.just(Exit()),
 )
@@ -80,7 +77,6 @@ SAID = st.one_of(
         replace=st.booleans(),
         payload=st.binary(max_size=99),
     ),
-    st.builds(Prepared, is_done=st.booleans()),
 )
 
 
@@ -106,7 +102,7 @@ def test_a_configuration_comes_with_its_layers(
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, result, prepared"),
+        (Exit(), "unknown kind 'exit', expected one of ready, described, failed, progress, result"),
         (Job(lease=1, case_key="", seed_block=SeedBlock(start=0, size=1), checkpoint_uri="", theta_path=""), "'job'"),
     ],
 )

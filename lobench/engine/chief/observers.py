@@ -1,0 +1,45 @@
+"""Tells plugins what happens; one that raises is named, and stops nothing."""
+
+from __future__ import annotations
+
+from lobench.core import planner
+from lobench.core.headline import headline
+from lobench.core.result import Curves
+from lobench.core.subject import Subject
+from lobench.engine.chief.contract import Progress
+from lobench.engine.store.delivery import notify
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointSeen, EvaluationFinished
+from lobench.plugins import PluginManager
+
+__all__ = ["Observers"]
+
+
+class Observers:
+    """The observing hooks of plugins, and the progress of evaluations."""
+
+    def __init__(self, manager: PluginManager, ledger: Ledger, progress: Progress) -> None:
+        self._manager, self._ledger, self._progress = manager, ledger, progress
+
+    def seen(self, subject: Subject) -> None:
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)
+
+    def recorded(self, subject: Subject, action: planner.Record, curves: Curves | None) -> None:
+        event = EvaluationFinished(
+            subject=subject,
+            case=action.case,
+            seed_block=action.evaluation.block,
+            outcome=action.outcome,
+            curves=curves,
+            message=action.message,
+        )
+        self._progress.finished(event, action.lease)
+        notify(self._manager, "lobench_evaluation_finished", event, self._error)
+
+    def finished(self, position: int) -> None:
+        if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
+            event = self._ledger.checkpoint_finished(position)
+            notify(self._manager, "lobench_checkpoint_finished", event, self._error)
+
+    def _error(self, where: str, error: BaseException) -> None:
+        self._progress.say(f"{where}: {headline(error)}")

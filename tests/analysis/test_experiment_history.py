@@ -1,0 +1,130 @@
+"""Experiments by date: what was run at which revision, and how its dirty tree comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from stores import add, case_info
+
+from lobench.core.case import SeedBlock
+from lobench.core.experiment import Member
+from lobench.core.planner import EvaluationId
+from lobench.engine.config.origin import Revision, revision_of
+from lobench.engine.store.ledger import Ledger
+
+PROGRAM = "3-x"
+CONFIG = """
+adam/Method.optimizer = @adam()
+adam/Method.label = "Adam"
+sgd/Method.optimizer = @sgd()
+part/Method.optimizer = @lion()
+"""
+
+
+def git(folder: Path, *arguments: str, text: bytes | None = None) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    command = ["git", "-C", str(folder), *who, *arguments]
+    return subprocess.run(command, input=text, capture_output=True, check=True).stdout.decode().strip()
+
+
+def add_experiment(store: Path, name: str, revision: Revision, methods: dict[str, str], config: str = CONFIG) -> int:
+    """Adds an experiment whose methods have the evaluations of these hashes, on the cases that there are."""
+    with contextlib.closing(Ledger.open(store)) as ledger:
+        form = ledger.record_experiment(name, config, revision=revision, versions={})
+        members = [
+            Member(
+                method=method,
+                trial=0,
+                session=seed,
+                evaluation=EvaluationId(sha256, case_info(case).key, SeedBlock(start=0, size=2)),
+            )
+            for method, sha256 in methods.items()
+            for case in ("a", "b")
+            for seed in (0, 1)
+        ]
+        ledger.add_memberships(form, members, programs=[PROGRAM])
+        return form
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    store = tmp_path / "runs" / "study"
+    for sha256, finals in {"1": [0.5, 0.6], "2": [1.0, 1.1], "3": [0.1, 0.1]}.items():
+        cases = {"a": {"train/loss": finals}, "b": {"train/loss": finals}}
+        if sha256 == "3":
+            cases.pop("b")
+        add(store, 0, cases, sha256=sha256, uri=f"theta_{sha256}.npz", program_version=PROGRAM)
+    return store
+
+
+def test_each_form_is_a_line_with_its_revision_methods_and_best(store: Path) -> None:
+    add_experiment(store, "first", Revision(commit="a" * 40), {"adam": "1", "sgd": "2"})
+    dirty = Revision(commit="b" * 40, is_dirty=True, patch=b"x" * 1234, patch_sha256="p", note="not tracked: 'my.py'")
+    second = add_experiment(store, "first", dirty, {"sgd": "2", "part": "3"})
+    with contextlib.closing(Ledger.open(store)) as ledger:
+        ledger.record_experiment("", "", revision=Revision(), versions={})  # a label and no experiment
+    done = lobench("results", "--store", store.parent, "--history")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:6] == ["date", "store", "experiment", "id", "revision", "patch"]
+    first, last = (line.split() for line in lines[1:3])
+    assert first[3:10] == ["first", "1", "aaaaaaaaaaaa", "-", "Adam,", "sgd", "4"], first
+    assert last[3:8] == ["first", "2", "bbbbbbbbbbbb+", "1,234", "B"], last
+    found = [one for one in json.loads(history(store, "--format", "json")) if one["kind"] == "experiment"]
+    assert [(one["name"], one["methods"], one["best"]) for one in found] == [
+        ("first", ["Adam", "sgd"], "Adam"),
+        ("first", ["sgd", "part"], "sgd"),  # a method that lacks a case is not the best one
+    ]
+    assert found[1]["id"] == second and found[1]["num_evaluations"] == 3 and found[0]["score"]["mean"] > 0
+    assert "first, id 2: not tracked: 'my.py'" in done.stdout and "--patch ID" in done.stdout
+    runs = [one for one in json.loads(history(store, "--format", "json")) if one["kind"] == "run"]
+    assert len(runs) == 1 and runs[0]["num_evaluations"] == 5, "the runs are there as ever"
+
+
+def history(store: Path, *options: str) -> str:
+    done = lobench("results", "--store", store, "--history", *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_dirty_tree_comes_back_from_its_patch(store: Path, tmp_path: Path) -> None:
+    tree, clean = tmp_path / "tree", tmp_path / "clean"
+    tree.mkdir()
+    git(tree, "init", "-q")
+    (tree / "my_optimizers.py").write_text("rate = 0.1\n")
+    (tree / "theta.bin").write_bytes(bytes(range(256)))
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "first")
+    (tree / "my_optimizers.py").write_text("rate = 0.3\n")
+    (tree / "theta.bin").write_bytes(bytes(range(255, -1, -1)))
+    dirty = add_experiment(store, "mine", revision_of(tree), {"adam": "1"})
+    (tree / "my_optimizers.py").write_text("rate = 0.5\n")
+    other = add_experiment(store, "mine", revision_of(tree), {"adam": "1"})
+    assert dirty != other, "another tree is another form"
+    git(tmp_path, "clone", "-q", str(tree), str(clean))
+    patch = tmp_path / "out" / "dirty.patch"
+    history(store, "--patch", str(dirty), "--output", str(patch))
+    git(clean, "apply", str(patch))
+    assert (clean / "my_optimizers.py").read_text() == "rate = 0.3\n"
+    assert (clean / "theta.bin").read_bytes() == bytes(range(255, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--history", "--patch", "7"), "no such experiment; got 7; expected 1"),
+        (("--history", "--patch", "1"), "the experiment has no patch; got its checkout was clean"),
+        (("--patch", "1"), "--patch is of an experiment of the history; expected --history beside it"),
+    ],
+)
+def test_a_patch_that_is_not_there(store: Path, arguments: tuple[str, ...], said: str) -> None:
+    add_experiment(store, "first", Revision(commit="a" * 40), {"adam": "1"})
+    done = lobench("results", "--store", store, *arguments)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    above = lobench("results", "--store", store.parent, "--history", "--patch", "1")
+    assert above.returncode == 2 and "a patch is of one store" in above.stderr
