@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         transaction,
         write_ahead,
     )
-    from lobench.engine.whole_file import write_whole
+    from lobench.engine.whole_file import sync, write_whole
     from lobench.engine.workers.channel import Channel
     from lobench.engine.workers.chief_end import ChiefEnd
     from lobench.engine.workers.parcel import Parcel
@@ -77,7 +77,7 @@ _HOMES = {
     "lobench.engine.workers.pool": "LocalPool WorkerConfig",
     "lobench.engine.workers.chief_end": "ChiefEnd",
     "lobench.engine.workers.protocol": "Configure Exit",
-    "lobench.engine.whole_file": "write_whole",
+    "lobench.engine.whole_file": "sync write_whole",
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
@@ -95,7 +95,7 @@ __all__ = [
     "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "database_errors", "device_description", "flatten", "fold", "headline", "is_settled", "kind_of", "leaf_paths",
     "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
-    "reading", "schema_version", "specs_in", "stratified_t_mean", "text_table", "transaction", "weighted",
+    "reading", "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "weighted",
     "write_ahead", "write_whole",
 ]
 # fmt: on

@@ -50,6 +50,8 @@ def test_a_broken_contract_is_named(tmp_path: Path) -> None:
         "lobench/evaluation/result.py": "import rich",
         "lobench/analysis/frames.py": "import jax",
         "lobench/sessions/watch.py": "import click",
+        "lobench/core/planner/plan.py": "import lobench.core.schedule.queue",
+        "lobench/core/schedule/queue.py": "import lobench.core.subject",
         "lobench/core/case.py": "import numpy",
         "lobench/hookspecs.py": "import lobench.plugins",
     }

@@ -184,8 +184,3 @@ def _workload_names(column: pd.Series, targets: Targets) -> dict[str, str]:
         without = re.sub(r"_(jax|pytorch)$", "", plain)
         found[name] = without if plain not in targets.names and without in targets.names else plain
     return found
-
-
-def _one_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,6 +104,7 @@ def _check_plugins() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.store.ledger import Ledger
+    from lobench.engine.store.migrations import SCHEMA_VERSION
     from lobench.engine.store.network import file_system, is_network
     from lobench.engine.store.schema import store_errors
 
@@ -115,7 +117,17 @@ def _check_store(store: Path) -> str:
             raise StoreError("the ledger can be read and not written", where=str(store / "ledger.sqlite"))
         kind = "network" if is_network(store) else "local"
         where = f"{kind} file system ({file_system(store) or 'type unknown'})"
-        return f"{len(ledger.sightings())} checkpoints, {sum(1 for _ in ledger.evaluations())} evaluations, {where}"
+        kinds = Counter(subject.kind for subject in ledger.sightings().values())
+        counts = {
+            "checkpoints": kinds["checkpoint"],
+            "optimizers": kinds["optimizer"],
+            "experiments": sum(1 for experiment in ledger.experiments() if experiment.config),
+        }
+        known = [f"{count} {name}" for name, count in counts.items() if count or name == "checkpoints"]
+        known.append(f"{sum(1 for _ in ledger.evaluations())} evaluations")
+        if ledger.schema < SCHEMA_VERSION:
+            known.append(f"schema {ledger.schema}: who writes it next takes it to {SCHEMA_VERSION}, and keeps a copy")
+        return ", ".join([*known, where])
     finally:
         ledger.close()
 

@@ -23,7 +23,7 @@ def merge(stores: tuple[Path, ...], output: Path) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
     from lobench.engine.store.merge import merge_stores
 
-    found = merge_stores(list(stores), output)
+    found = merge_stores(list(stores), output, on_problem=click.echo)
     for merged in found:
         conflicts = len(merged.conflicts)
         click.echo(f"{merged.store}: {merged.taken} taken, {merged.known} there already, {conflicts} conflicts")

@@ -34,6 +34,8 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], N
         say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
     for path, reason in watched.left_out.items():
         say(f"left out: {path}: {reason}")
+    if watched.utilisation:
+        say(watched.utilisation)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
     say(f"done: {_counts(ending)}; see `lobench results --store {watched.store}`{page}")
 

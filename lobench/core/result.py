@@ -77,6 +77,7 @@ class Curves:
       eval_steps: Inner steps of the evaluations; those of `batch/<metric>` are `log_steps`.
       diverged_at: First inner step with a non-finite loss per seed, -1 where there was none.
       compile_seconds, wall_seconds: Time in XLA's compiler, and in running the program.
+      cpu_seconds: Processor time of running it, all threads together; 0 in payloads of an older lobench.
       ahead_seconds: How much of `compile_seconds` had passed when it began; 0 but in payloads of an older lobench.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
@@ -92,6 +93,7 @@ class Curves:
     diverged_at: tuple[int, ...]
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     ahead_seconds: float = 0.0
     num_params: int = 0
     num_compilations: int = 0
@@ -153,6 +155,7 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
+            "cpu_seconds": self.cpu_seconds,
             "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
@@ -194,6 +197,7 @@ class Curves:
             diverged_at=tuple(header["diverged_at"]),
             compile_seconds=header["compile_seconds"],
             wall_seconds=header["wall_seconds"],
+            cpu_seconds=header.get("cpu_seconds", 0.0),
             ahead_seconds=header.get("ahead_seconds", 0.0),
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["sync", "write_whole"]
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
@@ -16,7 +17,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
 
     Args:
       durable: What is under the name when the machine loses power is whole too: the content is on the disk before it
-        gets its name.
+        gets its name, and so is the name.
     Raises:
       OSError: nothing was replaced, and nothing is left beside the file.
     """
@@ -29,6 +30,22 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+        if durable:
+            with contextlib.suppress(OSError):  # some file systems sync no folders
+                sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Returns when the content of a file, or the names of a folder, are on the disk.
+
+    Raises:
+      OSError: it is not there, or the disk does not take it.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -41,6 +41,7 @@ class Trained(NamedTuple):
     carry: Carry
     compile_seconds: float
     wall_seconds: float
+    cpu_seconds: float
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -76,6 +77,7 @@ def curves_of(
         diverged_at=tuple(diverged_at.tolist()),
         compile_seconds=trained.compile_seconds,
         wall_seconds=trained.wall_seconds,
+        cpu_seconds=trained.cpu_seconds,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 

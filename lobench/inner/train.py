@@ -146,7 +146,7 @@ class Program:
         program, layout, compile_seconds = self._compile(theta, num_thetas, lanes, feed)
         fixed = place((theta, lanes, self._arrays, feed.eval_batches), layout.parts, layout.axes)
         carry = jax.tree.map(empty, layout.carry_shape)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         step, chunk = 0, FIRST_CHUNK
         while step < self._case.num_inner_steps:
             chunk_started = time.perf_counter()
@@ -160,7 +160,8 @@ class Program:
             if should_stop is not None and step < self._case.num_inner_steps and should_stop():
                 return None
         share = max(num_thetas, 1)
-        return Trained(carry, compile_seconds / share, (time.perf_counter() - started) / share)
+        wall_seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - used
+        return Trained(carry, compile_seconds / share, wall_seconds / share, cpu_seconds / share)
 
     def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
         return curves_of(

@@ -133,7 +133,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
             message="; ".join(filter(None, (message, *(curves.problems if curves is not None else ())))),
             payload=curves.to_payload() if curves is not None else b"",
         )
-        records.append(finished.to_record())
+        records.append(finished.to_bytes())
     report.lobench = records  # type: ignore[attr-defined]
     report.lobench_apart = item.stash.get(_APART, "")  # type: ignore[attr-defined]
     report.lobench_gate = item.stash.setdefault(_MEASURED, [])  # type: ignore[attr-defined]

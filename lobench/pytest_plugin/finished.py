@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.codec import Message
 from lobench.core.result import Outcome
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.protocol import Job, case_from_record, record_of
+from lobench.engine.workers.protocol import Job
 
 __all__ = ["CURRENT_JOB", "LAYERS", "ON_PROGRESS", "Finished"]
 
@@ -22,7 +22,7 @@ ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(Message):
     """One evaluation as it is attached to a pytest report and sent to the chief.
 
     Attributes:
@@ -34,24 +34,3 @@ class Finished:
     outcome: Outcome
     message: str
     payload: bytes
-
-    def to_record(self) -> dict[str, Any]:
-        """As plain values, which pytest-xdist can carry."""
-        return {
-            "case": record_of(self.case),
-            "seeds": [self.seed_block.start, self.seed_block.size],
-            "outcome": str(self.outcome),
-            "message": self.message,
-            "payload": self.payload,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Finished:
-        start, size = record["seeds"]
-        return cls(
-            case=case_from_record(record["case"]),
-            seed_block=SeedBlock(start=start, size=size),
-            outcome=Outcome(record["outcome"]),
-            message=record["message"],
-            payload=bytes(record["payload"]),
-        )

@@ -85,7 +85,7 @@ class GateReporter:
         checkpoint = find_reference(self._config).checkpoint if records else None
         if checkpoint is not None:
             for record in records:
-                self._recorder.record(Finished.from_record(record), Subject.of_checkpoint(checkpoint))
+                self._recorder.record(Finished.from_bytes(record), Subject.of_checkpoint(checkpoint))
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         self._recorder.record_event("gate", **_event(self._report, option(self._config, "against"), margins))
 

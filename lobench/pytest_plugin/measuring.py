@@ -58,7 +58,7 @@ class Measured:
     has_starts: bool
     looks: list[int]
     note: str
-    reference: list[dict[str, Any]]
+    reference: list[bytes]
 
     def to_record(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -276,7 +276,6 @@ def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) 
     return "; ".join(notes)
 
 
-def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> dict[str, Any]:
-    return Finished(
-        case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=curves.to_payload()
-    ).to_record()
+def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> bytes:
+    payload = curves.to_payload()
+    return Finished(case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=payload).to_bytes()

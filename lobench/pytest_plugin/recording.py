@@ -28,6 +28,7 @@ class Recorder:
         self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
         self._problem = ""
+        self._said: list[str] = []  # by the ledger, when it was opened
         self._apart: set[str] = set()  # what made jax's backend, so that evaluations ran in a process of their own
 
     @pytest.hookimpl(trylast=True)
@@ -39,12 +40,12 @@ class Recorder:
             register_conftests(self._config, manager)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        records: list[dict[str, Any]] = getattr(report, "lobench", [])
+        records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         for record in records:
-            finished = Finished.from_record(record)
+            finished = Finished.from_bytes(record)
             self._finished.append(finished)
             self.record(finished)
 
@@ -101,7 +102,7 @@ class Recorder:
         from lobench.pytest_plugin.reuse import store_path
 
         path = store_path(self._config, suite)
-        return Ledger.open(path, name=path.name)
+        return Ledger.open(path, name=path.name, on_problem=self._said.append)
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
@@ -129,6 +130,8 @@ class Recorder:
             terminalreporter.write_line(
                 f"evaluated in a process of its own, since jax's backend was made before by {maker}"
             )
+        for line in self._said:
+            terminalreporter.write_line(line, yellow=True)
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:

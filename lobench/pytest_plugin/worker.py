@@ -165,7 +165,7 @@ class Loop:
 
     def _finished(self) -> Finished | None:
         """Returns what the item's reports say, if anything; a failing teardown makes a passed item an error."""
-        found = [Finished.from_record(record) for report in self._reports for record in getattr(report, "lobench", [])]
+        found = [Finished.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
         if not found:
             return None
         finished = found[0]

@@ -28,6 +28,7 @@ from lobench.hookspecs import CheckpointReader, CheckpointSource
 from lobench.sessions import places
 from lobench.sessions.named import Named, make_deliverer, named_in, worker_config
 from lobench.sessions.settings import WatchSettings
+from lobench.sessions.utilisation import Measuring
 
 __all__ = ["Guest", "Watched", "run_rounds"]
 
@@ -49,11 +50,13 @@ class Watched:
     Attributes:
       store: Folder of the ledger.
       left_out: Why, by the path of what may become a checkpoint and is none yet.
+      utilisation: Where cores or devices stood idle, or were fought for, and what to change; "" where they did not.
     """
 
     store: Path
     ending: Ending
     left_out: Mapping[str, str]
+    utilisation: str = ""
 
 
 def run_rounds(
@@ -78,6 +81,8 @@ def run_rounds(
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
+    is_here = settings.executor in _HERE
+    progress = measuring = Measuring(progress, devices=is_here)
     with exits_raise():
         while True:
             for suite in settings.suites:
@@ -104,7 +109,10 @@ def run_rounds(
             next_step="see `lobench list readers`",
         )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
-    return Watched(store=store, ending=ending, left_out=left_out)
+    num_workers = places.num_workers(settings.workers)
+    num_cores = places.num_cores() if is_here else num_workers
+    used = measuring.line(num_workers=num_workers, num_cores=num_cores)
+    return Watched(store=store, ending=ending, left_out=left_out, utilisation=used)
 
 
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> WatchSettings:

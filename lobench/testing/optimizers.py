@@ -20,11 +20,11 @@ import pytest
 from lobench.core.errors import ThetaMismatch
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.theta import leaf_paths, match_theta
+from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
 
 __all__ = ["OptimizerContract"]
 
 _NUM_STEPS = 10
-_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # compiled to be run once
 
 
 class OptimizerContract:
@@ -41,7 +41,7 @@ class OptimizerContract:
 
     def theta(self) -> Any:
         """Returns an initial theta; {} for an optimizer that has none."""
-        return as_learned_optimizer(_made(self._kind)).init(_key(7)) if self.is_learned() else {}
+        return as_learned_optimizer(_made(self._kind)).init(key_of(7)) if self.is_learned() else {}
 
     def is_learned(self) -> bool:
         return callable(getattr(_made(self._kind), "opt_fn", None))
@@ -50,9 +50,9 @@ class OptimizerContract:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
         init = jax.jit(as_learned_optimizer(_made(self._kind)).init)
-        first, second, other = init(_key(1)), init(_key(1)), init(_key(2))
-        _assert_same_bits(first, second)
-        assert _types(first) == _types(other), "shapes or dtypes change with the key"
+        first, second, other = init(key_of(1)), init(key_of(1)), init(key_of(2))
+        assert_same_bits(first, second)
+        assert types_of(first) == types_of(other), "shapes or dtypes change with the key"
         assert jax.tree.leaves(first), "theta is empty"
         for path, leaf in leaf_paths(first).items():
             assert jnp.issubdtype(leaf.dtype, jnp.number), f"{path} is {leaf.dtype}"
@@ -62,7 +62,7 @@ class OptimizerContract:
             pytest.skip("the optimizer has no theta")
         optimizer, theta = as_learned_optimizer(_made(self._kind)), self.theta()
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
-        _assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
+        assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
         first = next(iter(leaves))
         with pytest.raises(ThetaMismatch, match="is not expected"):
             match_theta({**leaves, "no/such/leaf": leaves[first]}, optimizer, where="checkpoint")
@@ -72,14 +72,14 @@ class OptimizerContract:
     def test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters(self) -> None:
         params = _params(0)
         start, end = self._trained(_grads(0))
-        assert _types(end["params"]) == _types(params), "parameters change shape or dtype"
-        assert _types(end["state"]) == _types(start["state"]), "the state changes its structure, shapes or dtypes"
-        assert _types(end["evaluated"]) == _types(params), "eval_params gives something else than parameters"
+        assert types_of(end["params"]) == types_of(params), "parameters change shape or dtype"
+        assert types_of(end["state"]) == types_of(start["state"]), "the state changes its structure, shapes or dtypes"
+        assert types_of(end["evaluated"]) == types_of(params), "eval_params gives something else than parameters"
         for leaf in jax.tree.leaves((end["params"], end["evaluated"])):
             assert np.isfinite(np.asarray(leaf)).all()
 
     def test_the_same_input_gives_the_same_bits(self) -> None:
-        _assert_same_bits(self._trained(_grads(0)), self._trained(_grads(0)))
+        assert_same_bits(self._trained(_grads(0)), self._trained(_grads(0)))
 
     def test_it_moves_the_parameters_along_the_gradients(self) -> None:
         """Somewhere, and not the same way whatever the gradients are."""
@@ -91,7 +91,7 @@ class OptimizerContract:
         """Under vmap, as the inner program runs it: what one seed meets must not reach another, NaN least of all."""
         wrong = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
         calm = self._trained(_grads(0), beside=_grads(1))
-        _assert_same_bits(self._trained(_grads(0), beside=wrong), calm)
+        assert_same_bits(self._trained(_grads(0), beside=wrong), calm)
 
     def _trained(self, grads: Any, beside: Any = None) -> Any:
         """Returns what `_program` gives for the first of two seeds; the second one trains with `beside`."""
@@ -100,15 +100,10 @@ class OptimizerContract:
         return jax.tree.map(lambda leaf: leaf[0], found)
 
 
-def _key(seed: int) -> jax.Array:
-    key: jax.Array = jax.random.key(seed, impl="threefry2x32")
-    return key
-
-
 def _params(seed: int) -> dict[str, jax.Array]:
     """Returns parameters of every rank that a network has."""
     shapes = {"kernel": (2, 2, 1, 3), "weights": (3, 2), "bias": (2,), "scale": ()}
-    keys = jax.random.split(_key(seed), len(shapes))
+    keys = jax.random.split(key_of(seed), len(shapes))
     return {name: jax.random.normal(key, shape) for (name, shape), key in zip(shapes.items(), keys, strict=True)}
 
 
@@ -134,20 +129,20 @@ def _program(contract: Any) -> Callable[..., Any]:
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
-        state = stepper.init(params, None, _key(0))
+        state = stepper.init(params, None, key_of(0))
         start = {"state": state}
         # The first step outside of the loop: a state that changes is to be a finding, not an error of the loop's.
-        state, params, _ = stepper.step(state, params, None, grads, _loss(grads), _key(1))
-        if _types(state) == _types(start["state"]) and _types(params) == _types(_params(0)):
+        state, params, _ = stepper.step(state, params, None, grads, _loss(grads), key_of(1))
+        if types_of(state) == types_of(start["state"]) and types_of(params) == types_of(_params(0)):
 
             def step(index: jax.Array, carry: Any) -> Any:
-                state, params, _ = stepper.step(carry[0], carry[1], None, grads, _loss(grads), _key(2))
+                state, params, _ = stepper.step(carry[0], carry[1], None, grads, _loss(grads), key_of(2))
                 return state, params
 
             state, params = jax.lax.fori_loop(1, _NUM_STEPS, step, (state, params))
         return start, {"state": state, "params": params, "evaluated": stepper.eval_params(state, params)}
 
-    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0)), compiler_options=_FAST)
+    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0)), compiler_options=COMPILED_FAST)
 
 
 def _loss(grads: Any) -> jax.Array:
@@ -163,13 +158,3 @@ def _stacked(*trees: Any) -> Any:
 def _distance(first: Any, second: Any) -> float:
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return float(sum(np.abs(np.asarray(one) - np.asarray(other)).sum() for one, other in pairs))
-
-
-def _types(tree: Any) -> str:
-    return str(jax.tree.map(lambda leaf: (np.shape(leaf), str(jnp.result_type(leaf))), tree))
-
-
-def _assert_same_bits(first: Any, second: Any) -> None:
-    assert _types(first) == _types(second)
-    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

@@ -24,11 +24,11 @@ from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.task import SPLITS, ArrayDataset, IteratorDataset, SampledDataset, Task, TaskFamily
 from lobench.inner.train import Program
+from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
 
 __all__ = ["TaskContract"]
 
 _BLOCK = SeedBlock(start=0, size=2)
-_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # compiled to be run once
 
 
 class TaskContract:
@@ -50,13 +50,13 @@ class TaskContract:
     def one(self) -> Task:
         """Returns the task, or the family's task of some key."""
         task = _made(self._kind)
-        return task.task_fn(task.sample(_key(3))) if isinstance(task, TaskFamily) else task
+        return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
         init = jax.jit(self.one().init_with_state)
-        _assert_same_bits(init(_key(1)), init(_key(1)))
-        assert _types(init(_key(1))) == _types(init(_key(2))), "shapes or dtypes change with the key"
-        params, _ = init(_key(1))
+        assert_same_bits(init(key_of(1)), init(key_of(1)))
+        assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
+        params, _ = init(key_of(1))
         leaves = jax.tree.leaves(params)
         assert leaves, "there are no parameters"
         for leaf in leaves:
@@ -65,23 +65,23 @@ class TaskContract:
 
     def test_the_loss_is_a_finite_number_with_finite_gradients_and_depends_on_the_key_alone(self) -> None:
         params, state, batch = self._start()
-        (loss, new_state, metrics), grads = _losses(self._kind)(params, state, _key(4), batch)
+        (loss, new_state, metrics), grads = _losses(self._kind)(params, state, key_of(4), batch)
         assert (loss.shape, loss.dtype) == ((), jnp.float32)
         for leaf in jax.tree.leaves((loss, grads)):
             assert np.isfinite(np.asarray(leaf)).all()
-        assert _types(grads) == _types(params)
-        assert _types(new_state) == _types(state), "the model state changes its structure, shapes or dtypes"
+        assert types_of(grads) == types_of(params)
+        assert types_of(new_state) == types_of(state), "the model state changes its structure, shapes or dtypes"
         for name, value in metrics.items():
             assert (value.shape, value.dtype) == ((), jnp.float32), f"metric {name!r}"
-        again = _losses(self._kind)(params, state, _key(4), batch)
-        _assert_same_bits(((loss, new_state, metrics), grads), again)
+        again = _losses(self._kind)(params, state, key_of(4), batch)
+        assert_same_bits(((loss, new_state, metrics), grads), again)
 
     def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
         params, state, _ = self._start()
         evaluate = jax.jit(self.one().eval_loss_with_aux)
         names = set()
         for batch in self._batches().values():
-            loss, metrics = evaluate(params, state, _key(5), batch)
+            loss, metrics = evaluate(params, state, key_of(5), batch)
             assert (loss.shape, loss.dtype) == ((), jnp.float32) and np.isfinite(loss)
             names.add(frozenset(metrics))
         assert len(names) == 1, f"splits differ in their metrics: {names}"
@@ -103,9 +103,9 @@ class TaskContract:
             if isinstance(dataset, ArrayDataset):
                 lengths = {leaf.shape[0] for leaf in jax.tree.leaves(dataset.arrays)}
                 assert lengths == {dataset.num_examples} and dataset.num_examples > 0
-            _assert_same_bits(_batch(dataset, 1), _batch(dataset, 1))
-            assert _types(_batch(dataset, 1)) == _types(_batch(dataset, 2))
-            shapes.add(_types(_batch(dataset, 1)))
+            assert_same_bits(_batch(dataset, 1), _batch(dataset, 1))
+            assert types_of(_batch(dataset, 1)) == types_of(_batch(dataset, 2))
+            shapes.add(types_of(_batch(dataset, 1)))
         assert len(shapes) == 1, f"splits differ in the shapes of their batches: {shapes}"
 
     def test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice(self) -> None:
@@ -121,15 +121,15 @@ class TaskContract:
         family = _made(self._kind)
         if not isinstance(family, TaskFamily):
             pytest.skip("this is no family")
-        keys = jax.vmap(_key)(jnp.arange(5))
+        keys = jax.vmap(key_of)(jnp.arange(5))
         sample = jax.jit(jax.vmap(family.sample))
         five, two = sample(keys), sample(keys[:2])
-        assert _types(jax.tree.map(lambda leaf: leaf[0], five)) == _types(family.sample(_key(0)))
+        assert types_of(jax.tree.map(lambda leaf: leaf[0], five)) == types_of(family.sample(key_of(0)))
         for many, few in zip(jax.tree.leaves(five), jax.tree.leaves(two), strict=True):
             np.testing.assert_allclose(np.asarray(many[:2]), np.asarray(few), rtol=1e-6)
 
     def _start(self) -> tuple[Any, Any, Any]:
-        params, state = self.one().init_with_state(_key(1))
+        params, state = self.one().init_with_state(key_of(1))
         return params, state, self._batches()["train"]
 
     def _batches(self) -> dict[str, Any]:
@@ -144,11 +144,6 @@ class TaskContract:
         curves = program.run({}, block)
         assert curves is not None
         return curves
-
-
-def _key(seed: Any) -> jax.Array:
-    key: jax.Array = jax.random.key(seed, impl="threefry2x32")
-    return key
 
 
 @functools.cache
@@ -168,7 +163,7 @@ def _losses(contract: Any) -> Callable[..., Any]:
         (_, found), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
         return found, grads
 
-    return jax.jit(losses, compiler_options=_FAST)
+    return jax.jit(losses, compiler_options=COMPILED_FAST)
 
 
 @functools.cache
@@ -181,15 +176,4 @@ def _program(contract: Any, num_tasks: int) -> Program:
 def _batch(dataset: Any, seed: int) -> Any:
     if isinstance(dataset, IteratorDataset):
         return next(itertools.islice(dataset.batches(seed), 1))
-    return dataset.sample(_key(seed))
-
-
-def _types(tree: Any) -> str:
-    """Returns structure, shapes and dtypes."""
-    return str(jax.tree.map(lambda leaf: (np.shape(leaf), str(jnp.result_type(leaf))), tree))
-
-
-def _assert_same_bits(first: Any, second: Any) -> None:
-    assert _types(first) == _types(second)
-    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    return dataset.sample(key_of(seed))

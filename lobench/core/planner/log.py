@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.headline import headline
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event, History, Policy
 from lobench.core.planner.planner import Planner
@@ -169,7 +170,7 @@ def read_start(line: str) -> Start:
         values = json.loads(line)
         return Start(**{**values, "history": _history(values["history"])})
     except (TypeError, KeyError, AttributeError, IndexError) as error:
-        raise ValueError(f"not the start of a log of decisions: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not the start of a log of decisions: {headline(error)}") from error
 
 
 def read_step(line: str) -> Step:
@@ -183,7 +184,7 @@ def read_step(line: str) -> Step:
         answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
         return Step(event=_event(name, values), answer=answer, digest=digest)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError, IndexError) as error:
-        raise ValueError(f"not an event of a log of decisions: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not an event of a log of decisions: {headline(error)}") from error
 
 
 def _event(name: str, values: list[Any]) -> Event:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
+from lobench.core.headline import cause
 from lobench.core.planner.log import Start, Step, read_start, read_step
 
 __all__ = ["DecisionLog", "read_decisions", "starts_of"]
@@ -67,7 +68,7 @@ class DecisionLog:
             self._append(lines)
         except OSError as error:
             self._is_over = True
-            self._say(f"decisions are not logged any more: {self._folder}: {error.strerror or error}")
+            self._say(f"decisions are not logged any more: {self._folder}: {cause(error)}")
 
     def _append(self, lines: list[str]) -> None:
         if self._path is None:

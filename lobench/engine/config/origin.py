@@ -10,6 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from lobench.core.headline import cause
+
 __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 
 ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
@@ -97,7 +99,7 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
                 if size < LARGEST_PATCH:
                     kept.append(chunk)
     except OSError as error:
-        return None, "", f"no patch: {error.strerror or error}"
+        return None, "", f"no patch: {cause(error)}"
     if process.returncode:
         return None, "", f"no patch: `git diff HEAD` ended with status {process.returncode}"
     if not size:

@@ -12,6 +12,7 @@ from lobench.core.result import Curves
 from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.migrations import see_as_now
+from lobench.engine.store.network import OnProblem
 from lobench.engine.store.program_keys import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -39,11 +40,13 @@ class Merged:
     conflicts: tuple[str, ...]
 
 
-def merge_stores(stores: list[Path], target: Path) -> list[Merged]:
-    """Adds the checkpoints, evaluations and events of stores to a target, in their order; it may exist or not.
+def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambda problem: None) -> list[Merged]:
+    """Adds the subjects, evaluations, experiments and events of stores to a target, in order; it may exist or not.
 
     Merging again changes nothing. The stores may be in use; they are only read. Each is taken whole or not at all.
 
+    Args:
+      on_problem: See `Ledger.open`; of the target.
     Raises:
       UsageError: the target is one of the stores. StoreBusy: the target is being written.
       StoreError: one of them is no store, or cannot be used.
@@ -52,7 +55,7 @@ def merge_stores(stores: list[Path], target: Path) -> list[Merged]:
         raise UsageError("the target is one of the stores", where=str(target), next_step="name a new folder")
     for store in stores:
         Ledger.open(store, read_only=True).close()
-    ledger = Ledger.open(target, name="merge")
+    ledger = Ledger.open(target, name="merge", on_problem=on_problem)
     try:
         return [_merge(ledger, store) for store in stores]
     finally:

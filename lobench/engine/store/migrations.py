@@ -23,7 +23,7 @@ _PREFIX = "optimizer: "  # of the uri of an optimizer without theta, in schema 1
 _EVALUATIONS = """CREATE TABLE IF NOT EXISTS {name} (
   id INTEGER PRIMARY KEY, checkpoint_sha256 TEXT NOT NULL, optimizer_hash TEXT NOT NULL, case_identity TEXT NOT NULL,
   seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, program_version TEXT NOT NULL, case_json TEXT NOT NULL,
-  outcome TEXT NOT NULL, message TEXT NOT NULL, seconds REAL NOT NULL, recorded_at REAL NOT NULL, payload BLOB,
+  outcome TEXT NOT NULL, message TEXT NOT NULL, payload BLOB, seconds REAL NOT NULL, recorded_at REAL NOT NULL,
   UNIQUE (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version))"""
 
 # Those that schema 1 has too, as they are; a ledger of its first days lacks some of them.
@@ -92,7 +92,7 @@ _SEEN_AS_NOW = {
   CASE WHEN {_IS_OPTIMIZER} THEN substr(uri, {len(_PREFIX) + 1}) ELSE uri END AS uri,
   sha256, outer_step, generation, run, admission, finished, seen_at FROM {{db}}.checkpoints""",
     "evaluations": """SELECT id, checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count,
-  program_version, case_json, outcome, message, seconds, recorded_at, payload FROM {db}.evaluations""",
+  program_version, case_json, outcome, message, payload, seconds, recorded_at FROM {db}.evaluations""",
     "experiments": f"""SELECT ROW_NUMBER() OVER (ORDER BY MIN(id)) AS id, experiment AS name, '' AS config,
   '' AS config_sha256, '' AS git_revision, 0 AS git_dirty, NULL AS patch, '' AS patch_sha256, '' AS patch_note,
   '{{{{}}}}' AS versions, MIN(recorded_at) AS created_at, MAX(recorded_at) AS last_at
@@ -132,10 +132,10 @@ def make_current(db: sqlite3.Connection, version: int) -> None:
     """
     db.execute("BEGIN IMMEDIATE")
     try:
-        if version == 1:
-            _take_over(db)
         for statement in _TABLES:
             db.execute(statement)
+        if version == 1:
+            _take_over(db)
         name_programs(db)
     except BaseException:
         with contextlib.suppress(sqlite3.Error):  # SQLite rolls back by itself where the disk is full
@@ -145,16 +145,17 @@ def make_current(db: sqlite3.Connection, version: int) -> None:
 
 
 def _take_over(db: sqlite3.Connection) -> None:
-    """Fills the tables of schema 2 from those of schema 1, which go."""
-    for statement in _TABLES:
-        if "EXISTS evaluations" not in statement and "CREATE VIEW" not in statement:
-            db.execute(statement)
+    """Fills the tables that schema 1 lacks from those that go, and drops what memberships say now."""
     for name in ("subjects", "experiments", "memberships"):
         db.execute(f"INSERT INTO {name} {_SEEN_AS_NOW[name].format(db='main')}")
-    db.execute(_EVALUATIONS.format(name="new_evaluations"))
-    db.execute(f"INSERT INTO new_evaluations {_SEEN_AS_NOW['evaluations'].format(db='main')} ORDER BY id")
-    db.execute("DROP TABLE evaluations")
-    db.execute("ALTER TABLE new_evaluations RENAME TO evaluations")
+    if sqlite3.sqlite_version_info >= (3, 35):
+        for column in ("experiment", "trial", "session"):
+            db.execute(f"ALTER TABLE evaluations DROP COLUMN {column}")
+    else:  # which leaves the file twice as large, half of it free
+        db.execute(_EVALUATIONS.format(name="new_evaluations"))
+        db.execute(f"INSERT INTO new_evaluations {_SEEN_AS_NOW['evaluations'].format(db='main')} ORDER BY id")
+        db.execute("DROP TABLE evaluations")
+        db.execute("ALTER TABLE new_evaluations RENAME TO evaluations")
     db.execute("DROP TABLE checkpoints")
     db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
 

@@ -16,6 +16,7 @@ from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
+from lobench.engine.store.database import schema_version
 from lobench.engine.store.program_keys import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
@@ -83,6 +84,12 @@ class LedgerReader:
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
+
+    @property
+    def schema(self) -> int:
+        """The version of the tables in its file; an older one is seen as today's."""
+        with store_errors(self.store):
+            return schema_version(self._db)
 
     # What a restart reads.
 

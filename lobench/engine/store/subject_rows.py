@@ -48,7 +48,7 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
         return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
     return Subject.of_checkpoint(
         Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run),
-        json.loads(bindings),
+        json.loads(bindings) if bindings != "[]" else (),
         label=label,
         trainer_config=trainer_config,
     )

@@ -8,14 +8,11 @@ and do not open them. What an executor says for itself (`Died`, `Notice`, `Capac
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import struct
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.codec import Codec, Message, has_begun_well
+from lobench.core.codec import Codec, Message
 from lobench.core.result import Outcome
 from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
@@ -36,15 +33,7 @@ __all__ = [
     "Ready",
     "Result",
     "ToWorker",
-    "case_from_record",
-    "decode",
-    "encode",
-    "has_begun_well",
-    "record_of",
 ]
-
-_LENGTH = struct.Struct("<I")
-
 
 # A chief to a worker.
 
@@ -199,33 +188,3 @@ FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result
 
 TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
 FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result)
-
-
-def record_of(case: CaseInfo) -> dict[str, Any]:
-    return dataclasses.asdict(case)
-
-
-def case_from_record(record: dict[str, Any]) -> CaseInfo:
-    return CaseInfo(**record)
-
-
-def encode(kind: str, payload: bytes = b"", **values: Any) -> bytes:
-    """Returns one message: length of the JSON part, the JSON part, the payload."""
-    text = json.dumps({"kind": kind, **values}).encode()
-    return _LENGTH.pack(len(text)) + text + payload
-
-
-def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
-    """Reads what `encode` wrote: the values, `kind` among them, and the payload.
-
-    Raises:
-      ValueError: anything else.
-    """
-    try:
-        (length,) = _LENGTH.unpack_from(message)
-        values = json.loads(message[_LENGTH.size : _LENGTH.size + length])
-    except (struct.error, RecursionError) as error:
-        raise ValueError(f"no message: {error}") from error
-    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise ValueError("no message: it has no kind")
-    return values, message[_LENGTH.size + length :]

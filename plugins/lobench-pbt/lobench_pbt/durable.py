@@ -7,12 +7,11 @@ The log is one file in which a later commit comes after an earlier, so that one 
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
 from lobench import StoreError
-from lobench.extend import cause
+from lobench.extend import cause, sync
 
 __all__ = ["CommitLog"]
 
@@ -64,10 +63,6 @@ class CommitLog:
         try:
             # Without a log there is nothing that the database itself does not have.
             path = self._wal if self._wal.exists() else self._database
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(path)
         except OSError as error:
             raise StoreError("cannot use the study's database", where=str(self._database), got=cause(error)) from error

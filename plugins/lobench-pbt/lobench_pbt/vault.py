@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lobench import CheckpointError, StoreError
-from lobench.extend import cause, checkpoint_sha256
+from lobench.extend import cause, checkpoint_sha256, sync
 from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]
@@ -51,8 +51,8 @@ class Vault:
             folder.mkdir()
             kept = self._copy(checkpoint, folder / "checkpoint", is_theta=True)
             kept_state = self._copy(state, folder / "state", is_theta=False) if state is not None else None
-            _sync(folder)
-            _sync(self._root)
+            sync(folder)
+            sync(self._root)
             return kept, kept_state
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -98,8 +98,8 @@ class Vault:
                 expected=artifact.sha256[:12],
             )
         for file in [copy, *copy.rglob("*")] if copy.is_dir() else [copy]:
-            _sync(file)
-        _sync(folder)
+            sync(file)
+        sync(folder)
         return Artifact(uri=str(copy), sha256=found)
 
     def discard(self, artifact: Artifact) -> None:
@@ -127,11 +127,3 @@ class Vault:
 
     def _folder(self, artifact: Artifact) -> Path:
         return self._root / Path(artifact.uri).parents[1].name  # the store may be known by another path now, a link's
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

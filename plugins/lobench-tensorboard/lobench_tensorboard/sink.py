@@ -24,7 +24,7 @@ from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, SummaryMetad
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench.extend import Checkpoint, PluginError
+from lobench.extend import Checkpoint, PluginError, sync
 from lobench.hookspecs import Delivery, SinkContext
 from lobench_tensorboard.scalars import Scalar, scalars_of
 
@@ -46,14 +46,6 @@ def _event_files(folder: Path) -> set[Path]:
     return set(folder.glob("events.out.tfevents.*"))
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class EventFile:
     """A new event file of a folder: after a record that was cut off nothing could be read.
 
@@ -68,7 +60,7 @@ class EventFile:
         with contextlib.ExitStack() as unless_all_is_well:
             unless_all_is_well.callback(self.close)
             self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-            _sync(folder)
+            sync(folder)
             unless_all_is_well.pop_all()
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:

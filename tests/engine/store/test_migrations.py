@@ -108,6 +108,40 @@ def test_every_reader_sees_the_same_before_and_after(tmp_path: Path) -> None:
         assert state(ledger)[:-2] == before[:-2]
 
 
+def test_doctor_and_merge_say_what_becomes_of_it(tmp_path: Path) -> None:
+    store = old_store(tmp_path)
+    done = lobench("doctor", "--store", store)
+    what = "2 checkpoints, 1 optimizers, 12 evaluations, schema 1: who writes it next takes it to 2, and keeps a copy, "
+    assert what in done.stdout, done.stdout
+    done = lobench("merge", old_store(tmp_path / "other"), "--output", store)
+    assert "taken from schema 1 to 2; ledger.schema1.sqlite is what it was" in done.stdout
+    assert "4 checkpoints, 1 optimizers, 12 evaluations, local" in lobench("doctor", "--store", store).stdout
+
+
+def test_pytest_into_it_says_what_becomes_of_it(tmp_path: Path) -> None:
+    store = old_store(tmp_path)
+    _, suite = old_run(tmp_path)
+    session = [
+        str(suite / "test_tiny.py"),
+        "-k",
+        "[a]",
+        "--lobench-optimizer",
+        OPTIMIZER,
+        "--lobench-store",
+        str(store),
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--lobench-reuse", *session]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("taken from schema 1 to 2; ledger.schema1.sqlite is what it was") == 1, done.stdout
+    assert done.stdout.count("not trained again (--lobench-reuse)") == 1
+    before = expected(tmp_path, store)
+    for records in (before, after := said(store)):
+        for record in records:
+            record.pop("recorded_at", None)
+    assert after == before
+
+
 def test_a_watch_goes_on_and_evaluates_only_what_is_new(tmp_path: Path) -> None:
     """A store of the version before, opened by this one: nothing is trained again, and a new checkpoint is."""
     store = old_store(tmp_path)
@@ -129,6 +163,17 @@ def test_a_watch_goes_on_and_evaluates_only_what_is_new(tmp_path: Path) -> None:
         *(("bad", [0], "oom"), ("bad", [1], "oom"), ("flaky", [0, 1], "passed")),
     ]
     assert {(one["experiment"], one["trial"], one["session"]) for one in new} == {("sweep", "5", "")}
+
+
+def test_an_older_sqlite_cannot_drop_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = old_store(tmp_path)
+    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        before = state(ledger)
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with contextlib.closing(Ledger.open(store)) as ledger:
+        assert state(ledger) == before
+        position = ledger.record_sighting(Subject.of_optimizer("sgd()"))
+        assert position == 3
 
 
 KILLED = """

@@ -1,0 +1,29 @@
+"""What the contracts of tasks and of optimizers compare: bits, and not numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["COMPILED_FAST", "assert_same_bits", "key_of", "types_of"]
+
+COMPILED_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # for one run
+
+
+def key_of(seed: Any) -> jax.Array:
+    key: jax.Array = jax.random.key(seed, impl="threefry2x32")
+    return key
+
+
+def types_of(tree: Any) -> str:
+    """Returns structure, shapes and dtypes."""
+    return str(jax.tree.map(lambda leaf: (np.shape(leaf), str(jnp.result_type(leaf))), tree))
+
+
+def assert_same_bits(first: Any, second: Any) -> None:
+    assert types_of(first) == types_of(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

@@ -1,0 +1,80 @@
+"""What a worker runs under the contract of executors: it speaks the protocol, and trains nothing."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.result import Outcome
+from lobench.engine.workers.chief_end import ChiefEnd
+from lobench.engine.workers.protocol import (
+    TO_WORKER,
+    Configure,
+    Describe,
+    Described,
+    Exit,
+    Job,
+    Progress,
+    Ready,
+    Result,
+    ToWorker,
+)
+
+__all__ = ["PID_FILE", "answer_to", "case_named", "serve"]
+
+PID_FILE = "pid_file"  # in the suite; it names the file that takes the number of a process that misbehaves
+
+
+def case_named(name: str, num_cpus: int = 1) -> CaseInfo:
+    return CaseInfo(
+        identity=name,
+        optimizer_hash="",
+        suite="contract",
+        name=name,
+        node_id=name,
+        num_inner_steps=1,
+        num_seeds=1,
+        seed_block=None,
+        num_cpus=num_cpus,
+    )
+
+
+def answer_to(bindings: tuple[str, ...], *thetas: bytes) -> bytes:
+    """Returns what a good job gets: a megabyte that hangs on all that it was given."""
+    return sha256(b"\0".join((*(text.encode() for text in bindings), *thetas))).digest() * (1 << 15)
+
+
+def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
+    """Answers until it is told to exit. A variant has a case for each of its bindings; that name says what they do."""
+    chief: ChiefEnd[ToWorker] = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
+    waiting: queue.Queue[ToWorker | None] = queue.Queue()
+    chief.say(Ready())
+    chief.listen(waiting.put)
+    while (asked := waiting.get()) is not None and not isinstance(asked, Exit):
+        match asked:
+            case Describe():
+                names = (*asked.variant.bindings, *configure.layers.gin_params)
+                cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
+                chief.say(Described(variant_key=asked.variant.key, cases=cases, files=()))
+            case Job():
+                _run(chief, configure, asked)
+
+
+def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
+    chief.say(Progress(lease=job.lease, step=1))
+    if job.case_key != case_named("good").key:
+        Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(os.getpid()))
+    if job.case_key == case_named("die").key:
+        os._exit(7)
+    if job.case_key == case_named("hang").key:
+        time.sleep(600)
+    paths = [Path(path) for path in (job.theta_path, *(path for _, path in job.companions))]
+    if configure.file_folder:
+        paths = [Path(configure.file_folder) / path.name for path in paths]
+    payload = answer_to(job.variant.bindings, *(path.read_bytes() for path in paths))
+    chief.say(Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
