@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
@@ -69,6 +69,9 @@ class Ending:
       num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
       suite_changed: Ended so that another watch begins with the suite as it is now.
       core_seconds: What its workers used.
+      programs: Keys of those whose results count today.
+      subjects: What was evaluated, or was before.
+      cases: Of each variant, by its key.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -80,3 +83,6 @@ class Ending:
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
+    programs: Collection[str] = ()
+    subjects: Sequence[Subject] = ()
+    cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)
