@@ -99,8 +99,8 @@ __all__ = [
     "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
     "database_errors", "device_description", "finite_or_none", "flatten", "fold", "headline", "is_settled", "kind_of",
     "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table",
-    "transaction", "weighted", "write_ahead", "write_whole",
+    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync",
+    "text_table", "transaction", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -46,9 +46,7 @@ _Told = tuple[planner.Event, Curves | None]
 
 
 class Chief:
-    """Evaluates subjects: those that it is given, and checkpoints as a source finds them.
-
-    Everything that it needs is handed in.
+    """Evaluates subjects: those that it is given, and checkpoints as a source finds them. All it needs is handed in.
 
     Args:
       source: Finds checkpoints; None: there are only the given ones.
