@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
     from lobench.sessions.compare import compare
+    from lobench.sessions.run import run
     from lobench.sessions.watch import watch
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _HOMES = {
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
     "lobench.sessions.compare": "compare",
+    "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
 }
 
@@ -80,6 +82,7 @@ __all__ = [
     "configurable",
     "evaluate",
     "open_results",
+    "run",
     "watch",
 ]
 

@@ -102,3 +102,18 @@ def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh
     collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", *words]
     done = subprocess.run(collect, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0 and "[relu32]" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
+    from lobench.engine.config.experiment_files import read_experiment
+
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "experiment.gin").write_text(gin)
+    (tmp_path / "suites").symlink_to(ROOT / "suites")
+    (tmp_path / "theta").mkdir()
+    (tmp_path / "theta" / "celo.msgpack").touch()
+    experiment = read_experiment(tmp_path / "experiment.gin").experiment
+    assert [method.kind for method in experiment.methods] == ["optimizer", "checkpoint", "command"]
+    shipped = read_experiment(ROOT / "examples" / "experiment" / "experiment.gin").experiment
+    assert [method.title for method in shipped.methods] == ["Adam", "SGD with momentum", "Celo", "ours"]

@@ -43,10 +43,11 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
 def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
-    from lobench.cli.run_ending import plan_lines
+    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code
     from lobench.report.builtin_page import REPORT
+    from lobench.report.progress import make_progress
     from lobench.sessions.places import num_workers
-    from lobench.sessions.run import RunSettings, plan_experiment
+    from lobench.sessions.run import RunSettings, plan_experiment, run_experiment
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
@@ -54,4 +55,9 @@ def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) ->
         for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
             click.echo(line)
         return
-    sys.exit(0)
+    progress = make_progress(sys.stdout)
+    with progress:
+        ran = run_experiment(settings, progress)
+    for line in ending_lines(ran):
+        progress.say(line)
+    sys.exit(run_exit_code(ran))

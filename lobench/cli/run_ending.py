@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lobench.cli.watch_ending import exit_code
+
 if TYPE_CHECKING:
     from lobench.sessions.methods import MethodPlan
-    from lobench.sessions.run import ExperimentPlan
+    from lobench.sessions.run import ExperimentPlan, Ran
 
-__all__ = ["plan_lines"]
+__all__ = ["ending_lines", "plan_lines", "run_exit_code"]
+
+
+def ending_lines(ran: Ran) -> list[str]:
+    """Returns what is said last."""
+    of = f"{ran.num_done} of {ran.num_planned} evaluations"
+    lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
+    if ran.ending.interrupted:
+        return [*lines, f"{of}; the same command goes on"]
+    if ran.ending.over_budget and ran.num_done < ran.num_planned:
+        return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
+    new = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ran.ending.outcomes.items())) or "nothing new"
+    return [*lines, f"done: {of}, {new}; see `lobench results --store {ran.store}`"]
+
+
+def run_exit_code(ran: Ran) -> int:
+    """Returns a watch's, where no command ended without a result."""
+    code = exit_code(ran.ending)
+    return 3 if code in (0, 1) and {"failed", "infeasible"}.intersection(ran.trials.values()) else code
 
 
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:

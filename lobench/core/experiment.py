@@ -108,7 +108,7 @@ class SessionBlocks:
 
     @property
     def bindings(self) -> tuple[str, ...]:
-        return f"Case.first_seed = {self.first_seed}", f"Case.blocks = {self.widths!r}"
+        return f"Case.first_seed = {self.first_seed}", f"Case.block_sizes = {self.widths!r}"
 
 
 def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:

@@ -11,7 +11,8 @@ from pathlib import Path
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
-from lobench.core.subject import optimizer_sha256
+from lobench.core.subject import Given, optimizer_sha256
+from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import num_seeds_of
 from lobench.engine.config.experiment_files import ExperimentFile
@@ -20,7 +21,7 @@ from lobench.engine.config.suite import specs_in
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import PluginManager
 
-__all__ = ["MethodPlan", "blocks_of", "chosen_methods", "num_cases", "optimizer_text", "plan_of"]
+__all__ = ["MethodPlan", "blocks_of", "chosen_methods", "given_methods", "num_cases", "optimizer_text", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,21 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
 def optimizer_text(method: Method) -> str:
     """Returns a method without theta as `--optimizer` and `lobench compare` take it: `adam(); adam.b1 = 0.8`."""
     return "; ".join((method.optimizer.lstrip("@"), *method.bindings))
+
+
+def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
+    """Returns the subjects of the methods that are optimizers and checkpoints, by their names.
+
+    Raises:
+      ConfigError: the `config.gin` beside a checkpoint does not parse.
+    """
+    given: dict[str, Given] = {}
+    for method in methods:
+        if method.kind == "optimizer":
+            given[method.name] = given_optimizer(optimizer_text(method), label=method.title)
+        elif method.kind == "checkpoint":
+            given[method.name] = given_checkpoint(method.checkpoint, method.bindings, label=method.title)
+    return given
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given
 from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.contract import Ending, Progress
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.loop import Chief
@@ -22,15 +24,23 @@ from lobench.engine.config.suite_files import SuiteFiles, forget_modules
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
-from lobench.hookspecs import CheckpointSource
+from lobench.hookspecs import CheckpointReader, CheckpointSource
 from lobench.sessions import places
 from lobench.sessions.named import Named, make_deliverer, named_in, worker_config
 from lobench.sessions.settings import WatchSettings
 from lobench.sessions.utilisation import Measuring
 
-__all__ = ["Watched", "run_rounds"]
+__all__ = ["Guest", "Watched", "run_rounds"]
 
 _HERE = ("local", "inline")  # executors whose workers are processes of this machine
+
+
+class Guest(Protocol):
+    """Is there from the opening of the ledger to its closing."""
+
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader]) -> CommandRuns: ...
+
+    def end(self, ledger: Ledger, ending: Ending) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,7 @@ def run_rounds(
     before_first: Callable[[], None] = lambda: None,
     given: Sequence[Given] = (),
     has_source: bool = True,
+    guest: Guest | None = None,
 ) -> Watched:
     """Runs the chief until it is done, or interrupted.
 
@@ -63,6 +74,7 @@ def run_rounds(
       before_first: Called when all that the settings name is there, and nothing was written yet.
       given: Subjects by name, besides those that the source finds.
       has_source: Whether there is a source, the one that the settings name.
+      guest: Adds to the store what is no evaluation, and to the chief commands.
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no checkpoint at all.
       KeyboardInterrupt: while `before_first` waited.
@@ -83,13 +95,13 @@ def run_rounds(
                 before_first()
                 store = places.store_of(settings)
             options = _options(settings, core_seconds, num_rounds)
-            ending = _run_round(options, store, named, source, given, progress)
+            ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
             if not ending.suite_changed or ending.interrupted or ending.over_budget:
                 break
     left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
-    if not ending.num_checkpoints and not ending.interrupted:
+    if not ending.num_checkpoints and not ending.interrupted and guest is None:
         raise CheckpointError(
             "no checkpoint to evaluate",
             where=settings.location or ", ".join(one.uri for one in given),
@@ -122,6 +134,7 @@ def _run_round(
     source: CheckpointSource | None,
     given: Sequence[Given],
     progress: Progress,
+    guest: Guest | None,
 ) -> Ending:
     with (
         contextlib.closing(Ledger.open(store, name=settings.called, on_problem=progress.say)) as ledger,
@@ -129,7 +142,11 @@ def _run_round(
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
         progress.say(f"{what}; results: {store}")
-        return _chief(settings, store, named, source, given, ledger, deliverer, progress).run()
+        commands = guest.begin(ledger, named.readers) if guest is not None else None
+        ending = _chief(settings, store, named, source, given, ledger, deliverer, progress, commands).run()
+        if guest is not None:
+            guest.end(ledger, ending)
+        return ending
 
 
 def _chief(
@@ -141,6 +158,7 @@ def _chief(
     ledger: Ledger,
     deliverer: Deliverer,
     progress: Progress,
+    commands: CommandRuns | None,
 ) -> Chief:
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
     config = partial(worker_config, settings, named.manager, store)
@@ -149,6 +167,7 @@ def _chief(
         spool=Spool(store / "spool"),
         source=source,
         given=given,
+        commands=commands,
         known=KnownCases(ledger, config, suite),
         readers=named.readers,
         make_executor=lambda wakeup: named.make_executor(config(), wakeup),

@@ -30,7 +30,7 @@ class Plan:
 
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields an evaluation, or its halves where it ran out of memory, as far as they have no outcome."""
-        for part in self._parts(evaluation):
+        for part in self.parts(evaluation):
             if part not in self._recorded:
                 yield part, case
 
@@ -39,7 +39,7 @@ class Plan:
         if not self._retried:
             return []
         wholes = (EvaluationId(sha256, case.key, block) for case in cases for block in case.blocks())
-        return [part for whole in wholes for part in self._parts(whole) if part in self._retried]
+        return [part for whole in wholes for part in self.parts(whole) if part in self._retried]
 
     def record(self, evaluation: EvaluationId) -> None:
         self._recorded.add(evaluation)
@@ -55,9 +55,10 @@ class Plan:
     def split(self, evaluation: EvaluationId) -> None:
         self._splits.add(evaluation)
 
-    def _parts(self, evaluation: EvaluationId) -> Iterator[EvaluationId]:
+    def parts(self, evaluation: EvaluationId) -> Iterator[EvaluationId]:
+        """Yields an evaluation, or its halves where it ran out of memory."""
         if evaluation not in self._splits:
             yield evaluation
             return
         for half in evaluation.block.halves():
-            yield from self._parts(EvaluationId(evaluation.sha256, evaluation.case_key, half))
+            yield from self.parts(EvaluationId(evaluation.sha256, evaluation.case_key, half))

@@ -300,8 +300,9 @@ class Planner:
         if self._is_complete() or not self._backlog.variants() - self._cases.keys():
             return
         is_first = not self._cases and (self._open or self._backlog.has_fresh)
-        if is_first or not self._machine.num_workers or not self._cases:
-            self._follow(self._machine.warm_up(schedule.Size(1), at_most=None if is_first else 1))
+        if is_first or not self._machine.num_workers or not self._cases or self._commands:
+            one_free = 1 + len(self._commands)  # who runs a command says nothing else
+            self._follow(self._machine.warm_up(schedule.Size(1), at_most=None if is_first else one_free))
 
     def _check_done(self) -> None:
         if self._done:

@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.experiment import CommandState, Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.core.subject import GivenCheckpoint
+from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.hands import WatchWorkers
 from lobench.engine.store.experiments import TrialRow
@@ -22,7 +25,7 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 __all__ = ["CommandRun", "CommandRuns"]
 
 _OVER: tuple[CommandState, ...] = ("done", "failed", "infeasible")
-_LOOKS = 2  # at a folder whose command has ended: what two looks see alike is written to its end
+_LOOKS = 2  # at a folder whose command does not write now: what two looks see alike is written to its end
 _GIN_FILE = "method.gin"
 
 
@@ -45,6 +48,11 @@ class CommandRun:
     @property
     def id(self) -> CommandId:
         return CommandId(self.method.name, self.session)
+
+    @property
+    def name(self) -> str:
+        """Its place below the folder of all commands: another command of one name has another one."""
+        return "/".join(self.folder.parts[-2:])
 
     @property
     def size(self) -> Size:
@@ -72,15 +80,14 @@ class CommandRuns:
         runs: Iterable[CommandRun],
         readers: Mapping[str, CheckpointReader],
         *,
-        states: Mapping[CommandId, CommandState],
-        record: Callable[[TrialRow], None],
-        say: Callable[[str], None],
+        states: Mapping[CommandId, CommandState] = MappingProxyType({}),
+        record: Callable[[TrialRow], None] = lambda row: None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._runs = {run.id: run for run in runs}
         self._readers, self._record, self._say = readers, record, say
         self._sources = {run.id: self._source(run) for run in self._runs.values()}
-        self._looks = dict.fromkeys(self._runs, 0)  # at the folders of those that have ended
-        self._messages: dict[CommandId, str] = {}
+        self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
         self.states: dict[CommandId, CommandState] = {}
         for command in self._runs:
             known = states.get(command, "waiting")
@@ -90,14 +97,23 @@ class CommandRuns:
     def is_open(self) -> bool:
         """Whether a checkpoint may come yet."""
         return any(
-            state not in _OVER or (state == "done" and self._looks[command] < _LOOKS)
+            state not in _OVER or (state == "done" and command not in self._drained)
             for command, state in self.states.items()
         )
 
-    def waiting(self) -> tuple[tuple[CommandId, Size], ...]:
-        """Returns those that are to be run, with what each takes of a machine."""
-        left = [command for command, state in self.states.items() if state not in _OVER]
-        return tuple((command, self._runs[command].size) for command in left)
+    def given(self) -> list[GivenCheckpoint]:
+        """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
+        return [
+            given_checkpoint(seen.uri, run.method.bindings, label=f"{run.method.title}-{run.session}")
+            for run, seen in self.poll()
+        ]
+
+    def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
+        """Returns those that are to be run, with what each takes of a machine; nothing where there is none."""
+        left = tuple(
+            (command, self._runs[command].size) for command in self.states if self.states[command] not in _OVER
+        )
+        return [left] if left else []
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
         if isinstance(action, LeaseCommand):
@@ -137,12 +153,17 @@ class CommandRuns:
         found: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
-            is_due = is_done or (self.states[command] == "running" and not is_last_wanted)
-            if self._looks[command] >= _LOOKS or not is_due:
+            if command in self._drained or not (is_done or (self.states[command] == "running" and not is_last_wanted)):
                 continue
-            self._looks[command] += _LOOKS if is_last_wanted else is_done
-            seen = self._last(run) if is_last_wanted else self._sources[command].poll()
+            looks = _LOOKS if is_done else 1
+            seen = (
+                self._last(run)
+                if is_last_wanted
+                else [one for _ in range(looks) for one in self._sources[command].poll()]
+            )
             found += [(run, one) for one in seen]
+            if is_done:
+                self._drained.add(command)
         return found
 
     def _last(self, run: CommandRun) -> Sequence[SeenCheckpoint]:
@@ -161,5 +182,5 @@ class CommandRuns:
             return
         self.states[command] = state
         run = self._runs[command]
-        parameters = {"folder": "/".join(run.folder.parts[-2:])}
+        parameters = {"folder": run.name}
         self._record(TrialRow(method=command.method, number=command.session, parameters=parameters, state=state))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
@@ -53,9 +53,9 @@ class WatchOptions:
         metavar="N",
     )  # fmt: skip
     max_core_hours: float | None = option(None, "Begin nothing more once so many were used.", above=0)
-    experiment: str = option("", "Ledger column, for studies.")
-    trial: str = option("", "Ledger column, for studies.")
-    session: str = option("", "Ledger column, for studies.")
+    experiment: str = option("", "Label of the evaluations, for studies.")
+    trial: str = option("", "Label of the evaluations, for studies.")
+    session: str = option("", "Label of the evaluations, for studies.")
     elsewhere: bool = False
     replan: bool = True
 
@@ -69,6 +69,9 @@ class Ending:
       num_left: Evaluations that were not begun, or not ended, of the checkpoints that are known.
       suite_changed: Ended so that another watch begins with the suite as it is now.
       core_seconds: What its workers used.
+      programs: Keys of those whose results count today.
+      subjects: What was evaluated, or was before.
+      cases: Of each variant, by its key.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -80,3 +83,6 @@ class Ending:
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
+    programs: Collection[str] = ()
+    subjects: Sequence[Subject] = ()
+    cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)

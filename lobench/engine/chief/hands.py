@@ -59,6 +59,7 @@ class WatchWorkers:
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
         self._ready: list[int] = []
+        self._away: set[int] = set()  # those of them that run a command
         self._held: list[int] = []  # ready, and not said so yet: no cases are known
         self._wanted: dict[str, Describe] = {}  # by variant, what is not answered
         self._asked: dict[str, int] = {}  # whom
@@ -99,8 +100,9 @@ class WatchWorkers:
         self._executor.send(worker, job.to_bytes(), thetas)
 
     def command(self, worker: int, command: Command) -> None:
-        """Gives a worker's slot to a command."""
+        """Gives a worker's slot to a command; until its end the worker hears nothing else."""
         assert self._executor is not None
+        self._away.add(worker)
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, command.to_bytes(), [])
 
@@ -146,6 +148,8 @@ class WatchWorkers:
                 return [(worker, message), *self._released()]
             case Result():
                 self._usage.end(worker, time.monotonic())
+                self._away.discard(worker)
+                self._ask()
         return self._released() if isinstance(message, Ready) else [(worker, message)]
 
     def _released(self) -> Sequence[Told]:
@@ -158,10 +162,11 @@ class WatchWorkers:
         return [(worker, Ready()) for worker in held]
 
     def _ask(self) -> None:
-        if self._executor is not None and self._ready:
+        free = [worker for worker in self._ready if worker not in self._away]
+        if self._executor is not None and free:
             for variant in self._wanted.keys() - self._asked.keys():
-                self._asked[variant] = self._ready[0]
-                self._executor.send(self._ready[0], self._wanted[variant].to_bytes())
+                self._asked[variant] = free[0]
+                self._executor.send(free[0], self._wanted[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
         """A worker may take as long as its suite takes to import; that it has not begun yet should be known."""
@@ -181,6 +186,7 @@ class WatchWorkers:
 
     def _forget(self, worker: int) -> None:
         self._starting.pop(worker, None)
+        self._away.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._ready = [other for other in self._ready if other != worker]

@@ -18,6 +18,7 @@ from lobench.core.subject import Given, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
 from lobench.engine.chief.errands import Errands
 from lobench.engine.chief.hands import Told, WatchWorkers
@@ -31,32 +32,25 @@ from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.protocol import Described, Failed, Ready, Result
 from lobench.engine.workers.protocol import Progress as Step
-from lobench.hookspecs import (
-    Capacity,
-    CheckpointReader,
-    CheckpointSource,
-    Died,
-    Executor,
-    Notice,
-)
+from lobench.hookspecs import Capacity, CheckpointReader, CheckpointSource, Died, Executor, Notice
 from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
 
 _GRACE_SECONDS = 10.0
 _FLUSH_SECONDS = 30.0
+_AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
 # What the planner is told, and the curves that came with it, where it is a result's.
 _Told = tuple[planner.Event, Curves | None]
 
 
 class Chief:
-    """Evaluates subjects: those that it is given, and checkpoints as a source finds them.
-
-    Everything that it needs is handed in.
+    """Evaluates subjects: those that it is given, and checkpoints as a source finds them. All it needs is handed in.
 
     Args:
       source: Finds checkpoints; None: there are only the given ones.
+      commands: Meta-trainings to be run beside, whose checkpoints are evaluated too.
       given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
       known: Remembers the suite's cases.
       make_executor: Called at the first subject with a connection whose data must end `wait`.
@@ -70,6 +64,7 @@ class Chief:
         source: CheckpointSource | None,
         given: Sequence[Given] = (),
         readers: Mapping[str, CheckpointReader],
+        commands: CommandRuns | None = None,
         known: KnownCases,
         make_executor: Callable[[Connection], Executor],
         policy: planner.Policy,
@@ -85,6 +80,7 @@ class Chief:
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
         self._has_source = source is not None
+        self._commands = commands or CommandRuns((), readers)
         self._intake = Intake(
             ledger=ledger,
             spool=spool,
@@ -139,6 +135,7 @@ class Chief:
                 self._loop()
             finally:
                 self._commit()
+                self._commands.leave()
                 self._journal.close()
             behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
             self._ledger.publish()
@@ -150,6 +147,8 @@ class Chief:
             self._workers.close()
             self._waking.close()
         case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
+        if self._has_source:
+            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if not one.is_optimizer}
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),
@@ -160,6 +159,9 @@ class Chief:
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
             behind=behind,
+            programs=frozenset(self._journal.programs),
+            subjects=self._subjects.all(),
+            cases=self._subjects.cases_by_variant(),
         )
 
     def _on_signal(self, number: int, frame: Any) -> None:
@@ -186,14 +188,15 @@ class Chief:
             num_done = sum(is_done for _, _, is_done in found)
             kind = "checkpoints" if self._has_source else "subjects"
             self._progress.say(f"going on: {num_known} {kind} known, {num_done} of them done")
-        if not self._has_source:
+        self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._commands.waiting()])
+        if not self._has_source and not self._commands.is_open:
             self._end()
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
         """Returns the given subjects as `todays` does, each once; of two that are the same it says so."""
         found: dict[int, Subject] = {}
         first: dict[SubjectKey, Subject] = {}
-        for position, subject in filter(None, map(self._intake.give, self._given)):
+        for position, subject in filter(None, map(self._intake.give, (*self._given, *self._commands.given()))):
             if (same := first.setdefault(subject.key, subject)) is not subject:
                 self._progress.say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
             if found.setdefault(position, subject) is subject and position not in self._history.admissions:
@@ -231,7 +234,7 @@ class Chief:
             self._intake.discard(self._subjects.needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
-        if self._intake.backlog:
+        if self._intake.backlog or self._commands.is_open:
             return
         options = self._options
         idle = time.monotonic() - self._last_news
@@ -250,6 +253,10 @@ class Chief:
 
     def _poll(self) -> int:
         num_found, taken = self._intake.poll()
+        for sighting in filter(None, map(self._intake.give, self._commands.given())):
+            taken.append(sighting)
+            for variant in self._variants.add([sighting[1].variant]):
+                self._workers.describe(variant)
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
@@ -336,7 +343,7 @@ class Chief:
         """Acts at once on what need not be remembered; gathers what must be, for `_commit`."""
         for event, curves in events:
             for action in self._planner.handle(event):
-                if isinstance(action, planner.StartWorker | planner.KillWorker | planner.Lease):
+                if isinstance(action, _AT_ONCE):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # What ends without a lease of its own (a deadline, a death) has no curves.
@@ -369,6 +376,8 @@ class Chief:
             case planner.Lease():
                 if (ended := self._errands.lease(action)) is not None:
                     self._own_events.append(ended)
+            case planner.LeaseCommand() | planner.CommandEnded():
+                self._commands.act(action, self._workers)
             case planner.Record():
                 self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
                 for position in self._subjects.positions(action.evaluation):

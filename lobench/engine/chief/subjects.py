@@ -67,6 +67,12 @@ class Subjects:
         """Returns the keys of a variant's cases; none while they are not known."""
         return self._cases.get(variant, {}).keys()
 
+    def all(self) -> tuple[Subject, ...]:
+        return tuple(self._subjects.values())
+
+    def cases_by_variant(self) -> dict[str, tuple[CaseInfo, ...]]:
+        return {variant: tuple(cases.values()) for variant, cases in self._cases.items()}
+
     def case_keys(self) -> set[str]:
         return {key for cases in self._cases.values() for key in cases}
 

@@ -27,8 +27,11 @@ class Variants:
     def __iter__(self) -> Iterator[Variant]:
         return iter(self._variants.values())
 
-    def add(self, variants: Iterable[Variant]) -> None:
-        self._variants |= {variant.key: variant for variant in variants}
+    def add(self, variants: Iterable[Variant]) -> list[Variant]:
+        """Returns those that are new."""
+        new = {variant.key: variant for variant in variants if variant.key not in self._variants}
+        self._variants |= new
+        return list(new.values())
 
     def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
         """Returns the cases of every variant as the store remembers them, if with them nothing is left to do.
@@ -52,10 +55,11 @@ class Variants:
         """Takes what a worker says, and returns what may be told now: with the last variant, the cases of all."""
         self._known.keep(self._variants[described.variant_key], described)
         self._heard[described.variant_key] = described.cases
-        if self._told or self._heard.keys() != self._variants.keys():
-            return {}
-        self._told = self._heard
-        return self._told
+        if self._told.keys() != self._variants.keys() == self._heard.keys() | self._told.keys():
+            new = {key: cases for key, cases in self._heard.items() if key not in self._told}
+            self._told = {**self._told, **new}
+            return new
+        return {}
 
     def has_changed(self, described: Described) -> bool:
         """Says whether a worker says other cases than were told: the suite is not what the store remembered."""

@@ -47,9 +47,11 @@ class ExperimentFile:
     Attributes:
       shared: gin lines that are bound over the cases for every method: imports and `--gin-param`; where the file has no
         case of its own, its root bindings too.
+      text: All that is said, included files and parameters too, without comments.
     """
 
     path: Path
+    text: str
     experiment: Experiment
     shared: tuple[str, ...]
 
@@ -87,7 +89,10 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     texts = [_text(one) for one in in_file if _is_for_all(one, names, has_cases=bool(own_cases))]
     texts += [_text(one) for one in given if _is_for_all(one, names, has_cases=False)]
     return ExperimentFile(
-        path=path, experiment=replace(experiment, methods=methods), shared=tuple(dict.fromkeys(texts))
+        path=path,
+        text="".join(f"{_text(one)}\n" for one in statements),
+        experiment=replace(experiment, methods=methods),
+        shared=tuple(dict.fromkeys(texts)),
     )
 
 

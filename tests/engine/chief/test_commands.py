@@ -8,7 +8,7 @@ import pytest
 from tiny import write_checkpoint
 
 from lobench.core.experiment import Method
-from lobench.core.planner import CommandId
+from lobench.core.planner import CommandId, Size
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.engine.store.experiments import TrialRow
@@ -48,7 +48,7 @@ def found(runs: CommandRuns) -> list[str]:
 def test_the_last_checkpoint_of_a_command_that_is_done_is_evaluated(tmp_path: Path) -> None:
     world = World(tmp_path)
     runs = world.start()
-    assert [command for command, _ in runs.waiting()] == [COMMAND]
+    assert runs.waiting() == [((COMMAND, Size(1)),)]
     message = runs.begin(COMMAND, 7)
     gin = world.folder.parent / "method.gin"
     assert (message.lease, message.words[1:]) == (7, ("t.py", "0", str(world.folder), str(gin)))
@@ -60,7 +60,7 @@ def test_the_last_checkpoint_of_a_command_that_is_done_is_evaluated(tmp_path: Pa
     assert found(runs) == ["theta_10.npz"] and not runs.is_open
     assert world.states == ["waiting", "running", "done"]
     again = world.start()  # what is done is not run again, and its checkpoint is known
-    assert again.waiting() == () and found(again) == ["theta_10.npz"]
+    assert again.waiting() == [] and found(again) == ["theta_10.npz"]
     assert set(world.states[3:]) <= {"done"}
 
 
@@ -88,7 +88,7 @@ def test_a_command_without_a_result_ends_nothing_else(tmp_path: Path, problem: s
     runs.begin(COMMAND, 0)
     runs.end(COMMAND, problem)
     assert world.states[-1] == state and line in world.said[-1] and not runs.is_open
-    assert world.start().waiting() == ()
+    assert world.start().waiting() == []
 
 
 def test_a_folder_is_emptied_only_where_it_holds_no_checkpoint(tmp_path: Path) -> None:
