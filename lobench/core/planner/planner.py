@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lobench.core import schedule
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import CaseInfo
 from lobench.core.planner.backlog import Backlog
 from lobench.core.planner.events import (
     Action,
@@ -267,7 +267,7 @@ class Planner:
     def _returned(self, evaluation: EvaluationId, event: Finished, lease: int | None) -> None:
         wanted = self._wanted[evaluation]
         # A whole block is halved once; a half is not halved again.
-        may_split = evaluation.block.size > 1 and _is_whole(evaluation.block, wanted.case)
+        may_split = evaluation.block.size > 1 and evaluation.block in wanted.case.blocks()
         if event.outcome is Outcome.OOM and may_split:
             self._split(evaluation, wanted)
         else:
@@ -325,12 +325,6 @@ def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:
     )
 
 
-def _is_whole(block: SeedBlock, case: CaseInfo) -> bool:
-    """Says whether a block is one of `case.blocks()`, and not a half of one."""
-    size, offset = case.seed_block or case.num_seeds, block.start - case.first_seed
-    return offset % size == 0 and block.size == min(size, case.num_seeds - offset)
-
-
 def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
     return schedule.Work(
         key=evaluation,
@@ -339,5 +333,5 @@ def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.W
         timeout_seconds=case.timeout_seconds,
         rank=position,
         guess_seconds=_GUESS_SECONDS * case.num_inner_steps * evaluation.block.size,
-        alike=(evaluation.case_key, evaluation.block) if _is_whole(evaluation.block, case) else None,
+        alike=(evaluation.case_key, evaluation.block) if evaluation.block in case.blocks() else None,
     )
