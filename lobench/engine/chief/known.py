@@ -62,7 +62,7 @@ class KnownCases:
         return row.cases
 
     def begin(self) -> None:
-        """Takes the files as they are for those that workers read. It is called before each starts; the first call counts."""
+        """Takes the files as they are for those that workers read: called before each starts, the first call counts."""
         if self._before is None:
             self._before = self._fingerprint(), self._around()
 
