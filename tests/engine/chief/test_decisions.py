@@ -14,9 +14,11 @@ from schedule_world import CASES, EVENTS, POLICIES, World, play
 from tiny import make_run, make_suite, watch
 
 from lobench.core.errors import StoreError
-from lobench.core.planner import History, Planner, Tick
+from lobench.core.planner import Finished, History, Planner, Size, Tick, WorkerReady
+from lobench.core.planner.events import CommandId, RunCommands
 from lobench.core.planner.log import RecordedPlanner, Start, read_start, read_step
 from lobench.core.planner.replay import Replay
+from lobench.core.result import Outcome
 from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
 
 
@@ -106,6 +108,19 @@ def test_quiet_ticks_leave_no_trace() -> None:
     assert not list(world.recorded_planner.take())
     world.see()
     assert next(step.event for step in world.recorded_planner.take()) == Tick(world.now)
+
+
+def test_commands_are_in_the_log() -> None:
+    start = Start(max_cores=1)
+    planner = RecordedPlanner(start, POLICIES["all"]())
+    planner.handle(RunCommands(((CommandId("train", 3), Size(1)),)))
+    planner.handle(WorkerReady(0, 1.0))
+    planner.handle(Finished(0, 0, Outcome.ERROR, 2.0, "exit status 1"))
+    planner.check()
+    replay = Replay(start)
+    lines = list(replay.lines(read_step(step.to_line()) for step in planner.take()))
+    assert replay.differs_at is None
+    assert lines[-1].endswith("train, session 3, a command, has ended: exit status 1")
 
 
 def test_doctor_replays_a_watch_and_says_where_it_would_decide_otherwise(tmp_path: Path) -> None:
