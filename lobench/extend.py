@@ -12,11 +12,13 @@ from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.core import schedule
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
     from lobench.core.codec import Codec, Message, kind_of
     from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
+    from lobench.core.finite import finite_or_none
     from lobench.core.headline import cause, headline
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
@@ -52,12 +54,14 @@ if TYPE_CHECKING:
     from lobench.report.lines import text_table
 
 _HOMES = {
+    "lobench.core": "schedule",
     "lobench.analysis.intervals": "Interval stratified_t_mean",
     "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
     "lobench.core.codec": "Codec Message kind_of",
     "lobench.core.draws": "Draws fold",
     "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
+    "lobench.core.finite": "finite_or_none",
     "lobench.core.headline": "cause headline",
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
@@ -93,10 +97,10 @@ __all__ = [
     "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint",
     "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
     "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
-    "database_errors", "device_description", "flatten", "fold", "headline", "is_settled", "kind_of", "leaf_paths",
-    "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
-    "reading", "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "weighted",
-    "write_ahead", "write_whole",
+    "database_errors", "device_description", "finite_or_none", "flatten", "fold", "headline", "is_settled", "kind_of",
+    "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
+    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync",
+    "text_table", "transaction", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

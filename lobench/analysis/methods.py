@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lobench.analysis.reading import Reading, case_names, read_store
 from lobench.analysis.subjects import Cell, Subject, subject_of
@@ -59,15 +60,26 @@ def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> Exp
     return found[-1] if found else None
 
 
+class _Part(NamedTuple):
+    """A seed of a method's, and the evaluation that holds it."""
+
+    row: EvaluationRow
+    seed: int
+
+
 def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
     """Returns a store's reading by the methods of an experiment that it holds, given its members."""
     rows = {_key(row): row for row in reading.rows}
-    groups: dict[tuple[str, int | str], dict[int, list[EvaluationRow]]] = {}
+    said = _bindings_of_methods(experiment.config)
+    groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     for one in members:
         row = rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program))
-        if row is not None and isinstance(one.session, int):
-            groups.setdefault((one.method, one.trial), {}).setdefault(one.session, []).append(row)
-    said = _bindings_of_methods(experiment.config)
+        if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
+            continue
+        # Each meta-training of a command is a trial; together they are one method.
+        is_command = "command" in said.get(one.method, {})
+        key, session = ((one.method, 0), one.trial) if is_command else ((one.method, one.trial), one.session)
+        groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
     order = [name for name in said if any(method == name for method, _ in groups)]
     trials = {name: sum(method == name for method, _ in groups) for name, _ in groups}
     subjects, names = [], []
@@ -78,7 +90,7 @@ def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Me
         subject = _method(groups[method, trial], is_command="command" in bindings)
         subjects.append(subject.named(name.replace(method, label, 1)))
         names.append(name)
-    used = [row for groups_of in groups.values() for rows_of in groups_of.values() for row in rows_of]
+    used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
     cases = {row.case.identity: row.case for row in used}
     ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
     labels = tuple(subject.label for subject in subjects)
@@ -112,13 +124,13 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _method(sessions: Mapping[int, Sequence[EvaluationRow]], *, is_command: bool) -> Subject:
+def _method(sessions: Mapping[int, Sequence[_Part]], *, is_command: bool) -> Subject:
     """Returns one method as a subject whose seeds are its sessions.
 
     A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
     meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
     """
-    rows = list({id(row): row for group in sessions.values() for row in group}.values())
+    rows = list({id(part.row): part.row for group in sessions.values() for part in group}.values())
     current = {row.case.identity for row in rows}
     if not is_command:
         subject = subject_of(rows[0].sightings[-1], rows, current)
@@ -127,17 +139,19 @@ def _method(sessions: Mapping[int, Sequence[EvaluationRow]], *, is_command: bool
         )
     cells: dict[str, dict[int, Cell]] = {}
     for session, group in sessions.items():
-        last = max(group, key=lambda row: (row.sightings[-1].outer_step, row.recorded_at)).key.checkpoint_sha256
-        trained = [row for row in group if row.key.checkpoint_sha256 == last]
+        by_step = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.recorded_at))
+        last = by_step[-1].row.key.checkpoint_sha256
+        trained = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last}.values())
+        seeds = {part.seed for part in group}
         for identity, cell in subject_of(trained[0].sightings[-1], trained, current).cells.items():
-            cells.setdefault(identity, {})[session] = cell
+            cells.setdefault(identity, {})[session] = _of_seeds(cell, seeds)
     whole = subject_of(rows[-1].sightings[-1], rows, current)
     return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
 
 
-def _of_seeds(cell: Cell, seeds: object) -> Cell:
+def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with these seeds only."""
-    wanted = {seed for seed in cell.sources if seed in seeds}  # type: ignore[operator]
+    wanted = {seed for seed in cell.sources if seed in seeds}
 
     def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
         return {name: {seed: value for seed, value in row.items() if seed in wanted} for name, row in values.items()}

@@ -78,7 +78,7 @@ def history_text(store: Path, kind: str) -> str:
     experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
         return "\n\n".join([experiments_table(experiments)] * bool(experiments) + [history_table(runs)])
-    from lobench.report.records import finite_or_none
+    from lobench.core.finite import finite_or_none
 
     records = [
         {"kind": kind} | dataclasses.asdict(one) | {"store": str(one.store), "score_version": SCORE_VERSION}

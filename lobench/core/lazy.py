@@ -19,14 +19,15 @@ def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
 
     Args:
       package: The `__name__` of the module that gets it.
-      homes: Module -> the names that live there, with blanks between them.
+      homes: Module -> the names that live there, with blanks between them; of a package also its modules.
     """
     home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> object:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home_of[name]), name)
+        home = importlib.import_module(home_of[name])
+        value = getattr(home, name, None) or importlib.import_module(f"{home.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import SuiteError, UsageError
+from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
@@ -62,19 +63,10 @@ def evaluate(
         raise SuiteError(f"no case {case!r}", where=str(suite), expected=f"one of {', '.join(specs)}")
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
-    trainer_config = None
     if checkpoint:
         _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
         theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
-        config = Path(checkpoint).absolute().parent / "config.gin"
-        trainer_config = str(config) if config.is_file() else None
-    layers = Layers(
-        trainer_config=trainer_config,
-        optimizer=optimizer,
-        gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
-        gin_params=tuple(gin_params),
-        gin_modules=tuple(manager.declarations("lobench_gin_modules")),
-    )
+    layers = layers_at(checkpoint or "", manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
     bound = bind_case(specs[case], layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers, bound)

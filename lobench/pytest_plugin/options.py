@@ -9,6 +9,7 @@ import pytest
 
 from lobench.core.errors import UsageError
 from lobench.core.subject import Subject
+from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.runner import ThetaLeaves
@@ -127,14 +128,12 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 def layers_of(config: pytest.Config) -> Layers:
     """Returns the gin text around the cases; a watch's worker has its chief's."""
     if LAYERS not in config.stash:
-        checkpoint = option(config, "checkpoint")
-        trainer_config = Path(checkpoint).parent / "config.gin" if checkpoint else None
-        config.stash[LAYERS] = Layers(
-            trainer_config=str(trainer_config) if trainer_config and trainer_config.is_file() else None,
+        config.stash[LAYERS] = layers_at(
+            option(config, "checkpoint"),
+            manager_of(config),
             optimizer=option(config, "optimizer"),
-            gin_files=tuple(str(Path(path).absolute()) for path in _several(config, "gin_file")),
+            gin_files=_several(config, "gin_file"),
             gin_params=_several(config, "gin_param"),
-            gin_modules=tuple(manager_of(config).declarations("lobench_gin_modules")),
         )
     return config.stash[LAYERS]
 

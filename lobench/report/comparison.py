@@ -15,10 +15,10 @@ from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Cell, Subject
+from lobench.core.finite import finite_or_none
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.report.lines import one_line, text_table
-from lobench.report.records import finite_or_none
 
 __all__ = ["comparison_json", "comparison_text"]
 

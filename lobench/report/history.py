@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 from lobench.analysis.experiment_history import ExperimentSummary
 from lobench.analysis.history import RunSummary
@@ -38,11 +39,15 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
             ]
         )
     metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
-    notes = [f"{one_line(one.name)}, id {one.id}: {one_line(one.note)}" for one in experiments if one.note]
+    notes: dict[tuple[str, str, Path], list[str]] = {}
+    for one in experiments:
+        if one.note:
+            notes.setdefault((one.note, one.name, one.store), []).append(str(one.id))
     legend = f"best: highest mean score over the cases ({metrics}), with its 95% interval" if metrics else ""
     patches = "revision+: tracked files differed; `--patch ID` prints what `git apply` makes them of"
     is_dirty = any(one.git_revision.endswith("+") for one in experiments)
-    lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else "", *notes]
+    lines = [legend, experiments[-1].scale if metrics else "", patches if is_dirty else ""]
+    lines += [f"{one_line(name)}, id {', '.join(ids)}: {one_line(note)}" for (note, name, _), ids in notes.items()]
     return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lobench.analysis.tabulate import Entry, Line, Panel, Tabulated
+from lobench.core.finite import finite_or_none
 from lobench.report.lines import one_line, text_table
-from lobench.report.records import finite_or_none
 
 __all__ = ["method_panels", "method_records", "method_text"]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from lobench.core.finite import finite_or_none
 from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["finite_or_none", "records", "unread_records"]
+__all__ = ["records", "unread_records"]
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
@@ -105,7 +105,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
     if with_curves and found is not None:
         rows_by_name: dict[str, Any] = {name: values.tolist() for name, values in found.metrics.items()}
         record["curves"] = {
-            name: [[_finite(value) for value in seed] for seed in rows] for name, rows in sorted(rows_by_name.items())
+            name: [[finite_or_none(value) for value in seed] for seed in rows]
+            for name, rows in sorted(rows_by_name.items())
         }
         record["log_steps"] = list(found.log_steps)
     return record
@@ -114,22 +115,9 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
 def _metric(curves: Curves, name: str) -> dict[str, Any]:
     final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
     return {
-        "final": _finite(mean_of(final)),
-        "best": _finite(mean_of(curves.best(name))) if direction is not None else None,
+        "final": finite_or_none(mean_of(final)),
+        "best": finite_or_none(mean_of(curves.best(name))) if direction is not None else None,
         "direction": direction,
-        "mean": _finite(mean_of(mean)),
-        "per_seed": [_finite(value) for value in final],
+        "mean": finite_or_none(mean_of(mean)),
+        "per_seed": finite_or_none(list(final)),
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def finite_or_none(value: Any) -> Any:
-    """Returns what JSON can hold of nested dicts and lists: NaN and infinities as None."""
-    if isinstance(value, dict):
-        return {key: finite_or_none(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [finite_or_none(item) for item in value]
-    return _finite(value) if isinstance(value, float) else value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
+from lobench.core.finite import finite_or_none
 from lobench.report.lines import text_table
 
 __all__ = ["scores_json", "scores_table"]
@@ -33,13 +33,13 @@ def scores_json(found: AlgoPerfScores, targets: Targets) -> str:
             "ignored_workloads": dict(found.ignored_workloads),
         },
     }
-    return json.dumps(record, indent=1, allow_nan=False)
+    return json.dumps(finite_or_none(record), indent=1, allow_nan=False)
 
 
 def _workload(entry: WorkloadTime) -> dict[str, Any]:
     return {
-        "seconds": entry.seconds if math.isfinite(entry.seconds) else None,
-        "ratio": entry.ratio if math.isfinite(entry.ratio) else None,
+        "seconds": entry.seconds,
+        "ratio": entry.ratio,
         "studies": entry.num_studies,
         "studies_that_reached": entry.num_reached,
         "removed_by": str(entry.removed) if entry.removed is not None else None,

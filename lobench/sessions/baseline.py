@@ -14,6 +14,7 @@ from lobench.analysis.grids import Grid, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
@@ -194,7 +195,7 @@ def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, g
 
 def default_layers() -> Layers:
     """Returns what is bound around a case of a baseline: the plugins' modules alone."""
-    return Layers(gin_modules=tuple(load_plugins().declarations("lobench_gin_modules")))
+    return layers_at("", load_plugins())
 
 
 def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:

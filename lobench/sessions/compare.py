@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +15,17 @@ from lobench.analysis.gates import GateRules
 from lobench.analysis.history import find_stores
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import Subject, last_subject
-from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import LobenchError, UsageError
-from lobench.core.subject import optimizer_sha256
+from lobench.analysis.subjects import Subject, last_subject, subjects_of
+from lobench.core.errors import CheckpointError, LobenchError, UsageError
+from lobench.core.subject import Given
+from lobench.core.subject import Subject as Who
+from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
+from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.contract import Progress
+from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import CheckpointReader, SourceContext
+from lobench.plugins import PluginManager
 from lobench.report.progress import SilentProgress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
@@ -101,7 +106,10 @@ def compare(
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
     for suite in command.suites:
         require_suite(suite)
-    chosen = [_subject(text, command) for text in names]
+    stored = {text: one for text in names if (one := _stored(text, command)) is not None}
+    others = list(dict.fromkeys(text for text in names if text not in stored))
+    evaluated = dict(zip(others, _evaluate(others, command), strict=True)) if others else {}
+    chosen = [(stored | evaluated)[text] for text in names]
     given = [Path(path) for path in texts(baselines)]
     scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in command.suites] or None)
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
@@ -140,19 +148,13 @@ def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subje
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
-def _subject(text: str, command: _Evaluated) -> _Chosen:
+def _stored(text: str, command: _Evaluated) -> _Chosen | None:
+    """Returns what a text names in a store; None where it names something that is evaluated now."""
     place, _, which = text.partition("@")
     if (Path(place) / "ledger.sqlite").is_file():
         return _chosen(Path(place), which)
-    name = text.split(";")[0].strip()
     if command.suites:
-        if Path(name).exists() or "://" in name:
-            return _evaluate_checkpoint(text, name, command)
-        if "(" in name or name.endswith(".gin"):
-            return _evaluate_optimizer(text, command)
-        raise UsageError(
-            "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
-        )
+        return None
     # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
     if Path(place).is_dir() and (command.store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
@@ -202,67 +204,78 @@ def _is_called(subject: Subject, which: str) -> bool:
     return is_hash or (checkpoint.uri.endswith(which) and not which.isdecimal())
 
 
-def _store_of(text: str, command: _Evaluated) -> Path:
-    """Returns a store for one subject alone: the same theta with other bindings is another subject."""
-    base = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
-    parts = "\0".join((text, *command.suites, *command.gin_files, *command.gin_params))
-    # A path's last part, or an optimizer's name; bindings, with parentheses of their own, follow the semicolon.
-    name = Path(text.split(";")[0].split("(")[0].strip()).name
-    return base / f"{name}-{hashlib.sha256(parts.encode()).hexdigest()[:8]}"
+def _evaluate(names: Sequence[str], command: _Evaluated) -> list[_Chosen]:
+    """Evaluates subjects in one go, as far as their store does not hold them.
 
-
-def _evaluate_checkpoint(text: str, path: str, command: _Evaluated) -> _Chosen:
-    bindings = tuple(part.strip() for part in text.split(";")[1:] if part.strip())
-    store = _store_of(text, command)
-    now = _checkpoint_at(path, command)
-    if now is None:
-        command = replace(command, gin_params=(*command.gin_params, *bindings))
-    _evaluate([] if now is None else [text], store, command, location=path if now is None else "")
-    if now is None:
-        return _alone(_chosen(store, "last").subject, store)
-    # The store keeps what lay at this path before; the last one of it need not be what lies there now.
-    found = [subject for subject in read_store(store).subjects if subject.checkpoint.sha256 == now.sha256]
-    if not found:
-        raise LobenchError("the checkpoint was not evaluated", where=path, next_step="see the lines above")
-    return _alone(last_subject(found), store)
-
-
-def _evaluate(subjects: Sequence[str], store: Path, command: _Evaluated, *, location: str = "") -> None:
+    The store keeps what other calls evaluated, and what lay at the same paths before: of each subject counts what lies
+    there now, on today's cases, and nobody beside it.
+    """
+    manager = plugins_of(command.suites, command.progress)
+    readers = load_readers(manager, allow_pickle=False)
+    given = [_given(name, readers) for name in names]
+    wanted = [_read(one, manager) for one in given]
+    store = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
     evaluate_into(
         store,
-        subjects,
+        given,
         command.suites,
-        location=location,
         name="compare",
         workers=command.workers,
         gin_files=command.gin_files,
         gin_params=command.gin_params,
         progress=command.progress,
     )
+    found = _found(store, wanted)
+    for name, subject in zip(names, found, strict=True):
+        if subject is None:
+            raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
+    return [_Chosen(subject=subject, store=store, beside=(subject,)) for subject in found if subject is not None]
 
 
-def _checkpoint_at(path: str, command: _Evaluated) -> Checkpoint | None:
-    """Returns the checkpoint that lies here now; None where no reader takes it for one: a run's folder, say.
+def _found(store: Path, wanted: Sequence[Who]) -> list[Subject | None]:
+    """Returns what a store holds of subjects on the cases that it knows as today's."""
+    ledger = Ledger.open(store, read_only=True)
+    try:
+        rows = list(ledger.evaluations())
+        described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
+    finally:
+        ledger.close()
+    found: list[Subject | None] = []
+    for who in wanted:
+        known = described[who.variant.key]
+        cases = {case.key for case in known.cases} if known is not None else set()
+        own = [row for row in rows if row.key.checkpoint_sha256 == who.sha256 and row.case.key in cases]
+        found.append(next(iter(subjects_of(replace(row, subjects=(who,)) for row in own)), None))
+    return found
+
+
+def _given(text: str, readers: Mapping[str, CheckpointReader]) -> Given:
+    """Returns what a text names; of a run's folder its last checkpoint.
+
+    Raises:
+      UsageError: it is neither checkpoint nor optimizer. ConfigError: its gin text is wrong.
+    """
+    name, *bindings = (part.strip() for part in text.split(";"))
+    if not Path(name).is_dir() or reader_for(epath.Path(name), readers) is not None:
+        return given_subject(text)
+    source, deadline = DirectorySource(SourceContext(location=name, readers=readers)), time.monotonic() + 10.0
+    found = [*source.poll()]
+    while source.pending() and time.monotonic() < deadline:  # what may still be written
+        time.sleep(0.2)
+        found += source.poll()
+    if not found:
+        raise CheckpointError("there is no checkpoint in this folder", where=name)
+    return given_checkpoint(found[-1].uri, [binding for binding in bindings if binding], label=text)
+
+
+def _read(given: Given, manager: PluginManager) -> Who:
+    """Returns what a store will call a subject.
 
     Raises:
       CheckpointError: it cannot be read.
     """
-    manager = plugins_of(command.suites, command.progress)
-    if reader_for(epath.Path(path), load_readers(manager, allow_pickle=False)) is None:
-        return None
-    return load_checkpoint(path, manager, allow_pickle=False)[0]
-
-
-def _alone(subject: Subject, store: Path) -> _Chosen:
-    """Returns a subject that was evaluated now: what its store has from other calls is nobody's concern."""
-    return _Chosen(subject=subject, store=store, beside=(subject,))
-
-
-def _evaluate_optimizer(text: str, command: _Evaluated) -> _Chosen:
-    store = _store_of(text, command)
-    _evaluate([text], store, command)
-    sha256 = optimizer_sha256(text)
-    found = [subject for subject in read_store(store).subjects if subject.who.sha256 == sha256]
-    if not found:
-        raise LobenchError("the optimizer was not evaluated", where=text, next_step="see the lines above")
-    return _alone(last_subject(found), store)
+    if isinstance(given, Who):
+        return given
+    checkpoint, _ = load_checkpoint(given.uri, manager, allow_pickle=False)
+    variant = given.variant
+    return Who.of_checkpoint(checkpoint, variant.bindings, label=given.label, trainer_config=variant.trainer_config)

@@ -12,15 +12,15 @@ from pathlib import Path
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.headline import headline
 from lobench.core.planner import Policy
+from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
-from lobench.engine.config.layers import Layers
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
-from lobench.sessions.places import num_workers, trainer_config
+from lobench.sessions.places import num_workers
 from lobench.sessions.settings import WatchSettings
 
 __all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "worker_config"]
@@ -68,12 +68,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
     """Returns what workers are started with: at the first checkpoint, when the trainer has written its config.gin."""
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
-        layers=Layers(
-            trainer_config=trainer_config(settings.location),
-            gin_files=tuple(str(Path(path).absolute()) for path in settings.gin_files),
-            gin_params=settings.gin_params,
-            gin_modules=tuple(manager.declarations("lobench_gin_modules")),
-        ),
+        layers=layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params),
         serve=CASE_WORKER,
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),

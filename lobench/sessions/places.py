@@ -1,4 +1,4 @@
-"""Where things are: suites, stores, the trainer's config, the cores of this machine."""
+"""Where things are: suites, stores, the cores of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["default_store", "num_cores", "num_workers", "require_suite", "store_of", "trainer_config"]
+__all__ = ["default_store", "num_cores", "num_workers", "require_suite", "store_of"]
 
 
 def require_suite(suite: str) -> None:
@@ -43,16 +43,6 @@ def default_store(location: str, name: str) -> Path:
             earlier = folder / "lobench" / name
             return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
     return Path(".lobench") / name
-
-
-def trainer_config(location: str) -> str | None:
-    """Returns the path of the `config.gin` in a run's folder, or beside a checkpoint; None where there is none."""
-    if not location or "://" in location:
-        return None
-    path = Path(location).absolute()
-    candidates = [path / "config.gin"] if path.is_dir() else []
-    candidates.append(path.parent / "config.gin")
-    return next((str(candidate) for candidate in candidates if candidate.is_file()), None)
 
 
 def num_workers(workers: str | int) -> int:

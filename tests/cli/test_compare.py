@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from stores import add
-from tiny import make_run, make_suite
+from tiny import make_run, make_suite, results
 
 from lobench.core.result import Outcome
 
@@ -114,10 +114,11 @@ def test_checkpoints_and_optimizers_are_evaluated_now_and_kept(tmp_path: Path) -
     better, _ = json.loads(done.stdout)
     assert better["metrics"]["train/loss"]["effect"] == "better" and better["b"]["label"] == "theta_2.npz"
     assert set(better["metrics"]["train/loss"]["cases"]) == {"tiny/a", "tiny/b"}
-    assert len(list((tmp_path / "kept").glob("*/ledger.sqlite"))) == 3
+    kept = {found["label"] for found in results(tmp_path / "kept")}
+    assert kept == {"theta_1.npz", "theta_2.npz", "adam(); adam.learning_rate = 0.1"}
     bound = f"{subjects[1]}; Case.learned_optimizer = @LearnableSGD()"  # parentheses, and no optimizer
-    assert run(subjects[0], bound, *options).returncode == 0
-    assert len(list((tmp_path / "kept").glob("theta_2.npz-*/ledger.sqlite"))) == 2
+    done = run(subjects[0], bound, *options)
+    assert done.returncode == 0 and json.loads(done.stdout)[0]["b"]["label"].endswith("@LearnableSGD()")
     harmed = run(*subjects[:2][::-1], *options)
     assert harmed.returncode == 1 and json.loads(harmed.stdout)[0]["verdict"] == "REGRESSED"
 
@@ -157,7 +158,7 @@ def test_cases_of_one_name_are_both_compared(tmp_path: Path) -> None:
     done = run("adam(); adam.learning_rate = 0.01", "adam(); adam.learning_rate = 0.1", *options)
     assert done.returncode == 0, done.stderr
     (pair,) = json.loads(done.stdout)
-    tests = [f"tiny/{name} (test_tiny.py::{test}[{name}])" for name in "ab" for test in ("test_tiny", "test_again")]
+    tests = [f"tiny/test_tiny.{test}[{name}]" for name in "ab" for test in ("test_tiny", "test_again")]
     assert sorted(pair["metrics"]["train/loss"]["cases"]) == sorted(tests)
 
 
@@ -192,6 +193,10 @@ def test_a_margin_below_zero_is_refused(store: Path) -> None:
     assert done.returncode == 2 and "--margin" in done.stderr
 
 
+def logs_in(store: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (store / "logs").iterdir()}
+
+
 def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Killer()\n"
@@ -199,9 +204,20 @@ def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) 
     subjects = ("sgd(); sgd.learning_rate = 0.1", "sgd(); sgd.learning_rate = 0.2")
     options = ("--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
     first = run(*subjects, *options)
-    trained = counter.stat().st_size
-    assert trained > 0, first.stderr
+    trained, logs = counter.stat().st_size, logs_in(tmp_path / "kept")
+    assert trained > 0 and logs, first.stderr
     again = run(*subjects, *options)
     assert counter.stat().st_size == trained and again.stdout == first.stdout
-    run(*subjects, *options, "--gin-param", "Case.num_inner_steps = 20")
-    assert counter.stat().st_size > trained
+    assert logs_in(tmp_path / "kept") == logs, "a finished comparison starts no worker"
+    longer = run(*subjects, *options, "--gin-param", "Case.num_inner_steps = 20")
+    retrained = counter.stat().st_size
+    assert retrained > trained and longer.stdout != first.stdout
+    assert run(*subjects, *options).stdout == first.stdout, "what the store has of other cases changes no number"
+    assert counter.stat().st_size == retrained
+
+
+def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
+    suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
+    done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
+    assert done.returncode == 0 and f"{folder} against theta_1.npz" in done.stdout, done.stderr
+    assert {found["checkpoint"]["outer_step"] for found in results(tmp_path / "kept")} == {1, 2}

@@ -28,7 +28,7 @@ def test_no_option_takes_what_is_no_number() -> None:
     found = list(float_options(cli))
     assert (("watch",), "--max-core-hours") in found and (("compare",), "--margin") in found
     for path, option in found:
-        done = lobench(*path, option, "nan", "x", "--suite", "x")
+        done = lobench(*path, option, "nan", "x")
         assert done.returncode == 2 and f"Invalid value for '{option}'" in done.stderr, (path, option)
         assert "'nan' is not in the range" in done.stderr
 

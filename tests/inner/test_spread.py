@@ -70,6 +70,10 @@ for task in (DigitsMLP(hidden_sizes=(8,), batch_size=16), Fed(), Shifted()):
     odd = SeedBlock(start=0, size=3)  # two devices cannot have equally many
     if not isinstance(task, TaskFamily):
         same(curves(program(task, 3, 2).run(thetas[0], odd)), curves(program(task, 3, 1).run(thetas[0], odd)))
+    unseen = dataclasses.replace(case, eval_batches=0, eval_every=50, log_every=7)
+    make = lambda theta: as_stepper(learned.opt_fn(theta, 120), 120)
+    sides = [Program(dataclasses.replace(unseen, num_cpus=cpus), task, make, 4) for cpus in (1, 2)]
+    same(*(curves(side.run(thetas[0], block)) for side in sides))
     one, block = program(task, 1, 1), SeedBlock(start=0, size=1)
     many = program(task, 1, 2).run_many(thetas, block)
     for found, alone in zip(many, one.run_many(thetas[:2], block) + one.run_many(thetas[2:], block), strict=True):

@@ -14,6 +14,7 @@ import pytest
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
+from lobench.core.subject import Variant
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
@@ -51,8 +52,9 @@ two/Case.task = @WorkerBowl()
 two/Case.num_inner_steps = 6
 """
 TEST = "from lobench import cases\n\n@cases('worker.gin')\ndef test(case, evaluate):\n    evaluate(case)\n"
-LEARNED = ("Case.learned_optimizer = @LearnableSGD()",)
-ADAM = ("Case.optimizer = @adam()", "adam.learning_rate = 0.1")
+LEARNED = Variant(bindings=("Case.learned_optimizer = @LearnableSGD()",))
+ADAM = Variant(bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.1"))
+LONGER = Variant(bindings=(*ADAM.bindings, "Case.num_inner_steps = 8"))
 PATIENT = 600.0
 M = TypeVar("M", bound=Message)
 
@@ -93,22 +95,22 @@ class World:
         self.pool.send(0, message.to_bytes())
         return self.heard(kind)
 
-    def described(self, key: str, bindings: tuple[str, ...]) -> dict[str, CaseInfo]:
-        found = self.ask(Describe(variant_key=key, bindings=bindings), Described)
-        assert found.variant_key == key
+    def described(self, variant: Variant) -> dict[str, CaseInfo]:
+        found = self.ask(Describe(variant=variant), Described)
+        assert found.variant_key == variant.key
         return {case.name: case for case in found.cases}
 
-    def of(self, case: CaseInfo, bindings: tuple[str, ...], theta: str = "theta.npz") -> dict[str, Any]:
+    def of(self, case: CaseInfo, variant: Variant, theta: str = "theta.npz") -> dict[str, Any]:
         return {
             "case_key": case.key,
             "seed_block": SeedBlock(start=0, size=2),
             "checkpoint_uri": "a",
             "theta_path": str(self.folder / theta) if theta else "",
-            "bindings": bindings,
+            "variant": variant,
         }
 
-    def trained(self, case: CaseInfo, bindings: tuple[str, ...], theta: str = "theta.npz") -> Curves:
-        result = self.ask(Job(lease=3, **self.of(case, bindings, theta)), Result)
+    def trained(self, case: CaseInfo, variant: Variant, theta: str = "theta.npz") -> Curves:
+        result = self.ask(Job(lease=3, **self.of(case, variant, theta)), Result)
         assert (result.outcome, result.message, result.lease) == (Outcome.PASSED, "", 3)
         return Curves.from_payload(result.payload)
 
@@ -128,27 +130,27 @@ def bits(curves: Curves) -> dict[str, bytes]:
 def test_a_variant_that_cannot_be_bound_fails_alone_and_the_worker_lives_on(world: World) -> None:
     failed = world.ask(Describe(), Failed)
     assert failed.variant_key == "" and "no optimizer" in failed.messages[0]
-    failed = world.ask(Describe(variant_key="v", bindings=("Case.optimizer = @admam()",)), Failed)
-    assert failed.variant_key == "v" and "admam" in failed.messages[0]
-    assert set(world.described("w", ADAM)) == {"one", "two"}
+    misspelt = Variant(bindings=("Case.optimizer = @admam()",))
+    failed = world.ask(Describe(variant=misspelt), Failed)
+    assert failed.variant_key == misspelt.key and "admam" in failed.messages[0]
+    assert set(world.described(ADAM)) == {"one", "two"}
 
 
 def test_variants_have_cases_of_their_own_and_one_gives_the_same_bits_after_another(world: World) -> None:
-    learned, adam = world.described("l", LEARNED), world.described("a", ADAM)
-    longer = world.described("long", (*ADAM, "Case.num_inner_steps = 8"))
+    learned, adam, longer = (world.described(variant) for variant in (LEARNED, ADAM, LONGER))
     assert [case.num_inner_steps for case in longer.values()] == [8, 8]
     assert learned["one"].identity == adam["one"].identity != longer["one"].identity
     assert learned["one"].optimizer_hash != adam["one"].optimizer_hash
     first = bits(world.trained(learned["one"], LEARNED))
     other = world.trained(adam["one"], ADAM, theta="")
     assert other.eval_steps[-1] == 4 and bits(other) != first
-    assert world.trained(longer["one"], (*ADAM, "Case.num_inner_steps = 8"), theta="").eval_steps[-1] == 8
+    assert world.trained(longer["one"], LONGER, theta="").eval_steps[-1] == 8
     again = world.trained(learned["one"], LEARNED)
     assert bits(again) == first and again.num_compilations == 0
 
 
 def test_the_files_that_cases_hang_on_are_told(world: World) -> None:
-    files = {mark.path: mark for mark in world.ask(Describe(variant_key="a", bindings=ADAM), Described).files}
+    files = {mark.path: mark for mark in world.ask(Describe(variant=ADAM), Described).files}
     suite = [str(world.suite / name) for name in ("worker_tasks.py", "worker.gin", "test_worker_suite.py")]
     assert set(suite) <= set(files)
     for path in suite:
@@ -158,8 +160,8 @@ def test_the_files_that_cases_hang_on_are_told(world: World) -> None:
 
 
 def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_end(world: World) -> None:
-    adam = world.described("a", ADAM)
-    result = world.ask(Job(lease=9, **world.of(adam["one"], LEARNED)), Result)  # the bindings of another variant
+    adam = world.described(ADAM)
+    result = world.ask(Job(lease=9, **world.of(adam["one"], LEARNED)), Result)  # another variant
     assert (result.lease, result.outcome, result.replace) == (9, Outcome.ERROR, True)
     assert "edited" in result.message
     world.trained(adam["two"], ADAM, theta="")

@@ -18,9 +18,9 @@ from lobench.analysis.intervals import share_mean, stratified_t_mean
 from lobench.analysis.methods import read_methods
 from lobench.analysis.table_file import TableSpec, read_table
 from lobench.core.errors import ConfigError
+from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
-from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import Ledger
 from lobench.report.latex import latex_table
 from lobench.report.page import render_page
@@ -161,9 +161,11 @@ def experiment(store: Path) -> Path:
     ledger = Ledger.open(store)
     number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
     members = [
-        Membership(
+        Member(
+            trial=0,
             method={NAMES[0]: "a", NAMES[1]: "b"}[row.sightings[0].uri],
             session=session,
+            program=row.key.program_version,
             evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
         )
         for row in ledger.evaluations()
@@ -190,6 +192,32 @@ def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Pat
     assert {record["seeds"] for record in records if record["case"] == "case0"} == {2}
     refused = lobench("results", "--store", store, "--by", "method", "--experiment", "yours")
     assert refused.returncode == 2 and "no experiment 'yours'" in refused.stderr and "mine" in refused.stderr
+
+
+def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_path: Path) -> None:
+    for session, step, losses in ((0, 1, [9.0] * 4), (0, 2, [0.1, 0.3, 5.0, 5.0]), (1, 2, [0.5, 0.7, 5.0, 5.0])):
+        name = f"runs/{session}/theta_{step}.npz"
+        add(tmp_path, step, {"c": {"train/loss": losses}}, uri=name, sha256=f"{session}{step}".ljust(64, "0"))
+    ledger = Ledger.open(tmp_path)
+    config = "mine/Method.command = 'python train.py --seed {session} --out {folder}'\n"
+    number = ledger.record_experiment("mine", config, revision=Revision(), versions={})
+    rows = list(ledger.evaluations())
+    members = [
+        Member(
+            method="mine",
+            trial=int(row.sightings[0].uri.split("/")[1]),
+            session=seed,
+            evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
+        )
+        for row in rows
+        for seed in (0, 1)
+    ]
+    ledger.add_memberships(number, members, programs={row.key.program_version for row in rows})
+    ledger.close()
+    reading = read_methods(tmp_path)
+    (subject,) = reading.subjects
+    assert subject.cells["s/c"].final["train/loss"] == pytest.approx({0: 0.2, 1: 0.6})
+    assert (reading.labels, subject.cells["s/c"].seeds) == (("mine",), (0, 1))
 
 
 def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path: Path) -> None:

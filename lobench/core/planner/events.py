@@ -60,6 +60,9 @@ class EvaluationId:
     case_key: str
     block: SeedBlock
 
+    def __hash__(self) -> int:
+        return hash((self.sha256, self.case_key, self.block.start))  # asked for ten times a result
+
 
 @dataclass(frozen=True, slots=True)
 class CommandId:

@@ -326,13 +326,12 @@ def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:
 
 
 def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
-    is_whole = evaluation.block in case.blocks()
     return schedule.Work(
         key=evaluation,
-        warm_key=case.key,
+        warm_key=evaluation.case_key,
         size=_size(case),
         timeout_seconds=case.timeout_seconds,
         rank=position,
         guess_seconds=_GUESS_SECONDS * case.num_inner_steps * evaluation.block.size,
-        alike=(case.key, evaluation.block) if is_whole else None,
+        alike=(evaluation.case_key, evaluation.block) if evaluation.block in case.blocks() else None,
     )

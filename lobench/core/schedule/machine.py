@@ -265,7 +265,7 @@ class Machine:
         self._now = self._last_tick = now
         for number, _, leased in self._workers.busy():
             if now > leased.deadline:
-                self._kill(number, "deadline")
+                self._kill(number, f"ran longer than {leased.deadline - leased.since:g} s")
                 self._overdue(leased)
 
     def _overdue(self, leased: Leased) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
 from lobench.engine.config.inlined import gin_text, trainer_text
+from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_text
+from lobench.plugins import PluginManager
 
-__all__ = ["given_checkpoint", "given_optimizer", "given_subject", "trainer_config_at"]
+__all__ = ["given_checkpoint", "given_optimizer", "given_subject", "layers_at", "trainer_config_at"]
 
 
 def given_subject(text: str, *, label: str = "") -> Given:
@@ -55,6 +57,29 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
         subject = dataclasses.replace(subject, variant=variant)
     _check(subject.variant.bindings)
     return subject
+
+
+def layers_at(
+    location: str | Path,
+    manager: PluginManager,
+    *,
+    optimizer: str = "",
+    gin_files: Iterable[str | Path] = (),
+    gin_params: Iterable[str] = (),
+) -> Layers:
+    """Returns what is bound around the cases of what lies at a place.
+
+    Args:
+      location: A run's folder, or a checkpoint; "" where there is none.
+    """
+    config = trainer_config_at(str(location))
+    return Layers(
+        trainer_config=None if config is None else str(config),
+        optimizer=optimizer,
+        gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
+        gin_params=tuple(gin_params),
+        gin_modules=tuple(manager.declarations("lobench_gin_modules")),
+    )
 
 
 def trainer_config_at(uri: str) -> Path | None:

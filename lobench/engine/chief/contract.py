@@ -53,9 +53,9 @@ class WatchOptions:
         metavar="N",
     )  # fmt: skip
     max_core_hours: float | None = option(None, "Begin nothing more once so many were used.", above=0)
-    experiment: str = option("", "Ledger column, for studies.")
-    trial: str = option("", "Ledger column, for studies.")
-    session: str = option("", "Ledger column, for studies.")
+    experiment: str = option("", "Label of the evaluations, for studies.")
+    trial: str = option("", "Label of the evaluations, for studies.")
+    session: str = option("", "Label of the evaluations, for studies.")
     elsewhere: bool = False
     replan: bool = True
 

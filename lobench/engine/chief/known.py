@@ -45,22 +45,26 @@ class KnownCases:
 
     def __init__(self, ledger: Ledger, config: Callable[[], WorkerConfig], suite: SuiteFiles) -> None:
         self._ledger, self._config, self._suite = ledger, config, suite
-        self._before: tuple[str, list[_Mark]] | None = None  # fingerprint and files, before a worker has read them
+        self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
+        self._before: tuple[str, list[_Mark]] | None = None  # the same, before a worker has read them
 
     def recall(self, variant: Variant) -> tuple[CaseInfo, ...] | None:
         """Returns the cases of a variant; None where they are not known, or something has changed since."""
         row = self._ledger.described(variant.key)
-        if row is None or row.fingerprint != self._fingerprint():
+        if row is None:
             return None
+        if self._at_start is None:
+            self._at_start = self._fingerprint(), self._around()
         around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
-        if around != self._around() or loaded != list(_marks(Path(path) for path, _, _ in loaded)):
+        if (row.fingerprint, around) != self._at_start or loaded != list(_marks(Path(path) for path, _, _ in loaded)):
             return None
         return row.cases
 
     def begin(self) -> None:
-        """Takes the files as they are now for those that workers read; to be called before the first one starts."""
-        self._before = self._fingerprint(), self._around()
+        """Takes the files as they are for those that workers read: called before each starts, the first call counts."""
+        if self._before is None:
+            self._before = self._fingerprint(), self._around()
 
     def keep(self, variant: Variant, described: Described) -> None:
         """Keeps what a worker said."""

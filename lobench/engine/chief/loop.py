@@ -46,9 +46,7 @@ _Told = tuple[planner.Event, Curves | None]
 
 
 class Chief:
-    """Evaluates subjects: those that it is given, and checkpoints as a source finds them.
-
-    Everything that it needs is handed in.
+    """Evaluates subjects: those that it is given, and checkpoints as a source finds them. All it needs is handed in.
 
     Args:
       source: Finds checkpoints; None: there are only the given ones.
@@ -149,6 +147,8 @@ class Chief:
             self._workers.close()
             self._waking.close()
         case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
+        if self._has_source:
+            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if not one.is_optimizer}
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),

@@ -17,11 +17,12 @@ __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_state", "revision_of"]
 ORIGIN = ".lobench-origin.json"  # beside files that were sent here: what git says of them where they come from
 LARGEST_PATCH = 1_000_000  # bytes
 _NAMED = 10  # untracked files
+_OWN = frozenset({".lobench", "__pycache__"})  # stores, and what Python leaves
 _SECONDS = 30.0  # for so long git may take
 
 # What a user's configuration of git may change of a patch, so that `git apply` would not know it.
 _PLAIN = (
-    *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-relative"),
+    *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=dirty"),
 )
 
@@ -120,7 +121,7 @@ def _untracked(top: str) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return "files that are not tracked could not be listed"
-    names = [name for name in listed.split("\0") if name]
+    names = [name for name in listed.split("\0") if name and not _OWN.intersection(Path(name).parts)]
     if not names:
         return ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -11,7 +11,7 @@ from typing import Any
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 
-__all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of", "variant_of"]
+__all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of"]
 
 # What makes a sighting the one it is.
 SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
@@ -19,7 +19,7 @@ _COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label",
 SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subjects c`, for `subject_of`
 
 
-def variant_of(subject: Subject) -> str:
+def _variant_of(subject: Subject) -> str:
     """Returns what tells subjects of one hash apart in the ledger; "" of an optimizer, whose hash tells all."""
     return "" if subject.is_optimizer else subject.variant.key
 
@@ -38,7 +38,7 @@ def values_of(subject: Subject) -> dict[str, Any]:
         "trainer_config": None if subject.is_optimizer else subject.variant.trainer_config,
     }
     is_named = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
-    return values | {"variant": variant_of(subject), "label": subject.label if is_named else ""}
+    return values | {"variant": _variant_of(subject), "label": subject.label if is_named else ""}
 
 
 def subject_of(row: tuple[Any, ...]) -> Subject:
@@ -65,7 +65,7 @@ def sightings_of_evaluations(
     sighted: dict[str, list[Subject]] = {}
     for subject in sightings.values():
         sighted.setdefault(subject.sha256, []).append(subject)
-    apart = {sha256 for sha256, subjects in sighted.items() if len(set(map(variant_of, subjects))) > 1}
+    apart = {sha256 for sha256, subjects in sighted.items() if len(set(map(_variant_of, subjects))) > 1}
     belonging: dict[int, list[Subject]] = {}
     if apart:
         pairs = "SELECT evaluation, position FROM {}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lobench import LobenchError
+from lobench.extend import schedule
 from lobench.hookspecs import Died, Executor, Notice, Said
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
@@ -17,8 +17,9 @@ from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, T
 
 __all__ = ["Course", "Crew", "Job"]
 
-_MAX_ATTEMPTS = 3  # a job that was lost with that many workers would be lost with the next one too
-_MAX_START_FAILURES = 3
+# A job that was lost with that many workers, or not done in time by them, would be lost with the next one too.
+_RULES = schedule.Rules(max_deaths=3, is_deadline_death=True)
+_ENOUGH_MEMORY = "see the store's folder logs/; is there enough memory for Evolve.members_per_program?"
 _POLL_SECONDS = 1.0
 
 
@@ -60,16 +61,15 @@ class Job:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Worker:
-    ready: bool = False
-    job: int | None = None
-    deadline: float = 0.0
+class _Known:
+    """What a worker has been told: genomes, and how many updates of the course."""
+
     genomes: set[int] = field(default_factory=set)
-    step: int | None = None  # updates of the course that it knows
+    step: int | None = None
 
 
 class Crew:
-    """A fixed number of workers; one that is lost is replaced, and its job is done by whoever is free.
+    """A fixed number of workers. Who does which job, also when a worker is lost, lobench's scheduler says.
 
     Args:
       executor: As of the hook `lobench_executors`.
@@ -90,20 +90,21 @@ class Crew:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._executor, self._num_workers = executor, num_workers
-        self._num_cpus, self._num_gpus = num_cpus, num_gpus
-        self._timeout_seconds, self._say, self._clock = timeout_seconds, say, clock
-        self._workers: dict[int, _Worker] = {}
-        self._next_worker = self._next_job = 0
-        self._start_failures = 0
+        self._executor, self._timeout_seconds, self._say, self._clock = executor, timeout_seconds, say, clock
+        self._size = schedule.Size(num_cpus, num_gpus)
+        self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
+        self._known: dict[int, _Known] = {}  # by worker
+        self._leases: dict[int, int] = {}  # by worker, of those that have a job
+        self._jobs: dict[int, Job] = {}  # by number, those that are wanted
+        self._genomes: Mapping[int, Genome] = {}
+        self._next_job = 0
         self.provenance: dict[str, str] = {}
 
     def start(self) -> dict[str, str]:
         """Starts the workers; returns what the first of them says of its versions and device."""
-        while len(self._workers) < self._num_workers:
-            self._start_one()
+        self._tell(schedule.Tick(self._clock()))
         while not self.provenance:
-            self._listen({}, deque())
+            self._listen()
         return self.provenance
 
     def run(self, jobs: Sequence[Job], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
@@ -112,63 +113,47 @@ class Crew:
         Raises:
           LobenchError: a job fails, loses its worker too often, or workers do not start.
         """
-        numbers = range(self._next_job, self._next_job + len(jobs))
-        self._next_job += len(jobs)
-        waiting = deque(numbers)
-        attempts = dict.fromkeys(numbers, 0)
-        by_number = dict(zip(numbers, jobs, strict=True))
-        num_left = len(jobs)
-        while num_left:
-            for number, worker in self._workers.items():
-                if waiting and worker.ready and worker.job is None:
-                    self._send(number, worker, waiting[0], by_number[waiting[0]], genomes)
-                    waiting.popleft()
-            for job, payload in self._listen(attempts, waiting):
-                if job in by_number:
-                    num_left -= 1
-                    yield job - numbers.start, payload
+        first, self._next_job = self._next_job, self._next_job + len(jobs)
+        self._jobs, self._genomes = dict(enumerate(jobs, first)), genomes
+        try:
+            self._tell(schedule.Tick(self._clock()))
+            self._tell(schedule.Add(tuple(map(self._work, self._jobs))))
+            while self._jobs:
+                for number, payload in self._listen():
+                    if self._jobs.pop(number, None) is not None:
+                        yield number - first, payload
+        finally:
+            self._machine.take(schedule.Drop(tuple(self._jobs)))
+            self._jobs = {}
 
-    def _send(self, number: int, worker: _Worker, job_number: int, job: Job, genomes: Mapping[int, Genome]) -> None:
-        gone = sorted(worker.genomes - genomes.keys())
-        worker.genomes.difference_update(gone)
-        course, given = job.course, []
-        moved = None
-        if course is not None:
-            given, moved = [course.theta], course.after(worker.step)
-            worker.step = course.step + len(course.updates)
-        new = lineage(genomes, job.wanted, [*worker.genomes, *given])
-        worker.genomes.update(genome.id for genome in new)
-        worker.job, worker.deadline = job_number, self._clock() + self._timeout_seconds
-        learn = Learn(forget=tuple(gone), genomes=tuple(new), course=moved)
-        self._executor.send(number, learn.to_bytes())
-        self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
+    def _work(self, number: int) -> schedule.Work:
+        return schedule.Work(
+            key=number,
+            warm_key=type(self._jobs[number].task).__name__,
+            size=self._size,
+            timeout_seconds=self._timeout_seconds,
+            rank=number,
+        )
 
-    def _listen(self, attempts: dict[int, int], waiting: deque[int]) -> list[tuple[int, bytes]]:
-        """Hears workers once; returns results, and gives the jobs of the lost back."""
+    def _listen(self) -> list[tuple[int, bytes]]:
+        """Hears workers once; returns results by the number of their job."""
         results: list[tuple[int, bytes]] = []
         for heard in self._executor.wait(_POLL_SECONDS):
             match heard:
                 case Notice(message=line):
                     self._say(line)
-                case Said(worker=number, message=data) if number in self._workers:
+                case Said(worker=number, message=data) if number in self._known:
                     try:
-                        result = self._hear(self._workers[number], data)
+                        results += self._hear(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
-                        self._lost(number, f"said what its crew does not understand: {error}", attempts, waiting)
-                    else:
-                        results += result
-                case Died(worker=number, message=reason, lost=lost) if number in self._workers:
-                    # Where a machine was lost, its worker's end says nothing about the job.
-                    self._lost(number, reason, attempts, waiting, blamed=not lost)
-        now = self._clock()
-        late = [number for number, worker in self._workers.items() if worker.job is not None and now > worker.deadline]
-        for number in late:
-            self._executor.kill(number)
-            self._lost(number, f"ran longer than {self._timeout_seconds:g} s", attempts, waiting)
+                        self._lost(number, f"said what its crew does not understand: {error}", is_blamed=True)
+                case Died(worker=number, message=reason, lost=lost) if number in self._known:
+                    self._lost(number, reason, is_blamed=not lost)
+        self._tell(schedule.Tick(self._clock()))
         return results
 
-    def _hear(self, worker: _Worker, data: bytes) -> list[tuple[int, bytes]]:
+    def _hear(self, number: int, data: bytes) -> list[tuple[int, bytes]]:
         """Returns a result, if it is one.
 
         Raises:
@@ -176,50 +161,65 @@ class Crew:
         """
         match FROM_WORKER.from_bytes(data):
             case Welcome(provenance=provenance):
-                self._welcome(worker, dict(provenance))
-            case Answer(job=job, payload=payload):
-                worker.job = None
+                self._welcome(dict(provenance))
+                self._tell(schedule.WorkerReady(number, self._clock()))
+            case Answer(job=job, payload=payload) if number in self._leases:
+                self._tell(schedule.Returned(number, self._leases.pop(number), self._clock()))
                 return [(job, payload)]
             case Broken(message=line):
                 raise LobenchError(line)
         return []
 
-    def _welcome(self, worker: _Worker, provenance: dict[str, str]) -> None:
-        worker.ready = True
-        self._start_failures = 0
+    def _welcome(self, provenance: dict[str, str]) -> None:
         if self.provenance and provenance != self.provenance:
             raise LobenchError(
                 "workers differ, and so would their bits", got=str(provenance), expected=str(self.provenance)
             )
         self.provenance = provenance
 
-    def _lost(
-        self, number: int, reason: str, attempts: dict[int, int], waiting: deque[int], *, blamed: bool = True
-    ) -> None:
-        worker = self._workers.pop(number)
-        self._say(
-            f"a worker was lost ({reason}); "
-            + ("its job goes to another" if worker.job is not None else "another is started")
-        )
-        if not worker.ready and blamed:
-            self._start_failures += 1
-            if self._start_failures >= _MAX_START_FAILURES:
-                raise LobenchError("workers do not start", got=reason, next_step="see the store's folder logs/")
-        if worker.job in attempts:
-            attempts[worker.job] += blamed
-            if attempts[worker.job] >= _MAX_ATTEMPTS:
-                raise LobenchError(
-                    f"a job was lost with {_MAX_ATTEMPTS} workers",
-                    got=reason,
-                    next_step="see the store's folder logs/; is there enough memory for Evolve.members_per_program?",
-                )
-            waiting.appendleft(worker.job)
-        self._start_one()
+    def _lost(self, number: int, reason: str, *, is_blamed: bool) -> None:
+        """Where a machine was lost, its worker's end says nothing about the job."""
+        self._forget(number, reason)
+        self._tell(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
-    def _start_one(self) -> None:
-        number, self._next_worker = self._next_worker, self._next_worker + 1
-        self._workers[number] = _Worker()
-        self._executor.start(number, self._num_cpus, self._num_gpus)
+    def _forget(self, number: int, reason: str) -> None:
+        del self._known[number]
+        has_job = self._leases.pop(number, None) is not None
+        self._say(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
+
+    def _tell(self, event: schedule.Event) -> None:
+        """Tells the scheduler, which keeps its workers' number, and does what it says."""
+        actions = [*self._machine.handle(event), *self._machine.warm_up(self._size)]
+        for action in actions:
+            match action:
+                case schedule.StartWorker(number, size):
+                    self._known[number] = _Known()
+                    self._executor.start(number, size.num_cpus, size.num_gpus)
+                case schedule.KillWorker(number, reason):
+                    self._executor.kill(number)
+                    self._forget(number, reason)
+                case schedule.Lease(number, lease, work):
+                    self._leases[number] = lease
+                    self._send(number, work.key)
+                case schedule.Ended(_, schedule.End.POISONED, _, message):
+                    raise LobenchError("a job was lost too often", got=message, next_step=_ENOUGH_MEMORY)
+                case schedule.Fail(message):
+                    raise LobenchError("workers do not start", got=message, next_step="see the store's folder logs/")
+
+    def _send(self, number: int, job_number: int) -> None:
+        job, known, genomes = self._jobs[job_number], self._known[number], self._genomes
+        gone = sorted(known.genomes - genomes.keys())
+        known.genomes.difference_update(gone)
+        course, given = job.course, []
+        moved = None
+        if course is not None:
+            given, moved = [course.theta], course.after(known.step)
+            known.step = course.step + len(course.updates)
+        new = lineage(genomes, job.wanted, [*known.genomes, *given])
+        known.genomes.update(genome.id for genome in new)
+        learn = Learn(forget=tuple(gone), genomes=tuple(new), course=moved)
+        self._executor.send(number, learn.to_bytes())
+        self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
 
     def close(self) -> None:
         self._executor.close()

@@ -150,7 +150,7 @@ def test_a_job_that_every_worker_dies_of_ends_the_run(tmp_path: Path) -> None:
     extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 100\n"
     done = run(command(make_config(tmp_path, extra), tmp_path / "store", "--workers", "1"))
     assert done.returncode == 2
-    assert "a job was lost with 3 workers; got killed by signal 9" in done.stderr
+    assert "its worker died 3 times; the last one: killed by signal 9" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -6,14 +6,12 @@ import collections
 import contextlib
 import dataclasses
 import json
-import math
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lobench import UsageError
-from lobench.extend import text_table
+from lobench.extend import finite_or_none, text_table
 from lobench_pbt.lineage import segments
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
@@ -119,13 +117,4 @@ def show_export(store: Path, name: str) -> None:
                 for attempt, step, seconds, metrics in table.measurements(trial["id"])
             ]
         document = {"version": 1, "study": json.loads(row.config), "stopped": row.stopped, "trials": trials}
-    print(json.dumps(_finite(document), indent=2, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """Returns the same with null for NaN and infinities, which JSON does not know."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite_or_none(document), indent=2, allow_nan=False))

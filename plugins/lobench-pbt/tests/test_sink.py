@@ -17,7 +17,7 @@ from lobench_pbt.trial import State
 from pbt_simulation import PLUGINS, make_study, write_theta
 
 from lobench import LobenchError, UsageError
-from lobench.extend import Direction, Objective
+from lobench.extend import Checkpoint, Direction, Objective, Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench.testing.sinks import sample_deliveries
 
@@ -36,6 +36,10 @@ def finished(*cases: str) -> CheckpointFinished:
 )
 def test_the_trial_of_a_run(run: str, trial: int | None) -> None:
     assert trial_of(run) == trial
+
+
+def of_checkpoint(event: CheckpointFinished, checkpoint: Checkpoint) -> CheckpointFinished:
+    return dataclasses.replace(event, subject=Subject.of_checkpoint(checkpoint))
 
 
 def test_the_mean_over_cases_of_the_mean_over_seeds() -> None:
@@ -85,9 +89,9 @@ def test_deliveries_become_fitness_whenever_and_however_often_they_come(tmp_path
     ours = dataclasses.replace(event.checkpoint, run="trial_1", sha256=artifact.sha256, generation=0)
     deliveries = [
         Delivery(sequence=1, event=event.evaluations[0]),
-        Delivery(sequence=2, event=dataclasses.replace(event, checkpoint=ours)),
+        Delivery(sequence=2, event=of_checkpoint(event, ours)),
         Delivery(sequence=3, event=event),  # of no trial
-        Delivery(sequence=4, event=dataclasses.replace(event, checkpoint=dataclasses.replace(ours, run="trial_99"))),
+        Delivery(sequence=4, event=of_checkpoint(event, dataclasses.replace(ours, run="trial_99"))),
     ]
     server, address = start_server(service, "127.0.0.1:0", Security())
     sink = PbtSink(SinkContext(store=tmp_path, argument=address))
@@ -120,7 +124,7 @@ def test_a_result_that_no_trial_waits_for_is_said_once_a_trial(
 
     def delivery(run: str, generation: int, sha256: str = artifact.sha256) -> Delivery:
         ours = dataclasses.replace(event.checkpoint, run=run, sha256=sha256, generation=generation, uri=f"{run}.npz")
-        return Delivery(sequence=1, event=dataclasses.replace(event, checkpoint=ours))
+        return Delivery(sequence=1, event=of_checkpoint(event, ours))
 
     wrong = [("trial_1", 3), ("trial_7", 0), (f"trial_{2**63}", 0), ("trial_1", 2**31), ("trial_1", 3)]
     server, address = start_server(service, "127.0.0.1:0", Security())

@@ -11,7 +11,7 @@ import pytest
 from lobench_ray import slot
 from lobench_ray.slot import Slot
 
-from lobench.extend import Message
+from lobench.hookspecs import Died
 
 DAYS = 2 * 86400.0
 
@@ -55,11 +55,11 @@ class Pool:
     def start(self, worker: int, num_cpus: int, num_gpus: float) -> None:
         pass
 
-    def wait(self, seconds: float) -> list[Message]:
+    def wait(self, seconds: float) -> list[Died]:
         self.num_waits += 1
         if self.num_waits > 1:
             slot._sweep(self.folders[0].parent.parent)
-            return [Message(worker=0, kind="died", values={"message": "it ended"})]
+            return [Died(worker=0, message="it ended")]
         for folder in self.folders:
             then = time.time() - DAYS
             os.utime(folder, (then, then))

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -41,6 +42,20 @@ JOB = Job(
     theta_path="t",
     companions=(("y", "u"),),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Newer(Message):
+    lease: int = 3
+    outcome: str = "passed"
+    message: str = ""
+    replace: bool = False
+    mood: str = "good"
+    payload: bytes = b""
+
+
+def of_another_version() -> bytes:
+    return _Newer().to_bytes().replace(b'"_newer"', b'"result"')
 
 
 def test_a_result_is_read_with_its_curves() -> None:
@@ -126,6 +141,8 @@ def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor
         (RESULT.to_bytes().replace(b'"lease": 3', b'"lease":""'), "result.lease: got '', expected int"),
         (RESULT.to_bytes().replace(b'"lease"', b'"leash"'), "result: no field 'lease'"),
         (Progress(lease=3, step=1).to_bytes() + b"x", "progress: 1 bytes behind a message that has no payload"),
+        (RESULT.to_bytes().replace(b'"lease"', b'"mood": 1, "lease"'), "no message"),  # its length is a lie
+        (of_another_version(), "result: unknown field 'mood'"),
         (b"rubbish", "no message"),
     ],
 )

@@ -79,11 +79,13 @@ def test_the_patch_makes_the_dirty_tree_from_its_revision(tree: Path, tmp_path: 
     (tree / "data").mkdir()
     (tree / "data" / "one.csv").write_text("1\n")
     (tree / "a.log").write_text("ignored\n")
+    (tree / ".lobench").mkdir()
+    (tree / ".lobench" / "ledger.sqlite").write_text("lobench's own")
     found = revision_of(tree / "suites")
     assert found.is_dirty and found.patch is not None and found.patch_sha256
     assert found.note == "not tracked, and in no patch: 'data/', 'not tracked.py'"
     clean = tmp_path / "clean"
-    git(tmp_path, "clone", "-q", str(tree), str(clean))
+    git(tmp_path, "clone", "-q", "--no-local", str(tree), str(clean))  # without what is staged
     git(clean, "checkout", "-q", found.commit)
     git(clean, "apply", "-", text=found.patch)
     assert content(clean) == whole

@@ -19,7 +19,6 @@ from lobench.engine.config.origin import Revision
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
-from lobench.engine.store.subject_rows import variant_of
 from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
 PROGRAM = "3-x"
@@ -149,8 +148,7 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
                 seed_block=SeedBlock(start=0, size=2),
                 program_version=PROGRAM,
             )
-            variant = variant_of(subject) if is_named else None
-            ledger.record_evaluation(key, case, Outcome.PASSED, curves=None, variant=variant)
+            ledger.record_evaluation(key, case, Outcome.PASSED, curves=None, positions=[0] if is_named else None)
         for position, case in enumerate(info.values()):
             ledger.finish_checkpoint(position, programs=[PROGRAM], case_keys=[case.key])
     merge_stores([tmp_path / "store"], tmp_path / "copy")

@@ -337,7 +337,7 @@ def test_a_store_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.Mo
     lines = list[str]()
     Ledger.open(store, on_problem=lines.append).close()
     assert len(lines) == 1 and version_of(store) == "2" and said(store) == shown
-    # It differs in one line: numbers that a sink may know are not given again.
+    # Numbers that a sink may know are not given again.
     differing = [line for line in dump(store / "ledger.schema1.sqlite") if line not in before]
     assert differing == ["INSERT INTO \"sqlite_sequence\" VALUES('deliveries',1000035);"]
     assert not list(store.glob(".*")) and not list((tmp_path / "local").iterdir())
@@ -365,22 +365,8 @@ def test_a_disk_that_fills_in_mid_migration_leaves_it_as_it_was(tmp_path: Path) 
                 assert said(place) == shown
                 Ledger.open(place).close()
                 assert version_of(place) == "2" and said(place) == shown
-        assert problems and all("full" in one or "No space left" in one for one in problems), (
-            problems
-        )  # "is the disk full?"
+        assert problems and all("full" in one or "No space left" in one for one in problems), problems
         assert version_of(place) == "2" and said(place) == shown
-
-
-@MOUNTING
-def test_a_store_of_schema_1_on_a_disk_that_is_read_only(tmp_path: Path) -> None:
-    store = old_store(tmp_path)
-    shown = said(store)
-    with small_disk(tmp_path / "disk", "50m") as disk:
-        shutil.copytree(store, disk.path / "store")
-        disk.remount("ro")
-        assert said(disk.path / "store") == shown
-        with pytest.raises(StoreError, match="Read-only file system; choose another folder with --store"):
-            Ledger.open(disk.path / "store")
 
 
 def test_a_new_store_is_made_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""What a crew makes of what its workers say; the executor is one that a test speaks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from lobench_evolve.crew import Crew, Job
+from lobench_evolve.genome import Genome
+from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, Welcome
+
+from lobench import LobenchError
+from lobench.extend import Message
+from lobench.hookspecs import Died, Heard, Notice, Said
+
+GENOME = Genome(0, (), 7, 0.0)
+JOB = Job(task=Evaluate(trials=((0, 1),)), wanted=(0,))
+
+
+class Spoken:
+    """Workers that are welcome at once, and answer tasks as a test says."""
+
+    def __init__(self, answer: Callable[[int, Evaluate], Message | bytes]) -> None:
+        self._answer, self._said = answer, list[Heard]([Notice(message="a notice")])
+        self.killed: list[int] = []
+        self.learned: list[Learn] = []
+
+    def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
+        self._say(worker, Welcome(provenance={"jax": "1"}, pid=1))
+
+    def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
+        match TO_WORKER.from_bytes(message):
+            case Learn() as learn:
+                self.learned.append(learn)
+            case Evaluate() as task:
+                self._say(worker, self._answer(worker, task))
+
+    def _say(self, worker: int, message: Message | bytes) -> None:
+        if isinstance(message, Died):
+            self._said.append(message)
+        else:
+            data = message if isinstance(message, bytes) else message.to_bytes()
+            self._said.append(Said(worker=worker, message=data))
+
+    def kill(self, worker: int) -> None:
+        self.killed.append(worker)
+
+    def wait(self, timeout: float) -> Sequence[Heard]:
+        said, self._said = self._said, []
+        return said
+
+    def close(self) -> None: ...
+
+
+def ran(executor: Spoken) -> tuple[list[tuple[int, bytes]], list[str]]:
+    lines: list[str] = []
+    crew = Crew(executor, num_workers=1, num_cpus=1, timeout_seconds=600, say=lines.append)
+    assert crew.start() == {"jax": "1"}
+    return list(crew.run([JOB], {0: GENOME})), lines
+
+
+def right(worker: int, task: Evaluate) -> Message:
+    return Answer(job=task.job, payload=b"1234")
+
+
+def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
+    executor = Spoken(right)
+    assert ran(executor) == ([(0, b"1234")], ["a notice"])
+    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), course=None)]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (Died(worker=0, message="killed by signal 9"), "killed by signal 9"),
+        (Welcome(provenance={}, pid=1).to_bytes()[:-2], "no message"),
+        (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), "answer: no field 'job'"),
+        (Learn(forget=(), genomes=(), course=None), "unknown kind 'learn'"),
+    ],
+)
+def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(said: Message | bytes, why: str) -> None:
+    executor = Spoken(lambda worker, task: said if worker == 0 else right(worker, task))
+    found, lines = ran(executor)
+    assert found == [(0, b"1234")]
+    assert len(lines) == 2 and why in lines[1] and "its job goes to another" in lines[1]
+    assert executor.killed == ([] if isinstance(said, Died) else [0])
+
+
+def test_what_cannot_be_done_is_the_crews_error() -> None:
+    with pytest.raises(LobenchError, match="no such task"):
+        ran(Spoken(lambda worker, task: Broken(message="no such task")))
