@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import PATIENCE, make_suite, write_checkpoint
+from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
 
 from lobench.core.experiment import Member
 from lobench.engine.store.ledger import Ledger
@@ -131,3 +131,16 @@ def test_commands_that_fail_end_nothing_else_and_a_restart_repeats_nothing(folde
     assert {file.name: file.read_text() for file in folder.glob("ran-*")} == {
         f"ran-{kind}-{session}": "x" for kind in ("good", "killed", "failing", "empty") for session in (0, 1)
     }
+
+
+def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undisturbed_run(folder: Path) -> None:
+    (folder / "x.gin").write_text(EXPERIMENT + ADAM)
+    assert num_new(run(folder, "--store", "undisturbed")) == 6
+    words = ["run", str(folder / "x.gin"), "--workers", "1", "--store", "killed"]
+    for number, after in (("2", "0"), ("4", "1"), ("3", "0")):
+        command = [sys.executable, "-c", KILLED_CHIEF, number, after, *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == -9, done.stdout + done.stderr
+    assert run(folder, "--store", "killed").returncode == 0
+    assert content(folder / "killed") == content(folder / "undisturbed")
+    assert members(folder / "killed", "x") == members(folder / "undisturbed", "x")

@@ -1,4 +1,4 @@
-"""`pytest experiment.gin`: an item for each method, case and session, with the id `quick/relu32[adam-3]`."""
+"""`pytest experiment.gin --collect-only`: an item for each method, case and session, `quick/relu32[adam-3]`."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str]) -> None:
     if len(chosen) > 1:
         raise pytest.UsageError(f"{' and '.join(chosen)}: a session runs one experiment; run pytest once for each")
     ((path, names),) = chosen.items()
+    if not config.getoption("collectonly"):
+        raise pytest.UsageError(f"{path}: pytest lists an experiment (--collect-only); `lobench run {path}` runs it")
     try:
         file = read_experiment(Path(path), gin_params)
     except LobenchError as error:

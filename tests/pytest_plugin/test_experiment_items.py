@@ -42,7 +42,7 @@ def test_ids_are_of_case_method_and_session(folder: Path) -> None:
     assert sorted(collected(folder, "x.gin")) == expected
     assert collected(folder, "x.gin", "-k", "sgd and tiny/b") == ["x.gin::tiny/b[sgd-0]", "x.gin::tiny/b[sgd-1]"]
     assert collected(folder, "x.gin::tiny/a[sgd-1]") == ["x.gin::tiny/a[sgd-1]"]
-    assert "not found: x.gin::tiny/a[sgd-7]" in run_pytest(folder, "x.gin::tiny/a[sgd-7]")
+    assert "not found: x.gin::tiny/a[sgd-7]" in run_pytest(folder, "x.gin::tiny/a[sgd-7]", "--collect-only")
 
 
 def test_a_gin_parameter_is_the_experiments_too(folder: Path) -> None:
@@ -58,8 +58,12 @@ def test_cases_of_the_very_file_have_their_own_number_of_seeds(folder: Path) -> 
     assert collected(folder, "y.gin") == [f"y.gin::{name}/own[sgd-0]", f"y.gin::{name}/own[sgd-1]"]
 
 
+def test_pytest_says_who_runs_an_experiment(folder: Path) -> None:
+    assert "`lobench run x.gin` runs it" in run_pytest(folder, "x.gin")
+
+
 def test_what_is_wrong_is_one_line(folder: Path) -> None:
-    output = run_pytest(folder, "x.gin", "--lobench-gin-param", "sgd/Case.num_inner_steps = 3")
+    output = run_pytest(folder, "x.gin", "--collect-only", "--lobench-gin-param", "sgd/Case.num_inner_steps = 3")
     assert "method 'sgd' binds Case.num_inner_steps, which must be equal for all methods" in output
     assert "Traceback" not in output
 
