@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ TRAINER = """
 import os, sys
 import numpy as np
 kind, session, folder = sys.argv[1:4]
+CONFIGS = {"unbound": "Case.learned_optimizer = @NoSuch()\\n", "garbled": "Case. = (\\n"}
 with open(f"ran-{kind}-{session}", "a") as file:
     file.write("x")
 if kind == "failing":
@@ -36,7 +38,7 @@ if kind == "killed" and session == "0":
     os.kill(os.getpid(), 9)
 if kind != "empty":
     with open(os.path.join(folder, "config.gin"), "w") as file:
-        file.write("Case.learned_optimizer = @LearnableSGD()\\n")
+        file.write(CONFIGS.get(kind, "Case.learned_optimizer = @LearnableSGD()\\n"))
     for step in (1, 2):
         path = os.path.join(folder, f"theta_{step}.npz")
         np.savez(path, log_lr=np.float32(-2.0 - 0.1 * step - int(session)))
@@ -50,6 +52,8 @@ killed/Method.command = "python train.py killed {{session}} {{folder}}"
 failing/Method.command = "python train.py failing {{session}} {{folder}}"
 empty/Method.command = "python train.py empty {{session}} {{folder}}"
 """
+
+BY_METHOD = [sys.executable, "-m", "lobench.cli", "results", "--store", "store", "--by", "method"]
 
 
 def run(folder: Path, *options: str, file: str = "x.gin") -> subprocess.CompletedProcess[str]:
@@ -144,3 +148,75 @@ def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undis
     assert run(folder, "--store", "killed").returncode == 0
     assert content(folder / "killed") == content(folder / "undisturbed")
     assert members(folder / "killed", "x") == members(folder / "undisturbed", "x")
+
+
+def test_imports_find_modules_beside_the_experiments_file(folder: Path) -> None:
+    place = folder / "elsewhere" / "deep"
+    place.mkdir(parents=True)
+    (place / "rates.py").write_text("from lobench import configurable\n\n@configurable\ndef slow():\n    return 0.01\n")
+    methods = "s/Method.optimizer = @sgd()\ns/sgd.learning_rate = @slow()\n"
+    (place / "i.gin").write_text(f'import rates\nExperiment.suites = ["../../tiny"]\n{methods}')
+    assert num_new(run(folder, "--store", "store", file="elsewhere/deep/i.gin")) == 2
+
+
+def test_checkpoints_whose_config_cannot_be_bound_end_their_command_alone(folder: Path) -> None:
+    kinds = "".join(
+        f'{kind}/Method.command = "python train.py {kind} {{session}} {{folder}}"\n'
+        f'{kind}/Method.checkpoints = "{which}"\n'
+        for kind, which in (("good", "last"), ("unbound", "all"), ("garbled", "last"))
+    )
+    (folder / "c.gin").write_text(f"{SUITE}Experiment.num_sessions = 1\nsgd/Method.optimizer = @sgd()\n{kinds}")
+    done = run(folder, "--store", "store", file="c.gin")
+    assert done.returncode == 3 and num_new(done) == 4, done.stdout + done.stderr
+    assert "\nunbound-0 infeasible: " in done.stdout and "unknown name 'NoSuch'" in done.stdout
+    assert "\ngarbled-0 infeasible: " in done.stdout and "\ngood-0 done\n" in done.stdout
+    assert {one.method for one in members(folder / "store", "c")} == {"sgd", "good"}
+    again = run(folder, "--store", "store", file="c.gin")
+    assert again.returncode == 3 and num_new(again) == 0, again.stdout
+    assert (folder / "ran-unbound-0").read_text() == (folder / "ran-garbled-0").read_text() == "x"
+
+    (folder / "theta.npz").with_name("config.gin").write_text("Case.learned_optimizer = @NoSuch()\n")
+    (folder / "n.gin").write_text(f'{SUITE}named/Method.checkpoint = "theta.npz"\n')
+    named = run(folder, "--store", "store", file="n.gin")
+    assert named.returncode == 2 and "'named'" in named.stderr, (
+        "what is named in the file is mended before anything runs"
+    )
+
+
+# The chief interrupts itself, as Ctrl-C would, once its first result is recorded.
+INTERRUPTS = """
+import os, signal
+sent = []
+def lobench_evaluation_finished(event):
+    if not sent:
+        sent.append(event)
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+# A shell's background job ignores SIGINT, and so would its children.
+UNDISTURBED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from lobench.cli import main
+sys.argv[0] = "lobench"
+main()
+"""
+
+
+def test_ctrl_c_shows_what_is_there_and_the_same_command_goes_on(folder: Path) -> None:
+    conftest = folder / "tiny" / "conftest.py"
+    conftest.write_text(INTERRUPTS)
+    words = [sys.executable, "-c", UNDISTURBED, "run", "x.gin", "--workers", "1", "--store", "store"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 130, done.stdout + done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.endswith(" of 4 evaluations; the same command goes on") and "press Ctrl-C again" in done.stdout
+    num_done = int(last.split()[0])
+    assert 1 <= num_done < 4 and re.search(r": 1 of 2 evaluations, score .* left", done.stdout)
+    shown = subprocess.run(BY_METHOD, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    assert shown.startswith("train/loss") and shown in done.stdout
+
+    conftest.write_text("")
+    rest = run(folder, "--store", "store")
+    assert num_new(rest) == 4 - num_done and f"{num_done} of 4" not in rest.stdout
+    shown = subprocess.run(BY_METHOD, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    assert shown in rest.stdout and ": 2 of 2 evaluations, score " in rest.stdout

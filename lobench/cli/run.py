@@ -43,11 +43,11 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
 def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
-    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code
+    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.builtin_page import REPORT
-    from lobench.report.progress import make_progress
+    from lobench.report.methods import make_method_progress
     from lobench.sessions.places import num_workers
-    from lobench.sessions.run import RunSettings, plan_experiment, run_experiment
+    from lobench.sessions.run import ExperimentRun, RunSettings, plan_experiment
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
@@ -55,9 +55,11 @@ def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) ->
         for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
             click.echo(line)
         return
-    progress = make_progress(sys.stdout)
+    planned = ExperimentRun(settings)
+    progress = make_method_progress(sys.stdout, planned.methods)
     with progress:
-        ran = run_experiment(settings, progress)
+        ran = planned.run(progress)
+    click.echo(table_of(ran), nl=False)
     for line in ending_lines(ran):
         progress.say(line)
     sys.exit(run_exit_code(ran))

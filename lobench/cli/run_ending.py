@@ -10,13 +10,23 @@ if TYPE_CHECKING:
     from lobench.sessions.methods import MethodPlan
     from lobench.sessions.run import ExperimentPlan, Ran
 
-__all__ = ["ending_lines", "plan_lines", "run_exit_code"]
+__all__ = ["ending_lines", "plan_lines", "run_exit_code", "table_of"]
+
+
+def table_of(ran: Ran) -> str:
+    """Returns methods and cases as `lobench results --by method` shows them; "" where nothing is there yet."""
+    from lobench.cli.results_output import by_method_text
+
+    if not ran.num_done:
+        return ""
+    return by_method_text(ran.store, "table", ran.name, every=False, table=None) + "\n"
 
 
 def ending_lines(ran: Ran) -> list[str]:
     """Returns what is said last."""
-    of = f"{ran.num_done} of {ran.num_planned} evaluations"
+    of = f"{ran.num_done} of {ran.num_planned} evaluations" if ran.num_planned else "no case is known yet"
     lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
+    lines += [ran.utilisation] if ran.utilisation else []
     if ran.ending.interrupted:
         return [*lines, f"{of}; the same command goes on"]
     if ran.ending.over_budget and ran.num_done < ran.num_planned:

@@ -25,6 +25,7 @@ from lobench.report.verdict import interval_text
 
 __all__ = ["Methods", "PlainMethods", "make_method_progress", "row_of"]
 
+_Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
 _PLAIN_SECONDS = 10.0  # between two plain lines on one method
 _SHARE = 0.05  # of the time, at most, that goes into scores
 
@@ -60,16 +61,19 @@ class Methods:
     Args:
       methods_of: Names of the methods that a subject is of; none: it is not counted.
       places: Suites, whose tuned baselines are 1 on the scale; without one it is the best mean that is known.
+      plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
     """
 
     def __init__(
         self,
         methods_of: Callable[[Subject], Iterable[str]],
         places: Sequence[str | Path] = (),
+        plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._methods_of, self._places, self._clock = methods_of, tuple(map(Path, places)), clock
+        self._plan_of = plan_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
         self._running: dict[int, tuple[str, ...]] = {}
@@ -83,6 +87,10 @@ class Methods:
         self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
         for row in rows:
             self._keep(row)
+
+    def know_cases(self, cases: Sequence[CaseInfo]) -> None:
+        if self._plan_of is not None:
+            self.plan(*self._plan_of(cases))
 
     def leased(self, lease: int, subject: Subject) -> None:
         self._began = self._clock() if self._began is None else self._began
@@ -164,6 +172,10 @@ class PlainMethods(PlainProgress):
         self._methods, self._clock = methods, clock
         self._told: dict[str, float] = {}
 
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        self._methods.know_cases(cases)
+        super().cases(cases)
+
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._methods.leased(lease, subject)
 
@@ -185,6 +197,10 @@ class _LiveMethods(LiveProgress):
     def __init__(self, file: TextIO, methods: Methods, *, quiet: bool = True) -> None:
         super().__init__(file, quiet=quiet)
         self._methods = methods
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        self._methods.know_cases(cases)
+        super().cases(cases)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._methods.leased(lease, subject)

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from lobench.core.experiment import CommandState, Member, Method, members
+from lobench.core.case import CaseInfo
+from lobench.core.experiment import CommandState, Member, members
 from lobench.core.planner import CommandId, Plan
-from lobench.core.subject import Given, Subject
-from lobench.engine.chief.commands import CommandRun, CommandRuns
-from lobench.engine.chief.contract import Ending
+from lobench.engine.chief.commands import CommandRuns
+from lobench.engine.chief.contract import ERRORS, Ending
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.origin import revision_of
-from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.hookspecs import CheckpointReader
+from lobench.sessions.roster import Roster
 
 __all__ = ["ExperimentRecord"]
 
-_HASHED = 8
+_WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
 
 
 class ExperimentRecord:
     """A run's guest in the chief: it is there from the opening of the ledger to its closing.
 
     Args:
-      methods: Those that are run.
-      given: Subjects of those that are optimizers and checkpoints, by name.
-      say: Told what people should know.
-      retry_errors: Whether commands that failed are run again.
+      retry_errors: Whether commands that failed are run again, and evaluations that ended in an error.
+      is_elsewhere: Whether workers may be on other machines.
 
     Attributes:
       form: Id of the experiment's form in the ledger.
@@ -38,31 +36,11 @@ class ExperimentRecord:
       trials: State of each session of a command.
     """
 
-    def __init__(
-        self,
-        file: ExperimentFile,
-        methods: Sequence[Method],
-        given: Mapping[str, Given],
-        store: Path,
-        say: Callable[[str], None],
-        *,
-        retry_errors: bool,
-    ) -> None:
-        self._file, self._given, self._say, self._retry_errors = file, given, say, retry_errors
-        sessions = file.experiment.sessions or range(1)
-        self._runs = [
-            CommandRun(
-                method=method,
-                session=session,
-                folder=_folder(store, method) / str(session),
-                runs_in=file.path.parent,
-                log=store.absolute() / "logs" / f"{method.name}-{session}",
-            )
-            for method in methods
-            if method.kind == "command"
-            for session in sessions
-        ]
+    def __init__(self, file: ExperimentFile, roster: Roster, *, retry_errors: bool, is_elsewhere: bool) -> None:
+        self._file, self._roster, self._retry_errors = file, roster, retry_errors
+        self._expected = Expected(is_elsewhere=is_elsewhere).all()
         self._commands: CommandRuns | None = None
+        self._ledger: Ledger | None = None
         self.form = self.num_done = self.num_planned = 0
 
     @property
@@ -70,8 +48,9 @@ class ExperimentRecord:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
-    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader]) -> CommandRuns:
-        """Records the experiment, and returns its commands."""
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> CommandRuns:
+        """Records the experiment, and returns its commands; `say` is told what people should know of them."""
+        self._ledger = ledger
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
         states = self._known_states(ledger)
@@ -79,7 +58,7 @@ class ExperimentRecord:
             experiment.name, self._file.text, revision=revision, versions=versions_here()
         )
         self._commands = CommandRuns(
-            self._runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=self._say
+            self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
         )
         return self._commands
 
@@ -88,7 +67,7 @@ class ExperimentRecord:
         trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
         by_folder = {row.parameters.get("folder"): row.state for row in trials}
         states: dict[CommandId, CommandState] = {}
-        for run in self._runs:
+        for run in self._roster.runs:
             state: CommandState = by_folder.get(run.name, "waiting")
             is_retried = self._retry_errors and state in ("failed", "infeasible")
             states[run.id] = "waiting" if is_retried else state
@@ -107,28 +86,36 @@ class ExperimentRecord:
         ]
         ledger.add_memberships(self.form, rows, programs=ending.programs)
         wanted = {part for one in planned for part in plan.parts(one.evaluation)}
-        self.num_planned, self.num_done = len(wanted), len(wanted & history.recorded)
+        self.num_done = len(wanted & history.recorded)
+        self.num_planned = len(wanted) + self._num_expected(ending)
+
+    def _num_expected(self, ending: Ending) -> int:
+        """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
+        cases = next(iter(ending.cases.values()), ())
+        begun = {(method.name, trial) for one in ending.subjects for method, trial in self._roster.of(one)}
+        states = self._commands.states if self._commands is not None else {}
+        waiting = [
+            run for run, state in states.items() if state not in _WITHOUT and (run.method, run.session) not in begun
+        ]
+        return len(waiting) * sum(len(case.blocks()) for case in cases)
 
     def _members(self, ending: Ending) -> Iterator[Member]:
         sessions = self._file.experiment.sessions
-        for name, trial, subject in self._subjects(ending):
-            cases = ending.cases.get(subject.variant.key, ())
-            yield from members(name, subject.sha256, cases, sessions, trial=trial)
+        for subject in ending.subjects:
+            for method, trial in self._roster.of(subject):
+                cases = ending.cases.get(subject.variant.key, ())
+                yield from members(method.name, subject.sha256, cases, sessions, trial=trial)
 
-    def _subjects(self, ending: Ending) -> Iterator[tuple[str, int, Subject]]:
-        """Yields what each method's subjects turned out to be: a method's name, the trial, the subject."""
-        for name, given in self._given.items():
-            for subject in ending.subjects:
-                is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
-                if is_it and subject.variant == given.variant:
-                    yield name, 0, subject
-        for run in self._runs:
-            for subject in ending.subjects:
-                if Path(subject.uri).is_relative_to(run.folder):
-                    yield run.method.name, run.session, subject
-
-
-def _folder(store: Path, method: Method) -> Path:
-    """Returns the folder of a method's sessions: a changed method has another one."""
-    digest = hashlib.sha256(method.subject.encode()).hexdigest()[:_HASHED]
-    return store.absolute() / "commands" / f"{method.name}-{digest}"
+    def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
+        """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""
+        assert self._ledger is not None, "a run that began"
+        programs = self._ledger.accepted_programs(self._expected)
+        seeds = {case.identity: {seed for block in case.blocks() for seed in block.seeds} for case in cases}
+        rows = [
+            row
+            for row in self._ledger.evaluations()
+            if row.key.program_version in programs
+            and not (self._retry_errors and row.outcome in ERRORS)
+            and seeds.get(row.key.case_identity, set()).issuperset(row.key.seed_block.seeds)
+        ]
+        return self._roster.planned(cases), rows

@@ -66,9 +66,10 @@ def named_in(settings: WatchSettings, progress: Progress) -> Named:
 
 def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) -> WorkerConfig:
     """Returns what workers are started with: at the first checkpoint, when the trainer has written its config.gin."""
+    layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
-        layers=layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params),
+        layers=replace(layers, import_folders=settings.import_folders),
         serve=CASE_WORKER,
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),

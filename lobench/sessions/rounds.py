@@ -30,15 +30,17 @@ from lobench.sessions.named import Named, make_deliverer, named_in, worker_confi
 from lobench.sessions.settings import WatchSettings
 from lobench.sessions.utilisation import Measuring
 
-__all__ = ["Guest", "Watched", "run_rounds"]
+__all__ = ["HERE", "Guest", "Watched", "run_rounds"]
 
-_HERE = ("local", "inline")  # executors whose workers are processes of this machine
+HERE = ("local", "inline")  # executors whose workers are processes of this machine
 
 
 class Guest(Protocol):
     """Is there from the opening of the ledger to its closing."""
 
-    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader]) -> CommandRuns: ...
+    def begin(
+        self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]
+    ) -> CommandRuns: ...
 
     def end(self, ledger: Ledger, ending: Ending) -> None: ...
 
@@ -81,7 +83,7 @@ def run_rounds(
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
-    is_here = settings.executor in _HERE
+    is_here = settings.executor in HERE
     progress = measuring = Measuring(progress, devices=is_here)
     with exits_raise():
         while True:
@@ -120,7 +122,7 @@ def _options(settings: WatchSettings, core_seconds: float, num_rounds: int) -> W
     hours = settings.max_core_hours
     return replace(
         settings,
-        elsewhere=settings.executor not in _HERE,
+        elsewhere=settings.executor not in HERE,
         replan=not num_rounds,
         retry_errors=settings.retry_errors and not num_rounds,
         max_core_hours=None if hours is None else hours - core_seconds / 3600,
@@ -142,7 +144,7 @@ def _run_round(
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
         progress.say(f"{what}; results: {store}")
-        commands = guest.begin(ledger, named.readers) if guest is not None else None
+        commands = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
         ending = _chief(settings, store, named, source, given, ledger, deliverer, progress, commands).run()
         if guest is not None:
             guest.end(ledger, ending)

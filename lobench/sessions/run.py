@@ -12,13 +12,15 @@ from lobench.core.experiment import CommandState, Experiment
 from lobench.engine.chief.contract import Ending, Progress
 from lobench.engine.config.experiment_files import read_experiment
 from lobench.plugins import load_plugins
+from lobench.report.methods import Methods
 from lobench.report.progress import SilentProgress
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
-from lobench.sessions.rounds import run_rounds
+from lobench.sessions.roster import Roster
+from lobench.sessions.rounds import HERE, run_rounds
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["ExperimentPlan", "Ran", "RunSettings", "plan_experiment", "run", "run_experiment", "store_of"]
+__all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +77,21 @@ class Ran:
     """How a run ended.
 
     Attributes:
-      experiment: Id of the experiment's form in the ledger.
+      name: Of the experiment.
+      experiment: Id of its form in the ledger.
       num_done, num_planned: Evaluations of the methods that were asked for.
       trials: State of each session of a command, `mine-0`.
+      utilisation: See `Watched`.
     """
 
     store: Path
+    name: str
     experiment: int
     ending: Ending
     num_done: int
     num_planned: int
     trials: Mapping[str, CommandState]
+    utilisation: str = ""
 
 
 def run(experiment: str | Path, *, progress: Progress | None = None, **options: Any) -> StoredResults:
@@ -99,34 +105,64 @@ def run(experiment: str | Path, *, progress: Progress | None = None, **options: 
       LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    ran = run_experiment(RunSettings(experiment=str(experiment), **options), progress or SilentProgress())
+    ran = ExperimentRun(RunSettings(experiment=str(experiment), **options)).run(progress or SilentProgress())
     if ran.ending.interrupted:
         raise KeyboardInterrupt
     return open_results(ran.store)
 
 
-def run_experiment(settings: RunSettings, progress: Progress) -> Ran:
-    """Runs what is missing, and makes what is there the experiment's.
+class ExperimentRun:
+    """An experiment that is read and checked, and not begun: `run` runs what is missing.
 
+    Attributes:
+      methods: What a progress may show of it, kept current while it runs.
     Raises:
-      LobenchError: as `run`.
+      LobenchError: the experiment is wrong.
     """
-    file = read_experiment(Path(settings.experiment), settings.gin_params)
-    experiment = file.experiment
-    methods = chosen_methods(experiment, settings.methods)
-    store = store_of(settings, experiment)
-    given = given_methods(methods)
-    blocks = blocks_of(experiment, store)
-    record = ExperimentRecord(file, methods, given, store, progress.say, retry_errors=settings.retry_errors)
-    watched = run_rounds(
-        WatchSettings(
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
+        experiment = self._file.experiment
+        chosen = chosen_methods(experiment, settings.methods)
+        self._store, self._given = store_of(settings, experiment), given_methods(chosen)
+        roster = Roster(self._file, chosen, self._given, self._store)
+        self._record = ExperimentRecord(
+            self._file, roster, retry_errors=settings.retry_errors, is_elsewhere=settings.executor not in HERE
+        )
+        self.methods = Methods(roster.titles, experiment.suites, self._record.plan)
+
+    def run(self, progress: Progress) -> Ran:
+        """Runs what is missing, and makes what is there the experiment's.
+
+        Raises:
+          LobenchError: as `run`.
+        """
+        record = self._record
+        given = tuple(self._given.values())
+        watched = run_rounds(self._watch_settings(), progress, given=given, has_source=False, guest=record)
+        return Ran(
+            store=self._store,
+            name=self._file.experiment.name,
+            experiment=record.form,
+            ending=watched.ending,
+            num_done=record.num_done,
+            num_planned=record.num_planned,
+            trials=record.trials,
+            utilisation=watched.utilisation,
+        )
+
+    def _watch_settings(self) -> WatchSettings:
+        settings, experiment = self._settings, self._file.experiment
+        blocks = blocks_of(experiment, self._store)
+        return WatchSettings(
             location="",
             suites=tuple(experiment.suites),
-            store=str(store),
+            store=str(self._store),
             name=experiment.name,
             checkpoints="all",
             once=True,
-            gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+            gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
+            import_folders=(str(self._file.path.parent),),
             workers=settings.workers,
             executor=settings.executor,
             ray_address=settings.ray_address,
@@ -135,17 +171,4 @@ def run_experiment(settings: RunSettings, progress: Progress) -> Ran:
             max_core_hours=settings.max_core_hours,
             retry_errors=settings.retry_errors,
             allow_pickle=settings.allow_pickle,
-        ),
-        progress,
-        given=tuple(given.values()),
-        has_source=False,
-        guest=record,
-    )
-    return Ran(
-        store=store,
-        experiment=record.form,
-        ending=watched.ending,
-        num_done=record.num_done,
-        num_planned=record.num_planned,
-        trials=record.trials,
-    )
+        )

@@ -19,6 +19,7 @@ class WatchSettings(WatchOptions):
     Attributes:
       location: A run's folder, or one checkpoint; "" where the subjects are given and of no run.
       workers: A number, or "auto".
+      import_folders: Where modules that gin files name are searched besides the suites' folders.
     """
 
     location: str
@@ -38,6 +39,8 @@ class WatchSettings(WatchOptions):
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
     gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
     allow_pickle: bool = option(False, "Load checkpoints that are pickles; they can run code.")
+
+    import_folders: tuple[str, ...] = ()
 
     @property
     def called(self) -> str:

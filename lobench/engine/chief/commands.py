@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.errors import ConfigError
 from lobench.core.experiment import CommandState, Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
 from lobench.core.subject import GivenCheckpoint
@@ -55,6 +56,10 @@ class CommandRun:
         return "/".join(self.folder.parts[-2:])
 
     @property
+    def label(self) -> str:
+        return f"{self.method.title}-{self.session}"
+
+    @property
     def size(self) -> Size:
         return Size(self.method.num_cpus, self.method.num_gpus)
 
@@ -88,6 +93,7 @@ class CommandRuns:
         self._readers, self._record, self._say = readers, record, say
         self._sources = {run.id: self._source(run) for run in self._runs.values()}
         self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
+        self._refused: dict[CommandId, str] = {}  # why cases cannot be bound for what it wrote
         self.states: dict[CommandId, CommandState] = {}
         for command in self._runs:
             known = states.get(command, "waiting")
@@ -103,10 +109,13 @@ class CommandRuns:
 
     def given(self) -> list[GivenCheckpoint]:
         """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
-        return [
-            given_checkpoint(seen.uri, run.method.bindings, label=f"{run.method.title}-{run.session}")
-            for run, seen in self.poll()
-        ]
+        found: list[GivenCheckpoint] = []
+        for run, seen in self.poll():
+            try:
+                found.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))
+            except ConfigError as error:
+                self.refuse(seen.uri, str(error))
+        return found
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns those that are to be run, with what each takes of a machine; nothing where there is none."""
@@ -130,17 +139,36 @@ class CommandRuns:
         write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
         self._set(command, "running")
         message = run.message(lease)
-        self._say(f"{run.method.title}-{run.session} starts: {shlex.join(message.words)}; output: {run.log}.out")
+        self._say(f"{run.label} starts: {shlex.join(message.words)}; output: {run.log}.out")
         return message
 
     def end(self, command: CommandId, problem: str) -> None:
         """Takes note of its end; `problem` is "" where its exit code was 0."""
         run = self._runs[command]
-        state: CommandState = "failed" if problem else "done" if self._has_checkpoint(run) else "infeasible"
-        if state == "infeasible":
-            problem = f"it wrote no checkpoint into {run.folder}"
+        state: CommandState = "failed" if problem else "infeasible"
+        if not problem and not (problem := self._refused.get(command, "")):
+            if self._has_checkpoint(run):
+                state = "done"
+            else:
+                problem = f"it wrote no checkpoint into {run.folder}"
+        self._tell(command, state, problem)
+
+    def refuse(self, uri: str, problem: str) -> bool:
+        """Takes that the cases of a checkpoint cannot be bound; returns whether it is a command's, which is infeasible.
+
+        A command that runs may be, once it has ended.
+        """
+        for command, run in self._runs.items():
+            if "://" not in uri and Path(uri).is_relative_to(run.folder):
+                self._refused.setdefault(command, problem)
+                if self.states[command] == "done":
+                    self._tell(command, "infeasible", problem)
+                return True
+        return False
+
+    def _tell(self, command: CommandId, state: CommandState, problem: str) -> None:
         self._set(command, state)
-        self._say(f"{run.method.title}-{run.session} {state}{': ' if problem else ''}{problem}")
+        self._say(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 
     def leave(self) -> None:
         """Says of those that were running that they wait: the chief ends, and they with it."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
 
 from lobench.core import planner
 from lobench.core.case import CaseInfo
@@ -25,6 +23,7 @@ from lobench.engine.chief.hands import Told, WatchWorkers
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.observers import Observers
+from lobench.engine.chief.signals import Signals
 from lobench.engine.chief.subjects import Subjects, is_through, todays
 from lobench.engine.chief.variants import Variants
 from lobench.engine.config.suite_files import SuiteFiles
@@ -117,7 +116,7 @@ class Chief:
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = False
-        self._signals = 0
+        self._signals = Signals()
         self._done = self._ended = False
         self._last_news = time.monotonic()
 
@@ -127,23 +126,19 @@ class Chief:
         Raises:
           SuiteError: no case, or cases that cannot be bound. LobenchError: workers do not start.
         """
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        wakeup_before = signal.set_wakeup_fd(self._waking.fileno())
         try:
-            try:
-                self._recover()
-                self._loop()
-            finally:
-                self._commit()
-                self._commands.leave()
-                self._journal.close()
-            behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals > 0)
-            self._ledger.publish()
-            self._intake.discard(self._subjects.needed)
+            with self._signals.counted(self._waking.fileno()):
+                try:
+                    self._recover()
+                    self._loop()
+                finally:
+                    self._commit()
+                    self._commands.leave()
+                    self._journal.close()
+                behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals.count > 0)
+                self._ledger.publish()
+                self._intake.discard(self._subjects.needed)
         finally:
-            signal.set_wakeup_fd(wakeup_before)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
             self._workers.close()
             self._waking.close()
         case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
@@ -152,7 +147,7 @@ class Chief:
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),
-            interrupted=self._signals > 0,
+            interrupted=self._signals.count > 0,
             over_budget=self._over_budget,
             num_left=self._planner.num_left,
             suite_changed=self._suite_changed,
@@ -163,9 +158,6 @@ class Chief:
             subjects=self._subjects.all(),
             cases=self._subjects.cases_by_variant(),
         )
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        self._signals += 1
 
     def _recover(self) -> None:
         """Goes on where the ledger ends, and takes what is given."""
@@ -208,11 +200,11 @@ class Chief:
         poll_seconds = min(self._source.poll_seconds, 0.3) if self._options.once else self._source.poll_seconds
         while not self._done:
             now = time.monotonic()
-            if self._signals and not drain_deadline:
+            if self._signals.count and not drain_deadline:
                 self._progress.say("stopping: what runs may end; press Ctrl-C again to stop at once")
                 drain_deadline = now + _GRACE_SECONDS
                 self._handle(planner.Drain())
-            if drain_deadline and (self._signals > 1 or now > drain_deadline):
+            if drain_deadline and (self._signals.count > 1 or now > drain_deadline):
                 return
             if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
@@ -311,8 +303,7 @@ class Chief:
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
-                who = self._subjects.labels(variant) if variant else ()
-                raise SuiteError("; ".join(messages), where=", ".join(map(repr, who)))
+                self._refuse(variant, "; ".join(messages))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, Result() as result):
@@ -326,10 +317,18 @@ class Chief:
                 self._progress.say(line)
         return []
 
+    def _refuse(self, variant: str | None, why: str) -> None:
+        """Takes that cases cannot be bound: it ends the commands whose checkpoints alone they are of, or else all."""
+        subjects = self._subjects.of_variant(variant) if variant else []
+        num_refused = sum(self._commands.refuse(one.uri, why) for one in subjects)
+        if not subjects or num_refused < len(subjects):
+            raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
+        self._tell_cases(self._variants.refuse(subjects[0].variant))
+
     def _tell_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
-        for cases in list(cases_by_variant.values())[:1]:
+        for cases in list(filter(None, cases_by_variant.values()))[:1]:
             self._progress.cases(cases)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))

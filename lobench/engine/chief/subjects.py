@@ -59,9 +59,9 @@ class Subjects:
         """Returns the variants of all subjects, each once."""
         return list(dict.fromkeys(subject.variant for subject in self._subjects.values()))
 
-    def labels(self, variant: str) -> list[str]:
+    def of_variant(self, variant: str) -> list[Subject]:
         """Returns who has a variant."""
-        return list(dict.fromkeys(one.label for one in self._subjects.values() if one.variant.key == variant))
+        return [one for one in self._subjects.values() if one.variant.key == variant]
 
     def cases(self, variant: str) -> Collection[str]:
         """Returns the keys of a variant's cases; none while they are not known."""

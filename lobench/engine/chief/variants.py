@@ -54,7 +54,14 @@ class Variants:
     def hear(self, described: Described) -> Mapping[str, _Cases]:
         """Takes what a worker says, and returns what may be told now: with the last variant, the cases of all."""
         self._known.keep(self._variants[described.variant_key], described)
-        self._heard[described.variant_key] = described.cases
+        return self._hear(described.variant_key, described.cases)
+
+    def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
+        """Takes that the cases of a variant cannot be bound: it has none. Returns what `hear` does."""
+        return self._hear(variant.key, ())
+
+    def _hear(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
+        self._heard[variant] = cases
         if self._told.keys() != self._variants.keys() == self._heard.keys() | self._told.keys():
             new = {key: cases for key, cases in self._heard.items() if key not in self._told}
             self._told = {**self._told, **new}

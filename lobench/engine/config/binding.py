@@ -58,7 +58,7 @@ def import_named(statement: Import) -> None:
             f"cannot import {statement.module!r}",
             where=statement.where,
             got=headline(error),
-            next_step="the suite's folder, its parent and the installed packages are searched",
+            next_step="the suite's folder, its parent, an experiment's folder and the installed packages are searched",
         ) from error
     if hasattr(module, "lobench_on_use"):
         _ON_USE[statement.module] = module.lobench_on_use

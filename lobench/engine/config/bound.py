@@ -110,7 +110,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
       ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
         constructor.
     """
-    with isolated_gin(str(Path(spec.path).parent), spec.root):
+    with isolated_gin(str(Path(spec.path).parent), spec.root, *layers.import_folders):
         problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
         reached_case, reached_optimizer = _reached(spec.scope, where)

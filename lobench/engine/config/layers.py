@@ -24,6 +24,7 @@ class Layers:
       gin_files: Paths of `--gin-file`.
       gin_params: Texts of `--gin-param`.
       gin_modules: Modules to import before anything is bound.
+      import_folders: Where modules are searched besides: the folder of an experiment's file.
       variant: gin text of what is evaluated, over all of these.
     """
 
@@ -33,6 +34,7 @@ class Layers:
     gin_files: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
     gin_modules: tuple[str, ...] = ()
+    import_folders: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
 
     def relative_to(self, base: Path) -> Layers:
@@ -45,7 +47,8 @@ class Layers:
 
     def _moved(self, move: Callable[[str], str]) -> Layers:
         trainer_config = move(self.trainer_config) if self.trainer_config else None
-        return replace(self, trainer_config=trainer_config, gin_files=tuple(map(move, self.gin_files)))
+        gin_files, import_folders = (tuple(map(move, paths)) for paths in (self.gin_files, self.import_folders))
+        return replace(self, trainer_config=trainer_config, gin_files=gin_files, import_folders=import_folders)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -60,6 +63,7 @@ class Layers:
             gin_files=tuple(values["gin_files"]),
             gin_params=tuple(values["gin_params"]),
             gin_modules=tuple(values["gin_modules"]),
+            import_folders=tuple(values["import_folders"]),
             variant=Variant(
                 bindings=tuple(values["variant"]["bindings"]), trainer_config=values["variant"]["trainer_config"]
             ),

@@ -45,11 +45,18 @@ class Parcel:
         return Path(os.path.abspath(path)).relative_to(self.base).as_posix()
 
     @classmethod
-    def pack(cls, suites: Sequence[str], gin_files: Sequence[str], trainer_config: str | None = None) -> Parcel:
+    def pack(
+        cls,
+        suites: Sequence[str],
+        gin_files: Sequence[str],
+        trainer_config: str | None = None,
+        import_folders: Sequence[str] = (),
+    ) -> Parcel:
         """Packs suites (folders, or single gin files) and gin files bound around them.
 
         Args:
           trainer_config: `config.gin` beside the checkpoints: what it includes from elsewhere is not sent.
+          import_folders: Of these the modules that lie in them directly are sent, and no packages.
 
         Raises:
           LobenchError: more than 256 MiB; a file whose name is no text.
@@ -66,6 +73,9 @@ class Parcel:
         if trainer_config:
             file = Path(os.path.abspath(trainer_config))
             files.update(dict.fromkeys(included_files(file, set(), below=file.resolve().parent)))
+        for folder in map(Path, map(os.path.abspath, import_folders)):
+            roots.append(folder)
+            files.update(dict.fromkeys(sorted(folder.glob("*.py"))))
         _check_size(files, suites)
         base = Path(os.path.commonpath([*roots, *(file.parent for file in files)]))
         _check_names(file.relative_to(base) for file in files)

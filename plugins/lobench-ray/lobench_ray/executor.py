@@ -52,7 +52,7 @@ class RayExecutor:
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         layers = config.layers
-        self._parcel = Parcel.pack(config.arguments, layers.gin_files, layers.trainer_config)
+        self._parcel = Parcel.pack(config.arguments, layers.gin_files, layers.trainer_config, layers.import_folders)
         self._workers: dict[int, tuple[int, float]] = {}
         self._bridge: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None

@@ -91,3 +91,20 @@ def test_a_name_that_is_no_text_is_one_clear_line(suite: Path) -> None:
     ) as refused:
         Parcel.pack([str(suite)], [])
     assert str(refused.value).isascii()
+
+
+def test_modules_beside_an_experiments_file_travel_and_its_other_files_do_not(tmp_path: Path) -> None:
+    suite, folder = tmp_path / "suites" / "tiny", tmp_path / "study"
+    for place in (suite, folder, folder / ".lobench"):
+        place.mkdir(parents=True)
+    (suite / "tiny.gin").write_text("a/Case.task = @Bowl()\n")
+    (folder / "rates.py").write_text("fast = 1.0\n")
+    (folder / "large.bin").write_bytes(b"x")
+    (folder / ".lobench" / "kept.py").write_text("")
+    parcel = Parcel.pack([str(suite)], [], None, [str(folder)])
+    Parcel.unpack(parcel.data, tmp_path / "there")
+    place = tmp_path / "there" / parcel.inside(folder)
+    assert [file.name for file in place.iterdir()] == ["rates.py"]
+    assert Layers(import_folders=(str(folder),)).relative_to(parcel.base).relocated(tmp_path / "there") == Layers(
+        import_folders=(str(place),)
+    )
