@@ -177,7 +177,8 @@ def main() -> int:
         f"A small learned optimizer is meta-trained for {OUTER_STEPS} outer steps, and meanwhile `lobench watch` "
         "evaluates its checkpoints\non six tasks, five of them with networks and batch sizes that it is not "
         "meta-trained on: one to two minutes on two\nquiet cores. Score: 0 is an untrained network, 1 is tuned Adam, "
-        f"higher is better; in brackets its 95% interval.\nOpen report.html now, it keeps itself current:\n  {linked(page)}\n",
+        "higher is better; in brackets its 95% interval.\n"
+        f"Open report.html now, it keeps itself current:\n  {linked(page)}\n",
         flush=True,
     )
     if code := run_both(run, store):

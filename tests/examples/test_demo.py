@@ -35,9 +35,6 @@ def test_the_table_sets_each_case_beside_the_shipped_baselines(demo, capsys):
     watched = {case: {0: 2.3, 30: 0.01, 60: 0.02} for case in demo.tuned("sgd")}
     demo.print_table(watched)
     text = capsys.readouterr().out
-    assert (
-        "Of 5 cases that it was not meta-trained on, the last checkpoint's mean of 4 seeds is below SGD's on 5 and Adam's on 5"
-        in text
-    )
+    assert "the last checkpoint's mean of 4 seeds is below SGD's on 5 and Adam's on 5" in text
     assert text.count("last is below SGD and Adam") == 6
     assert demo.tuned("sgd").keys() == demo.tuned("adam").keys()
