@@ -165,7 +165,6 @@ def experiment(store: Path) -> Path:
             trial=0,
             method={NAMES[0]: "a", NAMES[1]: "b"}[row.sightings[0].uri],
             session=session,
-            program=row.key.program_version,
             evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
         )
         for row in ledger.evaluations()
