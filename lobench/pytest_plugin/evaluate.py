@@ -39,7 +39,7 @@ BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns `evaluate` for one item."""
-    config, test, member = item.config, test_name(item), member_of(item)
+    config, test = item.config, test_name(item)
 
     def evaluated(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
@@ -62,20 +62,11 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
 
         if gate is not None:
             gate.scale(case, info)
-        if job is None:
-            subject = _subject_of(item)
-            theta = subject.theta
-            blocks = info.blocks() if member is None else [member.block(info)]
-        else:
-            theta = ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri)
-            blocks = [job.seed_block]
+        theta, blocks = _asked(item, info)
         done = item.stash.setdefault(_DONE, [])
         own = []
         for block in blocks:
-            known = stored_curves(config, subject.subject, info, block) if job is None else None
-            if known is None and job is None and member is not None:
-                # Sessions of one block are one evaluation.
-                known = _once(config, (subject.subject.key, info.key, block), partial(train, theta, block))
+            known = _known(item, info, block, partial(train, theta, block)) if job is None else None
             own.append((block, known or train(theta, block)))
             done.append(own[-1])
         if gate is not None:
@@ -95,9 +86,26 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     return evaluate
 
 
+def _asked(item: pytest.Item, info: CaseInfo) -> tuple[ThetaLeaves, list[SeedBlock]]:
+    """Returns what an item trains with, and on which seed blocks."""
+    job, member = item.config.stash.get(CURRENT_JOB, None), member_of(item)
+    if job is not None:
+        return ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri), [job.seed_block]
+    return _subject_of(item).theta, info.blocks() if member is None else [member.block(info)]
+
+
 def _subject_of(item: pytest.Item) -> LoadedSubject:
     member = member_of(item)
     return subject_of(item.config) if member is None else method_subject(item.config, member.method.name)
+
+
+def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
+    """Returns what the store has of a block, or what it gives all of its items in an experiment."""
+    subject = _subject_of(item).subject
+    stored = stored_curves(item.config, subject, info, block)
+    if stored is None and member_of(item) is not None:
+        return _once(item.config, (subject.key, info.key, block), train)
+    return stored
 
 
 def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
