@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +66,20 @@ class Result:
         """Returns float64[num_seeds]: the mean over the evaluations; NaN for a seed that diverged."""
         self._metric(metric)
         return np.asarray([value for block in self.blocks for value in block.mean(metric)])
+
+    def only(self, seed: int) -> Result:
+        """Returns what one seed gave.
+
+        Raises:
+          ValueError: there is no such seed.
+        """
+        for block in self.blocks:
+            if seed in block.seeds:
+                row = block.seeds.index(seed)
+                metrics: Any = {name: np.asarray(values)[row : row + 1] for name, values in block.metrics.items()}
+                diverged_at = (block.diverged_at[row],)
+                return Result([replace(block, seeds=(seed,), metrics=metrics, diverged_at=diverged_at)], self.case)
+        raise ValueError(f"no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
     def _metric(self, metric: str) -> np.ndarray:
         if metric not in self.metrics:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,28 +18,32 @@ from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
 from lobench.evaluation.runner import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.backend import foreign_maker
+from lobench.pytest_plugin.experiments import member_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, ON_PROGRESS, Finished
 from lobench.pytest_plugin.items import case_info, runners_of, test_name, variant_of
-from lobench.pytest_plugin.options import metrics_of, option, subject_of
+from lobench.pytest_plugin.options import LoadedSubject, method_subject, metrics_of, option, subject_of
 from lobench.pytest_plugin.reuse import stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
 
-__all__ = ["attach_evaluations", "evaluator"]
+__all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluator"]
 
 _DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 _APART: pytest.StashKey[str] = pytest.StashKey()
 _MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
+_ONCE: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
+# What counts for a whole seed block, where its item looks at one of its seeds alone.
+BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 
 
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns `evaluate` for one item."""
-    config, test = item.config, test_name(item)
+    config, test, member = item.config, test_name(item), member_of(item)
 
     def evaluated(case: CaseSpec) -> Result:
         job = config.stash.get(CURRENT_JOB, None)
-        runners = runners_of(config, variant_of(config))
+        runners = runners_of(config, variant_of(item))
         bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
         gate = _gate(item) if job is None and option(config, "against") else None
         info = bound.info(node_id=item.nodeid)
@@ -58,15 +63,19 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         if gate is not None:
             gate.scale(case, info)
         if job is None:
-            theta = subject_of(config).theta
-            blocks = info.blocks()
+            subject = _subject_of(item)
+            theta = subject.theta
+            blocks = info.blocks() if member is None else [member.block(info)]
         else:
             theta = ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri)
             blocks = [job.seed_block]
         done = item.stash.setdefault(_DONE, [])
         own = []
         for block in blocks:
-            known = stored_curves(config, info, block) if job is None else None
+            known = stored_curves(config, subject.subject, info, block) if job is None else None
+            if known is None and job is None and member is not None:
+                # Sessions of one block are one evaluation.
+                known = _once(config, (subject.subject.key, info.key, block), partial(train, theta, block))
             own.append((block, known or train(theta, block)))
             done.append(own[-1])
         if gate is not None:
@@ -84,6 +93,25 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             raise error.with_traceback(None)  # noqa: B904  (the same error; what caused it stays)
 
     return evaluate
+
+
+def _subject_of(item: pytest.Item) -> LoadedSubject:
+    member = member_of(item)
+    return subject_of(item.config) if member is None else method_subject(item.config, member.method.name)
+
+
+def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
+    """Trains once a process; where that fails, it fails for all that ask."""
+    known = config.stash.setdefault(_ONCE, {})
+    if key not in known:
+        try:
+            known[key] = train()
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised below)
+            known[key] = error
+    found = known[key]
+    if isinstance(found, Exception):
+        raise found.with_traceback(None)
+    return found
 
 
 def _gate(item: pytest.Item) -> Gate:
@@ -111,17 +139,27 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     ended = report.when == "call" or (report.when == "setup" and not report.passed)
     if not ended:
         return
-    job = item.config.stash.get(CURRENT_JOB, None)
+    job, member = item.config.stash.get(CURRENT_JOB, None), member_of(item)
+    if member is not None and member.method.kind == "command":
+        return
     error = call.excinfo.value if call.excinfo is not None else None
     outcome, message = verdict(report, error)
+    if outcome in (Outcome.PASSED, Outcome.FAILED):
+        outcome, message = item.stash.get(BLOCK_VERDICT, (outcome, message))
     pairs: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(_DONE, [])
     done = dict(pairs)
     item.stash[_DONE] = []
     try:
-        info = case_info(item, variant_of(item.config))
+        info = case_info(item, variant_of(item))
+        blocks = info.blocks() if job is None else [job.seed_block]
+        if member is not None:
+            blocks = [member.block(info)]
+            report.lobench_member = [member.method.name, member.session]  # type: ignore[attr-defined]
+            if report.failed:
+                about = f"method {member.method.name}, session {member.session} (seed block {blocks[0]})"
+                report.sections.append(("lobench", about))
     except ConfigError:
         return  # the report itself says what is wrong; without its bindings the case has no identity
-    blocks = info.blocks() if job is None else [job.seed_block]
     blocks += [block for block in done if block not in blocks]  # seeds that a gate added
     records = []
     for block in blocks:

@@ -1,18 +1,19 @@
-"""`pytest experiment.gin --collect-only`: an item for each method, case and session, `quick/relu32[adam-3]`."""
+"""`pytest experiment.gin`: an item for each method, case and session, `quick/relu32[adam-3]`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lobench.core.case import CaseSpec
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Method
-from lobench.engine.config.bound import num_seeds_of
+from lobench.core.subject import Given
+from lobench.engine.config.bound import first_seed_of, num_seeds_of
 from lobench.engine.config.experiment_files import ExperimentFile, is_experiment, read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_file
@@ -35,13 +36,24 @@ _ARGUMENT = "lobench_member"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemMember:
-    """What one item evaluates: a session of a method. `session` counts from the case's first seed."""
+    """What one item evaluates: a session of a method. A session is a seed."""
 
     method: Method
     session: int
 
     def __str__(self) -> str:
         return f"{self.method.name}-{self.session}"
+
+    def block(self, info: CaseInfo) -> SeedBlock:
+        """Returns the seed block that holds the session: what is evaluated and recorded.
+
+        Raises:
+          ConfigError: the case has no such seed.
+        """
+        for block in info.blocks():
+            if self.session in block.seeds:
+                return block
+        raise ConfigError(f"case {info.suite}/{info.name} has no seed {self.session}", got=f"blocks {info.blocks()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +62,27 @@ class Selected:
 
     Attributes:
       argument: As it was named.
+      given: Subjects of the methods that are no commands, by name.
+      gin_params: Lines that are bound over the cases, those of the sessions' seed blocks among them.
       names: Items after `::`; none: all.
     """
 
     argument: str
     file: ExperimentFile
+    given: Mapping[str, Given]
+    gin_params: tuple[str, ...]
     names: tuple[str, ...]
 
 
 EXPERIMENT: pytest.StashKey[Selected] = pytest.StashKey()
+_NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
-def take_experiment(config: pytest.Config, gin_params: Sequence[str]) -> None:
+def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
     """Puts an experiment's suites in its place among the session's arguments; a watch's worker has its cases alone.
 
+    Args:
+      store: Folder of the store, as it was asked for; "": the experiment's own below the root.
     Raises:
       UsageError: the experiment is wrong, or there are two.
     """
@@ -82,14 +101,32 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str]) -> None:
     if len(chosen) > 1:
         raise pytest.UsageError(f"{' and '.join(chosen)}: a session runs one experiment; run pytest once for each")
     ((path, names),) = chosen.items()
-    if not config.getoption("collectonly"):
-        raise pytest.UsageError(f"{path}: pytest lists an experiment (--collect-only); `lobench run {path}` runs it")
+    for name in ("checkpoint", "optimizer", "against"):
+        if config.getoption(f"lobench_{name}"):
+            raise pytest.UsageError(f"{path}: an experiment's methods are its subjects; leave --lobench-{name} out")
     try:
-        file = read_experiment(Path(path), gin_params)
+        selected = _selected(config, path, names, gin_params, store)
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[EXPERIMENT] = Selected(argument=path, file=file, names=() if "" in names else tuple(names))
-    config.args[:] = [*args, *dict.fromkeys(file.experiment.suites)]
+    config.stash[EXPERIMENT] = selected
+    config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
+
+
+def _selected(
+    config: pytest.Config, path: str, names: Sequence[str], gin_params: Sequence[str], store: str
+) -> Selected:
+    from lobench.sessions.methods import blocks_of, given_methods
+
+    file = read_experiment(Path(path), gin_params)
+    folder = Path(store) if store else config.rootpath / ".lobench" / file.experiment.name
+    blocks = blocks_of(file.experiment, folder)
+    return Selected(
+        argument=path,
+        file=file,
+        given=given_methods(file.experiment.methods),
+        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+        names=() if "" in names else tuple(names),
+    )
 
 
 def _is_experiment(path: Path) -> bool:
@@ -107,13 +144,12 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
     if selected is None or not any(path.is_relative_to(suite) for suite in selected.file.experiment.suites):
         return []
     experiment = selected.file.experiment
-    sessions = experiment.sessions or range(num_seeds_of(spec, Layers(gin_params=selected.file.shared)) or 0)
-    return [
-        ItemMember(method=method, session=session)
-        for method in experiment.methods
-        for session in sessions
-        if method.kind != "command"
-    ]
+    sessions = experiment.sessions
+    if sessions is None:
+        layers = Layers(gin_params=selected.file.shared)
+        first = first_seed_of(spec, layers)
+        sessions = range(first, first + (num_seeds_of(spec, layers) or 0))
+    return [ItemMember(method=method, session=session) for method in experiment.methods for session in sessions]
 
 
 def multiply(metafunc: pytest.Metafunc) -> None:
@@ -148,11 +184,19 @@ def member_of(item: pytest.Item) -> ItemMember | None:
 
 
 def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
-    """Gives an item of an experiment its id."""
+    """Gives an item of an experiment its id, and leaves commands to who can run them."""
     member, selected = member_of(item), item.config.stash.get(EXPERIMENT, None)
     if member is None or selected is None or spec is None:
         return
-    item.name = f"{spec.suite}/{spec.scope}[{member}]"
+    taken = item.config.stash.setdefault(_NAMES, set())
+    name = f"{spec.suite}/{spec.scope}[{member}]"
+    if name in taken:  # a second test of the case
+        name = f"{spec.suite}/{spec.scope}.{getattr(item, 'originalname', item.name)}[{member}]"
+    taken.add(name)
+    item.name = name
+    if member.method.kind == "command":
+        reason = f"{member.method.name} is trained by a command: `lobench run {selected.argument}` runs it"
+        item.add_marker(pytest.mark.skip(reason=reason))
     identified: Any = item
     node_id = f"{selected.argument}::{item.name}"
     if hasattr(identified, "_id"):  # pytest has no other way to say it, and has named it anew in 9.2

@@ -10,9 +10,11 @@ import pytest
 
 from lobench.core.case import CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import headline
+from lobench.core.result import Outcome
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.result import Result
-from lobench.pytest_plugin.evaluate import evaluator
+from lobench.pytest_plugin.evaluate import BLOCK_VERDICT, evaluator
 from lobench.pytest_plugin.experiments import ItemMember, members_of
 from lobench.pytest_plugin.items import expectations_of
 
@@ -65,14 +67,20 @@ class GinItem(pytest.Item):
         self.case_spec, self.member = case_spec, member
 
     def runtest(self) -> None:
-        result = evaluator(self)(self.case_spec)
-        problems = unmet(expectations_of(self), result)
+        result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
+        problems = unmet(expectations, result)
+        if self.member is not None:
+            # The ledger's evaluation is of the whole block, whichever session looks at it.
+            message = headline(AssertionError("; ".join(problems))) if problems else ""
+            self.stash[BLOCK_VERDICT] = (Outcome.FAILED if problems else Outcome.PASSED), message
+            problems = unmet(expectations, result.only(self.member.session))
         if problems:
             raise AssertionError("; ".join(problems))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, AssertionError | LobenchError):
-            return str(excinfo.value)
+            about = f"method {self.member.method.name}, session {self.member.session}: " if self.member else ""
+            return f"{about}{excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

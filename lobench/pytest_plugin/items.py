@@ -18,6 +18,7 @@ from lobench.evaluation.runner import BlockRunner, claim_for
 from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import claim_backend
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.experiments import EXPERIMENT, ItemMember, member_of
 from lobench.pytest_plugin.finished import CURRENT_JOB
 from lobench.pytest_plugin.options import layers_of
 
@@ -39,9 +40,13 @@ class Runners:
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 
 
-def variant_of(config: pytest.Config) -> Variant:
-    """Returns the variant of the job that this session runs now; the plain one where it is no watch's worker."""
-    job = config.stash.get(CURRENT_JOB, None)
+def variant_of(item: pytest.Item) -> Variant:
+    """Returns the variant of an item's method, or of the job that a watch's worker runs now; else the plain one."""
+    member = member_of(item)
+    if member is not None:
+        given = item.config.stash[EXPERIMENT].given.get(member.method.name)
+        return given.variant if given is not None else Variant()
+    job = item.config.stash.get(CURRENT_JOB, None)
     return job.variant if job is not None else Variant()
 
 
@@ -77,16 +82,18 @@ def test_name(item: pytest.Item) -> str:
         return ""
     name: str = item.function.__name__
     callspec = getattr(item, "callspec", None)  # none where the test gets its case otherwise
-    if callspec is None or all(isinstance(value, CaseSpec) for value in callspec.params.values()):
+    if callspec is None or all(isinstance(value, CaseSpec | ItemMember) for value in callspec.params.values()):
         return name
-    return f"{name}[{callspec.id}]"
+    member = member_of(item)  # the last of the parameters, and none of the user's
+    own: str = callspec.id if member is None else callspec.id.removesuffix(f"-{member}")
+    return f"{name}[{own}]"
 
 
 def expectations_of(item: pytest.Item) -> Expectations:
     """Returns what the gin file of an evaluated item expects."""
     spec = case_of(item)
     assert spec is not None
-    return runners_of(item.config, variant_of(item.config)).here.bind(spec, test_name(item)).expectations
+    return runners_of(item.config, variant_of(item)).here.bind(spec, test_name(item)).expectations
 
 
 def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from lobench.core.errors import UsageError
-from lobench.core.subject import Subject
+from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.pytest_plugin.experiments import EXPERIMENT
 from lobench.pytest_plugin.finished import LAYERS
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "gin_params_of",
     "layers_of",
     "manager_of",
+    "method_subject",
     "metrics_of",
     "option",
     "register_conftests",
@@ -32,6 +34,7 @@ __all__ = [
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
 _SUBJECT: pytest.StashKey[LoadedSubject] = pytest.StashKey()
+_METHOD_SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +131,13 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 def layers_of(config: pytest.Config) -> Layers:
     """Returns the gin text around the cases; a watch's worker has its chief's."""
     if LAYERS not in config.stash:
+        selected = config.stash.get(EXPERIMENT, None)
         config.stash[LAYERS] = layers_at(
-            option(config, "checkpoint"),
+            option(config, "checkpoint") if selected is None else "",
             manager_of(config),
-            optimizer=option(config, "optimizer"),
+            optimizer=option(config, "optimizer") if selected is None else "",
             gin_files=_several(config, "gin_file"),
-            gin_params=_several(config, "gin_param"),
+            gin_params=gin_params_of(config) if selected is None else selected.gin_params,
         )
     return config.stash[LAYERS]
 
@@ -148,6 +152,27 @@ def subject_of(config: pytest.Config) -> LoadedSubject:
     if _SUBJECT not in config.stash:
         config.stash[_SUBJECT] = _subject(config)
     return config.stash[_SUBJECT]
+
+
+def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
+    """Reads what a method of the session's experiment is, once a process.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    known = config.stash.setdefault(_METHOD_SUBJECTS, {})
+    if method not in known:
+        given = config.stash[EXPERIMENT].given[method]
+        leaves = None
+        if isinstance(given, GivenCheckpoint):
+            allow_pickle = bool(config.getoption("lobench_allow_pickle"))
+            checkpoint, leaves = load_checkpoint(given.uri, manager_of(config), allow_pickle=allow_pickle)
+            variant = given.variant
+            given = Subject.of_checkpoint(
+                checkpoint, variant.bindings, label=given.label, trainer_config=variant.trainer_config
+            )
+        known[method] = LoadedSubject(subject=given, theta=ThetaLeaves(leaves=leaves, where=given.uri))
+    return known[method]
 
 
 def _subject(config: pytest.Config) -> LoadedSubject:

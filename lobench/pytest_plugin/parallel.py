@@ -17,6 +17,7 @@ from lobench.core.errors import LobenchError
 from lobench.engine.store.schema import connect
 from lobench.engine.workers.devices import devices_here, equal_shares
 from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.experiments import EXPERIMENT
 from lobench.pytest_plugin.options import option
 
 __all__ = ["Parallel", "auto_num_workers", "longest_first"]
@@ -36,7 +37,7 @@ def auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def _is_ours(config: pytest.Config) -> bool:
-    return bool(option(config, "checkpoint") or option(config, "optimizer"))
+    return bool(option(config, "checkpoint") or option(config, "optimizer") or EXPERIMENT in config.stash)
 
 
 class Parallel:
@@ -59,6 +60,21 @@ class Parallel:
         self._durations = _recorded_durations(config)
         if self._durations and config.option.dist == "load" and config.option.maxschedchunk is None:
             config.option.maxschedchunk = 1  # a long list handed out ahead would undo the order
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Gives the sessions of a method on a case to one worker: a seed block is trained once."""
+        if EXPERIMENT not in config.stash or config.option.dist != "load":
+            return None
+        from xdist.scheduler import LoadScopeScheduling
+
+        prefix = f"{config.stash[EXPERIMENT].argument}::"
+
+        class ByMethod(LoadScopeScheduling):  # type: ignore[misc]
+            def _split_scope(self, nodeid: str) -> str:
+                return nodeid.rpartition("-")[0] if nodeid.startswith(prefix) else nodeid
+
+        return ByMethod(config, log)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, EvaluationKey, mean_of
+from lobench.pytest_plugin.experiment_sessions import ExperimentSessions, program_of
 from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
 from lobench.report.lines import text_table
 
@@ -24,6 +25,8 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._finished: list[Finished] = []
+        self._methods: list[str] = []  # of an experiment, for each of these
+        self._sessions = ExperimentSessions(config)
         self._ledger: Ledger | None = None
         self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
@@ -44,10 +47,24 @@ class Recorder:
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report comes to the controller; a watch's worker sends its own
         self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
+        method, session = getattr(report, "lobench_member", None) or ("", 0)
         for record in records:
             finished = Finished.from_bytes(record)
-            self._finished.append(finished)
-            self.record(finished)
+            subject = None
+            if method:
+                try:
+                    subject = self._sessions.subject(method)
+                except LobenchError:
+                    return  # the report itself says it
+            if not method or self._sessions.is_news(method, finished):
+                self._finished.append(finished)
+                self._methods.append(method)
+                self.record(finished, subject)
+            if method and self._ledger is not None and not self._problem:
+                try:
+                    self._sessions.add(self._ledger, method, session, finished)
+                except LobenchError as error:
+                    self._problem = str(error)
 
     def record(self, finished: Finished, subject: Subject | None = None) -> None:
         """Writes an evaluation into the ledger, of the session's own subject or of another one."""
@@ -67,8 +84,6 @@ class Recorder:
                 self._problem = str(error)
 
     def _record(self, finished: Finished, subject: Subject | None) -> None:
-        from lobench.core.program import Program
-        from lobench.engine.store.programs import program_here
         from lobench.pytest_plugin.options import subject_of
 
         subject = subject or subject_of(self._config).subject
@@ -78,7 +93,7 @@ class Recorder:
             self._positions[subject] = self._ledger.record_sighting(subject)
             self._ledger.set_admission(self._positions[subject], "admitted")
         curves = Curves.from_payload(finished.payload) if finished.payload else None
-        program = Program.of(curves.provenance) if curves else program_here(num_gpus=finished.case.num_gpus)
+        program = program_of(finished)
         self._programs.add(program.key)
         key = EvaluationKey(
             checkpoint_sha256=subject.sha256,
@@ -121,7 +136,7 @@ class Recorder:
         if not self._finished:
             return
         terminalreporter.section("lobench")
-        rows = [_HEADER] + [_row(finished) for finished in self._finished]
+        rows = [_HEADER] + [_row(*pair) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(rows, left={0}))
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
@@ -154,8 +169,8 @@ _HEADER = (
 )
 
 
-def _row(finished: Finished) -> tuple[str, ...]:
-    name = f"{finished.case.suite}/{finished.case.name}"
+def _row(method: str, finished: Finished) -> tuple[str, ...]:
+    name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
     seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
     if not finished.payload:
         return (name, seeds, str(finished.outcome), *("",) * 7)

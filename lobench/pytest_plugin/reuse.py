@@ -9,7 +9,9 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.result import Curves, Outcome
-from lobench.pytest_plugin.options import option, subject_of
+from lobench.core.subject import Subject
+from lobench.pytest_plugin.experiments import EXPERIMENT
+from lobench.pytest_plugin.options import option
 
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
@@ -17,17 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["store_path", "stored_curves"]
 
 _Key = tuple[str, SeedBlock]
-_STORED: pytest.StashKey[dict[Path, dict[_Key, EvaluationRow]]] = pytest.StashKey()
+_STORED: pytest.StashKey[dict[tuple[Path, str], dict[_Key, EvaluationRow]]] = pytest.StashKey()
 
 
 def store_path(config: pytest.Config, suite: str) -> Path:
     """Returns the folder of the session's store."""
-    given = option(config, "store")
-    return Path(given) if given else config.rootpath / ".lobench" / suite
+    given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
+    name = suite if selected is None else selected.file.experiment.name
+    return Path(given) if given else config.rootpath / ".lobench" / name
 
 
-def stored_curves(config: pytest.Config, info: CaseInfo, block: SeedBlock) -> Curves | None:
-    """Returns what the store has of an evaluation of the session's subject, if it was asked for and is there.
+def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block: SeedBlock) -> Curves | None:
+    """Returns what the store has of an evaluation of a subject, if it was asked for and is there.
 
     It is there if checkpoint or optimizer, bindings, case and seeds are the same, and what computed it is what would
     compute it here. A task's code is not looked at: who edits it does without the option, or takes another store.
@@ -35,10 +38,10 @@ def stored_curves(config: pytest.Config, info: CaseInfo, block: SeedBlock) -> Cu
     if not config.getoption("lobench_reuse"):
         return None
     stored = config.stash.setdefault(_STORED, {})
-    path = store_path(config, info.suite)
-    if path not in stored:
-        stored[path] = _read(path, subject_of(config).subject.sha256)
-    row = stored[path].get((info.key, block))
+    key = (store_path(config, info.suite), subject.sha256)
+    if key not in stored:
+        stored[key] = _read(*key)
+    row = stored[key].get((info.key, block))
     return row.curves if row is not None else None
 
 

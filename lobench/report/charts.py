@@ -142,7 +142,7 @@ def _profiles(findings: Findings) -> Section:
     return Section(
         id="profiles",
         title="Profiles",
-        note="Two different things go by this name. Score profiles ask how often a score is reached, ratio profiles "
+        note="Score profiles ask how often a score is reached, ratio profiles "
         "how many times longer than the fastest it took.",
         kind="wide",
         figures=tuple(figures),
@@ -179,8 +179,7 @@ def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) ->
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        f"{findings.reading.openings[findings.shown]} never reached it on {never} of {times.shape[1]} cases "
-        "(censored).",
+        f"{findings.reading.openings[findings.shown]} never reached it on {never} of {times.shape[1]} cases.",
     )
 
 

@@ -24,7 +24,7 @@ _NUM_SPARKS = 12
 class CheckpointLines:
     """An observer that says how good a checkpoint is, beside those that this watch finished before it.
 
-    For example `outer step 60: score 0.71 [0.55, 0.87], -0.05 to the best before (outer step 30)  ▁█▇  6 cases`.
+    For example `outer step 60: score 0.71 [0.55, 0.87], 0.05 below the best so far (outer step 30)  ▁█▇  6 cases`.
 
     Args:
       suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
@@ -56,7 +56,9 @@ class CheckpointLines:
             return f"no score: {lacking} of {len(subject.cells)} cases lack a tuned baseline" if lacking else "no score"
         mean, before = found.interval.mean, self._best
         self._means.append(mean)
-        change = f", {mean - before:+.3f} to the best before (outer step {self._best_step})" if self._means[1:] else ""
+        where = "above" if mean > before else "below"
+        change = f", {abs(mean - before):.3f} {where} the best so far (outer step {self._best_step})"
+        change = change if self._means[1:] else ""
         if mean > before:
             self._best, self._best_step = mean, event.checkpoint.outer_step
         return f"score {interval_text(found.interval)}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"

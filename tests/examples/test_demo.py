@@ -21,6 +21,7 @@ def test_the_finding_is_the_case_that_lost_most_while_the_meta_loss_fell(demo):
     found = demo.finding(watched, falling)
     assert (found.case, found.best_step, found.last_step) == ("worst", 60, 90)
     assert found.meta_after < found.meta_before
+    assert found.meta_before == pytest.approx(sum(falling[50:70]) / 20)  # around the checkpoint, and not before it
     assert "worst was at 0.2000 at outer step 60 and got worse, to 0.4000 at 90" in str(found)
 
 
@@ -34,6 +35,6 @@ def test_the_table_sets_each_case_beside_the_shipped_baselines(demo, capsys):
     watched = {case: {0: 2.3, 30: 0.01, 60: 0.02} for case in demo.tuned("sgd")}
     demo.print_table(watched)
     text = capsys.readouterr().out
-    assert "Of 5 cases that it was not meta-trained on, the last checkpoint beats SGD on 5 and Adam on 5" in text
+    assert "the last checkpoint's mean of 4 seeds is below SGD's on 5 and Adam's on 5" in text
     assert text.count("last is below SGD and Adam") == 6
     assert demo.tuned("sgd").keys() == demo.tuned("adam").keys()

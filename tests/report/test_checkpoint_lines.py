@@ -37,13 +37,13 @@ def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
     said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))
-    assert "to the best before" not in said[0]
+    assert "the best so far" not in said[0]
     means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in said]
     for index, line in enumerate(said[1:], 1):
-        change, step = re.search(r", ([+-][\d.]+) to the best before \(outer step (\d)\)", line).groups()
+        change, where, step = re.search(r", ([\d.]+) (above|below) the best so far \(outer step (\d)\)", line).groups()
         best = max(means[:index])
         assert int(step) == means.index(best)
-        assert abs(float(change) - (means[index] - best)) < 0.0021
+        assert abs(float(change) * (1 if where == "above" else -1) - (means[index] - best)) < 0.0021
 
 
 def test_without_a_baseline_there_is_no_score_to_compare(tmp_path: Path) -> None:

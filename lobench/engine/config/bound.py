@@ -178,6 +178,11 @@ def num_seeds_of(spec: CaseSpec, layers: Layers) -> int | None:
     return _number_of(spec, layers, "num_seeds", Case().num_seeds)
 
 
+def first_seed_of(spec: CaseSpec, layers: Layers) -> int:
+    """Returns `Case.first_seed` likewise."""
+    return _number_of(spec, layers, "first_seed", Case().first_seed) or 0
+
+
 def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
     parsed = parse_layers(spec, layers)
     with isolated_gin():
