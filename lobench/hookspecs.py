@@ -284,7 +284,7 @@ class Executor(Protocol):
         """Starts a worker, which then says something or is said to have died."""
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
-        """Sends a message to a worker; to one that died, nothing happens (its death is told by `wait`).
+        """Sends a message to a worker, which gets them in the order of the calls; one that died gets nothing.
 
         Args:
           files: Paths that the message names. A worker on another machine finds them under their names alone, so that

@@ -138,6 +138,19 @@ class ExecutorContract:
                 found = self.heard(executor, Result)
                 assert found == (0, Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
 
+    def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
+        variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
+        answered: list[str] = []
+        with self.running(tmp_path) as executor:
+            self.start(executor, 0)
+            for variant in variants:
+                executor.send(0, Describe(variant=variant).to_bytes())
+            deadline = time.monotonic() + self.patience_seconds
+            while len(answered) < len(variants) and time.monotonic() < deadline:
+                said = _of_workers(executor.wait(0.2))
+                answered += [message.variant_key for _, message in said if isinstance(message, Described)]
+        assert answered == [variant.key for variant in variants]
+
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
         ours, theirs = socket.socketpair()
         wakeup = Connection(ours.detach())

@@ -15,10 +15,10 @@ import socket
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,17 @@ _REACH_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Slot:
-    """The bridge's side of a slot; `heard` is None, and `node` empty, until its worker was started."""
+    """The bridge's side of a slot; `heard` is None, and `node` empty, until its worker was started.
+
+    Calls of an actor that runs several at once may overtake each other: the next message waits until one has arrived.
+    """
 
     actor: Any
     size: tuple[float, float]  # cores, devices
     heard: float | None = None
     node: str = ""
+    outbox: deque[Tell] = field(default_factory=deque)
+    is_sending: bool = False
 
 
 class Bridge:
@@ -237,10 +242,19 @@ class Bridge:
             self._receive(worker)
 
     def _tell(self, tell: Tell) -> None:
-        paths = [Path(file) for file in tell.files]
-        files = [self._file(path) for path in paths]
-        reference = self._slots[tell.worker].actor.send.remote(tell.message, [path.name for path in paths], files)
-        self._then(reference, lambda _: None, tell.worker)
+        slot = self._slots[tell.worker]
+        slot.outbox.append(tell)
+        if not slot.is_sending:
+            self._send_next(slot)
+
+    def _send_next(self, slot: _Slot) -> None:
+        slot.is_sending = bool(slot.outbox)
+        if slot.is_sending:
+            tell = slot.outbox.popleft()
+            paths = [Path(file) for file in tell.files]
+            files = [self._file(path) for path in paths]
+            reference = slot.actor.send.remote(tell.message, [path.name for path in paths], files)
+            self._then(reference, lambda _: self._send_next(slot), tell.worker)
 
     def _file(self, path: Path) -> Any:
         """Returns a file in the object store, where each node fetches it once."""
