@@ -12,6 +12,7 @@ from typing import Any
 
 from reference import ROOT
 
+PLUGINS = [path for path in ROOT.glob("plugins/lobench-*/lobench_*") if path.suffix != ".egg-info"]
 _OF_PLUGINS = "plugins import lobench, lobench.extend, lobench.hookspecs and lobench.testing only"
 
 
@@ -21,7 +22,7 @@ def contracts() -> dict[str, Any]:
 
 
 def test_every_plugin_is_under_the_contracts() -> None:
-    plugins = {folder.name for folder in ROOT.glob("plugins/lobench-*/lobench_*")}
+    plugins = {folder.name for folder in PLUGINS}
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert {*settings["importlinter"]["root_packages"]} == {"lobench", *plugins}
     assert {*contracts()[_OF_PLUGINS]["source_modules"]} == plugins
@@ -37,7 +38,7 @@ def test_a_plugin_may_import_four_rooms_and_no_other() -> None:
 
 def test_a_broken_contract_is_named(tmp_path: Path) -> None:
     """Each line is one that somebody would write without thinking of it."""
-    for package in ("lobench", *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/lobench-*/lobench_*"))):
+    for package in ("lobench", *(str(path.relative_to(ROOT)) for path in PLUGINS)):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / Path(package).name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -51,15 +51,15 @@ def test_celos_train_and_test_loss_tell_different_stories_and_every_headline_sho
     assert re.search(r"^test/loss   -.* worse ", done.stdout, re.MULTILINE)
     assert "the metrics tell different stories" in done.stdout and "1 tuned adam;" in done.stdout
 
-    (store,) = tmp_path.glob("celo.msgpack-*")
+    store, named = tmp_path, "celo.msgpack; Case.learned_optimizer = @Celo()"
     text = lobench("report", "--store", store, "--format", "text").stdout
     assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", (tmp_path / "report.html").read_text()))
     for name, side in (("train/loss", "above"), ("test/loss", "below")):
-        (score,) = re.findall(rf"^Score on {name}, celo.msgpack: (\S+) ", text, re.MULTILINE)
-        assert f"Score on {name}, celo.msgpack {score} 95%" in page
-        assert f"celo.msgpack is {side} tuned adam on {name}: difference on common seeds" in text
-        assert f"celo.msgpack is {side} tuned adam on {name}: difference on common seeds" in page
+        (score,) = re.findall(rf"^Score on {name}, {re.escape(named)}: (\S+) ", text, re.MULTILINE)
+        assert f"Score on {name}, {named} {score} 95%" in page
+        assert f"{named} is {side} tuned adam on {name}: difference on common seeds" in text
+        assert f"{named} is {side} tuned adam on {name}: difference on common seeds" in page
 
     header, row, *_ = lobench("results", "--store", store).stdout.splitlines()
     assert "train final  test final" in header and row.startswith("reference/digits_ref")
