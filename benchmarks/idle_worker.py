@@ -59,8 +59,8 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
         match message:
             case Exit():
                 return
-            case Describe(variant_key=key):
-                connection.send_bytes(Described(variant_key=key, cases=cases, files=()).to_bytes())
+            case Describe(variant=variant):
+                connection.send_bytes(Described(variant_key=variant.key, cases=cases, files=()).to_bytes())
             case Job(lease=lease):
                 result = Result(lease=lease, outcome=Outcome.PASSED, payload=payload)
                 connection.send_bytes(result.to_bytes())
