@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from lobench.cli.numbers import Number
+from lobench.cli.options import options_of
+from lobench.sessions.settings import WatchSettings
 
 __all__ = ["run"]
 
@@ -25,11 +26,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
 @click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
-@click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each; a number or auto.")
-@click.option("--executor", default="local", show_default=True, help="local, inline, or a plugin's.")
-@click.option("--ray-address", default="auto", show_default=True, help="For --executor ray: auto, HOST:PORT or local.")
-@click.option("--insecure", is_flag=True, help="Use a cluster that lets anybody in who reaches it.")
-@click.option("--sink", "sinks", multiple=True, metavar="NAME[:ARG]", help="Where results go; may be given again.")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
 @click.option(
@@ -38,9 +35,7 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
     is_flag=True,
     help="Start nothing; say what is missing and what it costs, by recorded durations.",
 )
-@click.option("--max-core-hours", type=Number(min=0, min_open=True), help="Begin nothing more once so many were used.")
-@click.option("--retry-errors", is_flag=True, help="Try again what ended in error, timeout, oom, poisoned, expired.")
-@click.option("--allow-pickle", is_flag=True, help="Load checkpoints that are pickles; they can run code.")
+@options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
 def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
     from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
