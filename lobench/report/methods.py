@@ -76,6 +76,7 @@ class Methods:
         self._plan_of = plan_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
+        self._done = Counter[str]()  # of these, by method
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, str] = {}
         self._began: float | None = None
@@ -107,8 +108,13 @@ class Methods:
         key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
         before = self._rows.get(key)
         subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods, say
-        self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        kept = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        self._done.update(self._names(kept) - (self._names(before) if before is not None else set()))
         return before is None
+
+    def _names(self, row: EvaluationRow) -> set[str]:
+        """Returns the methods that an evaluation is of."""
+        return {name for subject in row.sightings for name in self._methods_of(subject)}
 
     def states(self, *, anew: bool = False) -> list[MethodState]:
         """Returns where the methods are.
@@ -117,25 +123,19 @@ class Methods:
           anew: Whether the scores must be of all that is there; otherwise they may lag a little.
         """
         self._score(anew)
-        done, running = self._num_done(), Counter[str]()
+        running = Counter[str]()
         for names in self._running.values():
             running.update(names)
         return [
             MethodState(
                 name=name,
-                num_done=done[name],
+                num_done=self._done[name],
                 num_planned=self._planned.get(name, 0),
                 num_running=running[name],
                 score=self._scores.get(name, ""),
             )
-            for name in dict.fromkeys([*self._planned, *done, *running])
+            for name in dict.fromkeys([*self._planned, *self._done, *running])
         ]
-
-    def _num_done(self) -> Counter[str]:
-        found = Counter[str]()
-        for row in self._rows.values():
-            found.update({name for subject in row.sightings for name in self._methods_of(subject)})
-        return found
 
     def _score(self, anew: bool) -> None:
         now = self._clock()
@@ -143,7 +143,7 @@ class Methods:
             return
         by_method: dict[str, list[EvaluationRow]] = {}
         for row in self._rows.values():
-            for name in {name for subject in row.sightings for name in self._methods_of(subject)}:
+            for name in self._names(row):
                 by_method.setdefault(name, []).append(row)
         subjects = {name: last_subject(subjects_of(rows)) for name, rows in by_method.items()}
         scales = Scales.of(subjects.values(), self._places)
@@ -155,8 +155,7 @@ class Methods:
 
     def left(self) -> str:
         """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""
-        done = self._num_done()
-        num_left = sum(max(planned - done[name], 0) for name, planned in self._planned.items())
+        num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
         if self._began is None or not self._num_new or not num_left:
             return ""
         return f", about {_duration((self._clock() - self._began) / self._num_new * num_left)} left"
