@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,7 +126,8 @@ def plan_of(
     cases = {f"{spec.suite}/{spec.scope}": spec for spec in _specs(file.experiment)}
     blocks = blocks_of(file.experiment, store)
     planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
-    return [_plan(method, planned, rows, file, manager, allow_pickle=allow_pickle) for method in methods]
+    known = _durations(rows)
+    return [_plan(method, planned, rows, known, file, manager, allow_pickle=allow_pickle) for method in methods]
 
 
 def num_cases(experiment: Experiment) -> int:
@@ -149,21 +150,16 @@ def _plan(
     method: Method,
     planned: Sequence[tuple[str, SeedBlock]],
     rows: Sequence[EvaluationRow],
+    known: Mapping[str, float],
     file: ExperimentFile,
     manager: PluginManager,
     *,
     allow_pickle: bool,
 ) -> MethodPlan:
-    seconds: dict[str, list[float]] = {}
-    for row in rows:
-        if row.payload is not None:
-            head, _ = row.header()
-            seconds.setdefault(_name(row), []).append(head["compile_seconds"] + head["wall_seconds"])
     num_trainings = len(file.experiment.sessions or (0,)) if method.kind == "command" else 0
     sha256 = _sha256(method, manager, allow_pickle=allow_pickle)
     held = {(_name(row), row.key.seed_block) for row in rows if row.key.checkpoint_sha256 == sha256}
     missing = [one for one in planned if one not in held]
-    known = {name: sum(values) / len(values) for name, values in seconds.items()}
     factor = max(num_trainings, 1)
     return MethodPlan(
         method=method,
@@ -173,6 +169,16 @@ def _plan(
         unknown=frozenset(name for name, _ in missing if name not in known),
         num_trainings=num_trainings,
     )
+
+
+def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
+    """Returns the mean seconds that an evaluation of a case took, by case."""
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        if row.payload is not None:
+            head, _ = row.header()
+            seconds.setdefault(_name(row), []).append(head["compile_seconds"] + head["wall_seconds"])
+    return {name: sum(values) / len(values) for name, values in seconds.items()}
 
 
 def _name(row: EvaluationRow) -> str:
