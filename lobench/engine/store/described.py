@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lobench.core.case import CaseInfo
+from lobench.engine.store.part import LedgerPart
 from lobench.engine.store.schema import store_errors
 
 __all__ = ["Described", "DescribedRow"]
@@ -31,14 +29,8 @@ class DescribedRow:
     files: Mapping[str, Any]
 
 
-class Described:
+class Described(LedgerPart):
     """What a ledger says and is told of suites."""
-
-    store: Path
-    _db: sqlite3.Connection
-
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        raise NotImplementedError
 
     def record_described(
         self, variant: str, *, fingerprint: str, cases: Sequence[CaseInfo], files: Mapping[str, Any]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import CommandState, Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
+from lobench.engine.store.part import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
@@ -78,14 +77,8 @@ class TrialRow:
     wave: int = 0
 
 
-class Experiments:
+class Experiments(LedgerPart):
     """What a ledger says and is told of experiments."""
-
-    store: Path
-    _db: sqlite3.Connection
-
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        raise NotImplementedError
 
     def record_experiment(self, name: str, config: str, *, revision: Revision, versions: Mapping[str, str]) -> int:
         """Returns the id of a form of an experiment: the same configuration at the same revision has one row."""
