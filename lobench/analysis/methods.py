@@ -121,6 +121,7 @@ def of_members(
         names=case_names(ordered),
         methods=tuple(names),
         searched=tuple(searched),
+        trials=tuple(row for row in trials if row.method in best),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["Reading", "Searched", "case_names", "read_store"]
@@ -42,6 +43,7 @@ class Reading:
       names: What to call each case, by identity.
       methods: What an experiment's file calls each subject; () where they are no experiment's methods.
       searched: Of each subject the search that chose it, if any; () likewise.
+      trials: Of the experiment's searches, by method and number.
     """
 
     store: Path
@@ -55,6 +57,7 @@ class Reading:
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
     searched: tuple[Searched | None, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
 
     @classmethod
     def of(
