@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -110,3 +111,30 @@ def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
     assert [method.kind for method in experiment.methods] == ["optimizer", "checkpoint", "command"]
     shipped = read_experiment(ROOT / "examples" / "experiment" / "experiment.gin").experiment
     assert [method.title for method in shipped.methods] == ["Adam", "SGD with momentum", "Celo", "ours"]
+
+
+def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: Path) -> None:
+    """It is listed, called with what gin would bind of it, and keeps the contract."""
+    search, contract = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "searches.md").read_text(), re.DOTALL)
+    (tmp_path / "halton.py").write_text(search)
+    (tmp_path / "test_halton.py").write_text(contract)
+    info = tmp_path / "halton-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: halton\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lobench]\nhalton = halton\n")
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        return done.stdout + done.stderr
+
+    listed = run("-m", "lobench.cli", "list", "searches")
+    assert re.search(r"halton +a quasi-random sequence +\[halton\]", listed), listed
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert re.search(r"[1-9]\d+ passed", tested) and "failed" not in tested, tested
+    found = "from lobench.plugins import load_plugins as load; found = load().find"
+    found += "('lobench_search_strategies', 'halton', kind='search').make"
+    assert "Halton(skip=20)" in run("-c", f"{found}; print(found(where='e.gin', skip=20))")
+    expected = "e.gin: 'halton' takes no 'skp'; expected one of skip; did you mean 'skip'?"
+    assert expected in run("-c", f"{found}; found(where='e.gin', skp=20)")

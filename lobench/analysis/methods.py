@@ -47,8 +47,10 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         known = [row for row in ledger.experiments() if row.config]
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
+        trials = ledger.trials(row.id) if row is not None else []
     finally:
         ledger.close()
+    reading = dataclasses.replace(reading, trials=tuple(trials))
     return reading if row is None else of_members(reading, row, members)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["Reading", "case_names", "read_store"]
@@ -29,6 +30,7 @@ class Reading:
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
       methods: What an experiment's file calls each subject; () where they are no experiment's methods.
+      trials: Of the experiment, by method and number.
     """
 
     store: Path
@@ -41,6 +43,7 @@ class Reading:
     openings: tuple[str, ...]
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
 
     @classmethod
     def of(
