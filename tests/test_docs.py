@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands import lobench
 from reference import ROOT
 
 
@@ -55,16 +56,8 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "doctor",
     )
     for command in names:
-        done = subprocess.run(
-            [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True
-        )
-        assert "Usage:" in done.stdout
-    assert (
-        "Examples:"
-        in subprocess.run(
-            [sys.executable, "-m", "lobench.cli", "--help"], capture_output=True, text=True, check=True
-        ).stdout
-    )
+        assert "Usage:" in lobench(command, "--help").stdout
+    assert "Examples:" in lobench("--help").stdout
 
 
 def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
