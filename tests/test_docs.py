@@ -43,6 +43,7 @@ def test_the_notebook_example(tmp_path: Path) -> None:
 def test_every_command_has_help_with_examples_or_options() -> None:
     names = (
         "run",
+        "tune",
         "watch",
         "results",
         "compare",
@@ -98,11 +99,24 @@ def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh
     assert done.returncode == 0 and "[relu32]" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_search_of_the_page_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    _, gin = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "search.gin").write_text(gin)
+    words = [sys.executable, "-m", "lobench.cli", "run", "search.gin", "--workers", "1"]
+    check = subprocess.run([*words, "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Adam, tuned: 5 trials, 6 evaluations (1 of them of the best on fresh seeds)" in check.stdout, check.stderr
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", done.stdout)
+    assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", done.stdout), done.stdout
+
+
 def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
     from lobench.engine.config.experiment_files import read_experiment
 
     text = (ROOT / "docs" / "experiments.md").read_text()
-    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    gin, _ = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
     (tmp_path / "experiment.gin").write_text(gin)
     (tmp_path / "suites").symlink_to(ROOT / "suites")
     (tmp_path / "theta").mkdir()
