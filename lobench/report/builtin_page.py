@@ -19,7 +19,7 @@ __all__ = ["PAGE", "REPORT", "ReportSink", "lobench_result_sinks"]
 PAGE = "report.html"  # in the store
 REPORT = "report"  # the sink's name: `--sink report`, of which `--report` is the short form
 _SECONDS = 30.0
-_NICENESS = 5  # gives way to workers; at 19 a page beside eight busy processes took minutes, and a watch ended without it
+_NICENESS = 5  # gives way to workers; at 19 a page took minutes beside eight busy processes
 _REFRESH = '<meta http-equiv="refresh" content="10">'  # a browser that shows the page takes the newer one by itself
 _WAITING = f"""<!doctype html>
 <html lang="en">
