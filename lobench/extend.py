@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
+    from lobench.inner.schedule import LossSchedule
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.lines import text_table
@@ -85,6 +86,7 @@ _HOMES = {
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
+    "lobench.inner.schedule": "LossSchedule",
     "lobench.inner.theta": "leaf_paths",
     "lobench.report.lines": "text_table",
     "lobench.plugins": "PluginManager load_plugins",
@@ -93,14 +95,14 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
-    "Configure", "Curves", "Direction", "Draws", "Exit", "Interval", "Layers", "LocalPool", "Member", "Message",
-    "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint",
-    "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
-    "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
-    "database_errors", "device_description", "finite_or_none", "flatten", "fold", "headline", "is_settled", "kind_of",
-    "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync",
-    "text_table", "transaction", "weighted", "write_ahead", "write_whole",
+    "Configure", "Curves", "Direction", "Draws", "Exit", "Interval", "Layers", "LocalPool", "LossSchedule", "Member",
+    "Message", "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock",
+    "SeenCheckpoint", "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig",
+    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold",
+    "headline", "is_settled", "kind_of", "leaf_paths", "load_plugins", "newer_schema", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule", "schema_version",
+    "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -22,7 +22,7 @@ _STRATEGIES = {
 
 @hookimpl
 def lobench_gin_modules() -> Iterable[Declaration]:
-    modules = ("optimizers", "tasks")
+    modules = ("optimizers", "schedules", "tasks")
     return [Declaration(name=f"lobench.inner.{name}", factory=f"lobench.inner.{name}:") for name in modules]
 
 
