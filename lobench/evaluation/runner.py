@@ -19,6 +19,7 @@ from lobench.engine.store.provenance import provenance
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
+from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
@@ -218,14 +219,15 @@ class BlockRunner:
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case
+        num_steps = case.num_inner_steps * num_updates(case)
         if case.optimizer is not None:
-            stepper = as_stepper(case.optimizer, case.num_inner_steps)
+            stepper = as_stepper(case.optimizer, num_steps)
             return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
         optimizer = as_learned_optimizer(case.learned_optimizer)
         return Program(
             case,
             as_task(case.task),
-            lambda theta: as_stepper(optimizer.opt_fn(theta, case.num_inner_steps), case.num_inner_steps),
+            lambda theta: as_stepper(optimizer.opt_fn(theta, num_steps), num_steps),
             num_seeds,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import gin
 import gin.config as gin_state
 
-from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.case import SESSIONS, Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
@@ -120,6 +121,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    _check_sessions(case, where)
     _check_is_evaluated(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
@@ -284,6 +286,8 @@ def _build(scope: str, where: str) -> Case:
 def _budget(case: Case) -> str:
     """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
+    if case.sessions != "apart":
+        text = f"{text} {case.sessions} {case.num_lanes}"
     return text if case.eval_batches else f"{text} {case.eval_every}"
 
 
@@ -305,6 +309,32 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
         )
 
 
+def _check_sessions(case: Case, where: str) -> None:
+    """Refuses lanes that share nothing, and sessions that nobody has counted."""
+    if case.sessions not in SESSIONS:
+        close = difflib.get_close_matches(str(case.sessions), SESSIONS, n=1)
+        raise ConfigError(
+            "Case.sessions",
+            where=where,
+            got=repr(case.sessions),
+            expected=", ".join(map(repr, SESSIONS)),
+            next_step=f"did you mean {close[0]!r}?" if close else "",
+        )
+    if case.sessions == "apart" and case.num_lanes is not None:
+        raise ConfigError(
+            "Case.num_lanes: lanes that are apart share no parameters",
+            where=where,
+            got=repr(case.num_lanes),
+            next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
+        )
+    if case.sessions != "apart" and case.num_lanes is None:
+        raise ConfigError(
+            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
+            where=where,
+            next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
+        )
+
+
 def _check(case: Case, where: str) -> None:
     """Refuses numbers that no program can be made from."""
     rules: tuple[tuple[str, int, bool], ...] = (
@@ -313,6 +343,7 @@ def _check(case: Case, where: str) -> None:
         ("first_seed", 0, False),
         ("seed_block", 1, True),
         ("num_tasks", 1, False),
+        ("num_lanes", 1, True),
         ("eval_every", 1, False),
         ("log_every", 0, False),
         ("eval_batches", 0, False),
