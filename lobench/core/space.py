@@ -304,11 +304,12 @@ class Space:
         self._by_path = {parameter.path: parameter for parameter in parameters}
         self._paths = _order(self._by_path)
         self.parents = frozenset(path for parameter in self.parameters for path in parameter.when)
-        self.parents_first: tuple[Parameter, ...] = ()
-        while len(self.parents_first) < len(self.parameters):
-            known = {parameter.path for parameter in self.parents_first}
-            new = next(p for p in self.parameters if p.path not in known and p.when.keys() <= known)
-            self.parents_first = (*self.parents_first, new)
+        ordered: dict[str, Parameter] = {}
+        while len(ordered) < len(self.parameters):
+            ready = (p for p in self.parameters if p.path not in ordered and p.when.keys() <= ordered.keys())
+            new = next(ready)
+            ordered[new.path] = new
+        self.parents_first = tuple(ordered.values())
 
     def active(self, params: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the values of the active parameters, in the order given; what is not active is left out.

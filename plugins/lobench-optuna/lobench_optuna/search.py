@@ -17,7 +17,7 @@ from lobench_optuna.samplers import Sampler, quietly, sampler_named
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.distributions import BaseDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 __all__ = ["OptunaSearch", "optuna_search"]
 
@@ -66,7 +66,9 @@ class _Domain:
         self._values: tuple[Value, ...] = ()
         self.distribution = self._distribution(parameter, is_grid)
 
-    def _distribution(self, parameter: Parameter, is_grid: bool) -> BaseDistribution:
+    def _distribution(
+        self, parameter: Parameter, is_grid: bool
+    ) -> CategoricalDistribution | FloatDistribution | IntDistribution:
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if parameter.kind is Kind.CATEGORICAL:
@@ -80,17 +82,21 @@ class _Domain:
         return FloatDistribution(parameter.low, parameter.high, log=is_log)
 
     def ours(self, value: Any) -> Value:
-        return self._values[value] if self._values else value
+        found: Value = self._values[value] if self._values else value
+        return found
 
     def theirs(self, value: Value) -> Any:
         return self._values.index(value) if self._values else value
 
     def suggest(self, trial: optuna.Trial, path: str) -> Any:
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
         found = self.distribution
-        if hasattr(found, "choices"):
+        if isinstance(found, CategoricalDistribution):
             return trial.suggest_categorical(path, found.choices)
-        ask = trial.suggest_int if type(found.low) is int else trial.suggest_float
-        return ask(path, found.low, found.high, log=found.log)
+        if isinstance(found, IntDistribution):
+            return trial.suggest_int(path, found.low, found.high, log=found.log)
+        return trial.suggest_float(path, found.low, found.high, log=found.log)
 
 
 def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
