@@ -21,6 +21,7 @@ _HOOKS = {
     "executors": "lobench_executors",
     "policies": "lobench_admission_policies",
     "strategies": "lobench_selection_strategies",
+    "searches": "lobench_search_strategies",
     "metrics": "lobench_metrics",
     "commands": "lobench_cli_commands",
 }
@@ -34,8 +35,8 @@ _HOOKS = {
 def list_things(kind: str, folder: Path | None) -> None:
     """List what gin files, suites and options can name.
 
-    KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, metrics,
-    commands.
+    KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
+    metrics, commands.
     """
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.reach import bindings_in, task_lines, walk
-from lobench.engine.config.syntax import Binding, Statement
+from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "num_cpus_of", "num_seeds_of"]
+__all__ = ["BoundCase", "bind_case", "expectations_of", "first_seed_of", "num_cpus_of", "num_seeds_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -185,21 +185,45 @@ def first_seed_of(spec: CaseSpec, layers: Layers) -> int:
     return _number_of(spec, layers, "first_seed", Case().first_seed) or 0
 
 
+def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
+    """Returns what a case expects likewise; None where binding it alone tells."""
+    groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
+    if any(one.parameter and _is_built(one.value) for group in groups for one in group):
+        return None
+    values = _plain_values(groups, spec.scope, "lobench.expect")
+    return None if None in values.values() else Expectations(**values)
+
+
 def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
-    parsed = parse_layers(spec, layers)
-    with isolated_gin():
-        bind_what_is_known(_of_field(parsed.trainer, name))
-        bind_what_is_known(_of_field(parsed.case, name))
-        bind_what_is_known(_of_field(parsed.overrides, name), override=True)
-        value = _plain(bindings_in(spec.scope, "lobench.Case").get(name, default))
+    values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
+    value = values.get(name, default)
     return value if type(value) is int and value >= 1 else None
 
 
-def _of_field(statements: Sequence[Statement], field: str) -> list[Binding]:
-    """Returns the bindings of a field of `Case`, and macros, one of which may be its value."""
-    bindings = [statement for statement in statements if isinstance(statement, Binding)]
-    names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
-    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", field)]
+def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
+    """Returns the bindings of fields of ours, layer by layer, and macros, which may be their values."""
+    parsed = parse_layers(spec, layers)
+    return [
+        [one for one in layer if isinstance(one, Binding) and (not one.parameter or _is_of(one, name, names))]
+        for layer in (parsed.trainer, parsed.case, parsed.overrides)
+    ]
+
+
+def _is_of(binding: Binding, name: str, names: Sequence[str]) -> bool:
+    return binding.selector.rsplit(".", 1)[-1] == name and binding.parameter in names
+
+
+def _is_built(value: Any) -> bool:
+    """Says whether gin would call something to have a value."""
+    return any(isinstance(one, Reference) for one in references_in(value))
+
+
+def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str) -> dict[str, Any]:
+    """Binds the trainer's, the case's and what overrides them; returns what holds in a scope, None for a reference."""
+    with isolated_gin():
+        for index, layer in enumerate(layers):
+            bind_what_is_known(layer, override=index == len(layers) - 1)
+        return {name: _plain(value) for name, value in bindings_in(scope, selector).items()}
 
 
 def _sha256(*parts: str) -> str:
