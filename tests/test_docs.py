@@ -127,32 +127,6 @@ def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
     assert [method.title for method in shipped.methods] == ["Adam", "SGD with momentum", "Celo", "ours"]
 
 
-def test_the_page_of_schedules_runs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "schedules.md").read_text()
-    for content in re.findall(r"```gin\n(.*?)```", text, re.DOTALL):
-        (tmp_path / content.split()[1]).write_text(content)
-    (own,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "own.py").write_text(own)
-    (tmp_path / "own.gin").write_text("import own\n" + (tmp_path / "rounds.gin").read_text())
-    command = [sys.executable, "-m", "lobench.cli", "run", "rates.gin", "--executor", "inline"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert all(name in done.stdout for name in ("fixed", "cosine", "reduced")), done.stdout
-    code = (
-        "import lobench\n"
-        "result = lobench.evaluate('rounds.gin', optimizer='sgd(); sgd.learning_rate = 0.01')\n"
-        "print(result.metrics['train/loss'].shape)\n"
-        "rate = 'sgd(); sgd.learning_rate = @square_root(); square_root.peak = 0.01'\n"
-        "print(lobench.evaluate('own.gin', optimizer=rate).diverged.any())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["(4, 2)", "False"], done.stderr
-    names = re.findall(r"^\| `(\w+)\(", text, re.MULTILINE)
-    command = [sys.executable, "-m", "lobench.cli", "list", "schedules"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert sorted(names) == [line.split()[0] for line in listed.splitlines()]
-
-
 def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: Path) -> None:
     """It is listed, called with what gin would bind of it, and keeps the contract."""
     search, contract = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "searches.md").read_text(), re.DOTALL)
@@ -178,3 +152,29 @@ def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: P
     assert "Halton(skip=20)" in run("-c", f"{found}; print(found(where='e.gin', skip=20))")
     expected = "e.gin: 'halton' takes no 'skp'; expected one of skip; did you mean 'skip'?"
     assert expected in run("-c", f"{found}; found(where='e.gin', skp=20)")
+
+
+def test_the_page_of_schedules_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "schedules.md").read_text()
+    for content in re.findall(r"```gin\n(.*?)```", text, re.DOTALL):
+        (tmp_path / content.split()[1]).write_text(content)
+    (own,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "own.py").write_text(own)
+    (tmp_path / "own.gin").write_text("import own\n" + (tmp_path / "rounds.gin").read_text())
+    command = [sys.executable, "-m", "lobench.cli", "run", "rates.gin", "--executor", "inline"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(name in done.stdout for name in ("fixed", "cosine", "reduced")), done.stdout
+    code = (
+        "import lobench\n"
+        "result = lobench.evaluate('rounds.gin', optimizer='sgd(); sgd.learning_rate = 0.01')\n"
+        "print(result.metrics['train/loss'].shape)\n"
+        "rate = 'sgd(); sgd.learning_rate = @square_root(); square_root.peak = 0.01'\n"
+        "print(lobench.evaluate('own.gin', optimizer=rate).diverged.any())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["(4, 2)", "False"], done.stderr
+    names = re.findall(r"^\| `(\w+)\(", text, re.MULTILINE)
+    command = [sys.executable, "-m", "lobench.cli", "list", "schedules"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert sorted(names) == [line.split()[0] for line in listed.splitlines()]

@@ -53,7 +53,6 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         trials = ledger.trials(row.id) if row is not None else []
     finally:
         ledger.close()
-    reading = dataclasses.replace(reading, trials=tuple(trials))
     return reading if row is None else of_members(reading, row, members, trials)
 
 
@@ -94,7 +93,7 @@ def of_members(
         key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
     used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
-    best = best_trials(trials, [name for name, bindings in said.items() if "search" in bindings])
+    best = best_trials(trials, groups, [name for name, bindings in said.items() if "search" in bindings])
     groups = {(name, trial): found for (name, trial), found in groups.items() if best.get(name, trial) == trial}
     order = [name for name in said if any(method == name for method, _ in groups)]
     counts = Counter(name for name, _ in groups)
@@ -122,6 +121,7 @@ def of_members(
         names=case_names(ordered),
         methods=tuple(names),
         searched=tuple(searched),
+        trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
     )
 
 

@@ -42,8 +42,8 @@ class Reading:
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
       methods: What an experiment's file calls each subject; () where they are no experiment's methods.
-      trials: Of the experiment, by method and number.
       searched: Of each subject the search that chose it, if any; () likewise.
+      trials: Of the experiment's searches, by method and number.
     """
 
     store: Path
@@ -56,8 +56,8 @@ class Reading:
     openings: tuple[str, ...]
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
-    trials: tuple[TrialRow, ...] = ()
     searched: tuple[Searched | None, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
 
     @classmethod
     def of(

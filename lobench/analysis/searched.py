@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from lobench.analysis.reading import Searched
@@ -28,10 +28,21 @@ def trial_of(row: TrialRow) -> Trial:
     return Trial(number=row.number, parameters=row.parameters, state=row.state, fitness=row.fitness, wave=row.wave)
 
 
-def best_trials(rows: Sequence[TrialRow], methods: Iterable[str]) -> dict[str, int]:
-    """Returns the number of the best trial of each method that searches; of one that has none yet, -1."""
-    best = {name: best_trial([trial_of(row) for row in rows if row.method == name]) for name in methods}
-    return {name: -1 if trial is None else trial.number for name, trial in best.items()}
+def best_trials(
+    rows: Sequence[TrialRow], members: Collection[tuple[str, int | str]], methods: Iterable[str]
+) -> dict[str, int | str]:
+    """Returns the number of the best trial of each method that searches.
+
+    Args:
+      members: Methods and trials that have evaluations: the best of these counts, or the first where none is feasible.
+    """
+    best: dict[str, int | str] = {}
+    for name in methods:
+        there = sorted(number for method, number in members if method == name and isinstance(number, int))
+        found = best_trial([trial_of(row) for row in rows if row.method == name and row.number in there])
+        if there:
+            best[name] = there[0] if found is None else found.number
+    return best
 
 
 def chosen_by_search(
