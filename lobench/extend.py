@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
+    from lobench.inner.schedule import LossSchedule
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.lines import text_table
@@ -89,6 +90,7 @@ _HOMES = {
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
+    "lobench.inner.schedule": "LossSchedule",
     "lobench.inner.theta": "leaf_paths",
     "lobench.report.lines": "text_table",
     "lobench.plugins": "PluginManager load_plugins",
@@ -97,15 +99,16 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
-    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Interval", "Kind", "Layers", "LocalPool", "Member",
-    "Message", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "Rule",
-    "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy", "StoreLock", "Subject", "Trial",
-    "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case",
-    "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "database_errors",
-    "device_description", "finite_or_none", "flatten", "fold", "grid_values", "headline", "is_settled", "kind_of",
-    "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync",
-    "text_table", "transaction", "trials_left", "weighted", "write_ahead", "write_whole",
+    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Interval", "Kind", "Layers", "LocalPool",
+    "LossSchedule", "Member", "Message", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
+    "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
+    "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
+    "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold",
+    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "load_plugins", "newer_schema", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule", "schema_version",
+    "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "trials_left", "weighted", "write_ahead",
+    "write_whole",
 ]
 # fmt: on
 

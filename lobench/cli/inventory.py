@@ -28,14 +28,14 @@ _HOOKS = {
 
 
 @click.command(name="list")
-@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "suites", *_HOOKS]))
+@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "schedules", "suites", *_HOOKS]))
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
 )
 def list_things(kind: str, folder: Path | None) -> None:
     """List what gin files, suites and options can name.
 
-    KIND: tasks, optimizers, suites, sources, readers, sinks, executors, policies, strategies, searches,
+    KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
     metrics, commands.
     """
     from lobench.plugins import load_plugins

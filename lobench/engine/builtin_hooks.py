@@ -37,7 +37,7 @@ _SEARCHES = {
 
 @hookimpl
 def lobench_gin_modules() -> Iterable[Declaration]:
-    modules = ("optimizers", "tasks")
+    modules = ("optimizers", "schedules", "tasks")
     return [Declaration(name=f"lobench.inner.{name}", factory=f"lobench.inner.{name}:") for name in modules]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lobench import LobenchError
 from lobench.extend import Value
 
-__all__ = ["TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
+__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
 
 
 class State(enum.StrEnum):
@@ -49,6 +49,9 @@ class Artifact:
 
     uri: str
     sha256: str
+
+
+ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fields of a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
