@@ -95,7 +95,7 @@ def test_one_cycle_is_two_halves_of_a_cosine(num_steps: int, pct_start: float) -
             wanted = 0.4 + (first - 0.4) * (1 + math.cos(math.pi * at / top)) / 2
         else:
             wanted = end + (0.4 - end) * (1 + math.cos(math.pi * (at - top) / (last - top))) / 2
-        assert rate == pytest.approx(wanted, rel=1e-5, abs=0)
+        assert rate == pytest.approx(wanted, rel=1e-6, abs=0)
     if num_steps > 1:
         assert found[-1] == np.float32(np.float32(0.4) / np.float32(20) / np.float32(100))
     if num_steps == 101 and pct_start == 0.3:
