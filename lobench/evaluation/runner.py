@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
@@ -19,7 +20,7 @@ from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
-from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
+from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
@@ -27,7 +28,7 @@ from lobench.inner.train import Program
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
+__all__ = ["BlockRunner", "DeadlinePassed", "Programs", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
@@ -82,18 +83,64 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
     return num_cpus is None or claim_backend(num_cpus)
 
 
+class _Maker:
+    """Makes steppers for a program, with the optimizer of the case that it computes now: that of whoever asked last."""
+
+    def __init__(self, bound: BoundCase) -> None:
+        self.bound = bound
+
+    def __call__(self, theta: Any, *values: Any) -> Stepper:
+        case, settings = self.bound.case, self.bound.settings
+        is_as_bound = all(
+            type(value) is float and value == own for value, own in zip(values, settings.values, strict=True)
+        )
+        if case.optimizer is not None:
+            return as_stepper(case.optimizer if is_as_bound else settings.make(values), case.num_inner_steps)
+        learned = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
+        return as_stepper(learned.opt_fn(theta, case.num_inner_steps), case.num_inner_steps)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Warm:
+    """A program, and what makes its steppers."""
+
+    maker: _Maker
+    program: Program
+
+
+class Programs:
+    """Compiled programs that runners of one process share: two variants may differ in values that are arguments.
+
+    A program lives as long as one of the runners has it.
+    """
+
+    def __init__(self) -> None:
+        self.compilations = CompilationCounter()
+        self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], _Warm] = WeakValueDictionary()
+
+    def of(self, bound: BoundCase, num_seeds: int) -> _Warm:
+        key = (bound.spec, bound.identity, bound.settings.program_hash, num_seeds)
+        warm = self._shared.get(key)
+        if warm is None:
+            maker = _Maker(bound)
+            program = Program(bound.case, as_task(bound.case.task), maker, num_seeds, bound.settings.usual)
+            warm = self._shared[key] = _Warm(maker, program)
+        return warm
+
+
 class BlockRunner:
     """Evaluates seed blocks of cases.
 
     Args:
       layers: gin text around the cases.
+      programs: Shared with other runners of this process.
     """
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, programs: Programs | None = None) -> None:
         self._layers = layers
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
-        self._programs: dict[tuple[str, str, int], Program] = {}
-        self._compilations = CompilationCounter()
+        self._shared = programs or Programs()
+        self._programs: dict[tuple[str, str, int], _Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -213,20 +260,17 @@ class BlockRunner:
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
     ) -> list[Curves]:
-        compiled_before = self._compilations.count
+        compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        key = (bound.identity, bound.optimizer_hash, block.size)
-        if key not in self._programs:
-            self._programs[key] = self._program(bound, block.size)
-        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
-        deadline = time.monotonic() + timeout_seconds
+        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
-            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
+            curves = program.run(matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past)
             found = [curves] if curves is not None else None
         else:
-            found = program.run_many(matched, block, on_progress=on_progress, should_stop=is_past)
+            found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
@@ -236,7 +280,7 @@ class BlockRunner:
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._compilations.count - compiled_before,
+                num_compilations=self._shared.compilations.count - compiled_before,
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
@@ -249,17 +293,12 @@ class BlockRunner:
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
-        case = bound.case
-        if case.optimizer is not None:
-            stepper = as_stepper(case.optimizer, case.num_inner_steps)
-            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
-        optimizer = as_learned_optimizer(case.learned_optimizer)
-        return Program(
-            case,
-            as_task(case.task),
-            lambda theta: as_stepper(optimizer.opt_fn(theta, case.num_inner_steps), case.num_inner_steps),
-            num_seeds,
-        )
+        key = (bound.identity, bound.optimizer_hash, num_seeds)
+        if key not in self._programs:
+            self._programs[key] = self._shared.of(bound, num_seeds)
+        warm = self._programs[key]
+        warm.maker.bound = bound
+        return warm.program
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:

@@ -57,7 +57,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
                     curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
                 item.stash[_APART] = foreign_maker()
-                curves = runners.apart.run(case, test, theta, block)
+                curves = runners.apart.run(runners.layers, case, test, theta, block)
             return with_metrics(curves, metrics_of(config))
 
         if gate is not None:

@@ -14,7 +14,7 @@ from lobench.core.subject import Variant
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.isolated import IsolatedRunner
-from lobench.evaluation.runner import BlockRunner, claim_for
+from lobench.evaluation.runner import BlockRunner, Programs, claim_for
 from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import claim_backend
 from lobench.pytest_plugin import case_of
@@ -32,12 +32,14 @@ _MOST_VARIANTS = 8  # whose programs stay warm
 class Runners:
     """What trains the cases of one variant: here, several of its checkpoints together, or in a process of its own."""
 
+    layers: Layers
     here: BlockRunner
     together: JobRunner
-    apart: IsolatedRunner
+    apart: IsolatedRunner  # of all variants
 
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
+_SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
 
 
 def variant_of(item: pytest.Item) -> Variant:
@@ -54,22 +56,17 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
     """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs."""
     with _MAKING:
         if _RUNNERS not in config.stash:
-            config.stash[_RUNNERS] = OrderedDict()
-            config.add_cleanup(lambda: _close(config.stash[_RUNNERS], keep=0))
-        known = config.stash[_RUNNERS]
+            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (Programs(), IsolatedRunner())
+            config.add_cleanup(config.stash[_SHARED][1].close)
+        known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:
             layers = _layers_of(config, variant)
-            here = BlockRunner(layers)
-            known[variant] = Runners(here, JobRunner(here), IsolatedRunner(layers))
+            here = BlockRunner(layers, programs)
+            known[variant] = Runners(layers, here, JobRunner(here), apart)
         known.move_to_end(variant)
-        _close(known, keep=_MOST_VARIANTS)
+        if len(known) > _MOST_VARIANTS:
+            known.popitem(last=False)
         return known[variant]
-
-
-def _close(known: OrderedDict[Variant, Runners], *, keep: int) -> None:
-    while len(known) > keep:
-        _, oldest = known.popitem(last=False)
-        oldest.apart.close()
 
 
 def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
