@@ -5,60 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
-from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
-from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task
-from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
+from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
+from lobench.evaluation.programs import Programs, Warm
+from lobench.inner.adapters import as_learned_optimizer
+from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["BlockRunner", "DeadlinePassed", "Programs", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
+__all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
-
-
-class DeadlinePassed(LobenchError):
-    """A seed block ran past `Case.timeout_seconds`."""
-
-
-class WrongThreads(LobenchError):
-    """This process's jax backend has another number of threads than the case asks for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThetaLeaves:
-    """A checkpoint's leaves and how errors name it; `leaves` is None for `--optimizer`, which has no theta."""
-
-    leaves: Mapping[str, np.ndarray] | None
-    where: str
-
-    @classmethod
-    def at(cls, path: str, *, where: str) -> ThetaLeaves:
-        """Reads a file of leaves; "" where there is no theta."""
-        return cls(leaves=load_theta(path) if path else None, where=where)
-
-    @property
-    def own_bindings(self) -> str:
-        """The gin text that the checkpoint carries, or ""."""
-        text = (self.leaves or {}).get(OWN_BINDINGS)
-        return text.tobytes().decode() if text is not None else ""
 
 
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
@@ -83,51 +51,6 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
     return num_cpus is None or claim_backend(num_cpus)
 
 
-class _Maker:
-    """Makes steppers for a program, with the optimizer of the case that it computes now: that of whoever asked last."""
-
-    def __init__(self, bound: BoundCase) -> None:
-        self.bound = bound
-
-    def __call__(self, theta: Any, *values: Any) -> Stepper:
-        case, settings = self.bound.case, self.bound.settings
-        is_as_bound = all(
-            type(value) is float and value == own for value, own in zip(values, settings.values, strict=True)
-        )
-        if case.optimizer is not None:
-            return as_stepper(case.optimizer if is_as_bound else settings.make(values), case.num_inner_steps)
-        learned = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
-        return as_stepper(learned.opt_fn(theta, case.num_inner_steps), case.num_inner_steps)
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Warm:
-    """A program, and what makes its steppers."""
-
-    maker: _Maker
-    program: Program
-
-
-class Programs:
-    """Compiled programs that runners of one process share: two variants may differ in values that are arguments.
-
-    A program lives as long as one of the runners has it.
-    """
-
-    def __init__(self) -> None:
-        self.compilations = CompilationCounter()
-        self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], _Warm] = WeakValueDictionary()
-
-    def of(self, bound: BoundCase, num_seeds: int) -> _Warm:
-        key = (bound.spec, bound.identity, bound.settings.program_hash, num_seeds)
-        warm = self._shared.get(key)
-        if warm is None:
-            maker = _Maker(bound)
-            program = Program(bound.case, as_task(bound.case.task), maker, num_seeds, bound.settings.usual)
-            warm = self._shared[key] = _Warm(maker, program)
-        return warm
-
-
 class BlockRunner:
     """Evaluates seed blocks of cases.
 
@@ -140,7 +63,7 @@ class BlockRunner:
         self._layers = layers
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
-        self._programs: dict[tuple[str, str, int], _Warm] = {}
+        self._programs: dict[tuple[str, str, int], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:

@@ -19,7 +19,7 @@ from lobench.core.case import SeedBlock
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
-from lobench.evaluation.runner import Programs
+from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.optimizers import baselines
 from lobench.inner.train import Program
