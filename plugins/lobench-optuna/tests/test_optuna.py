@@ -119,6 +119,14 @@ def test_wrong_input_is_one_clear_line(keywords: Mapping[str, Any], expected: st
     assert str(error.value).startswith(expected) and "\n" not in str(error.value)
 
 
+def test_what_a_sampler_stumbles_over_later_is_one_clear_line() -> None:
+    make = lambda: optuna_search("tpe", n_startup_trials="few")  # noqa: E731
+    with pytest.raises(LobenchError) as error:
+        run_search(make, sample_spaces()["ranges"], num_trials=12)
+    expected = "wave 0: optuna's sampler 'tpe' proposes nothing; got TypeError: "
+    assert str(error.value).startswith(expected) and "n_startup_trials = 'few'" in str(error.value)
+
+
 @pytest.mark.parametrize(("sampler", "package"), [("gp", "torch"), ("cmaes", "cmaes"), ("qmc", "scipy")])
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, sampler: str, package: str) -> None:
     there = importlib.util.find_spec
