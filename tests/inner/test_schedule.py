@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -137,8 +138,8 @@ def takers() -> dict[str, Callable[..., Any]]:
     homes = {"lobench": optimizers, "optax": optax, "optax.contrib": optax.contrib}
     found = {}
     for home, module in homes.items():
-        for name in dir(module):
-            function = getattr(module, name) if name.islower() and "privat" not in name and name != "dpsgd" else None
+        for name in (name for name in dir(module) if re.match(r"(?!.*(dpsgd|private))[a-z]", name)):
+            function = getattr(module, name)
             if inspect.isfunction(function) and "learning_rate" in inspect.signature(function).parameters:
                 found[f"{home}.{name}"] = function
     return found

@@ -23,23 +23,21 @@ def rates(schedule: Any, num_steps: int) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(schedule.resolve(num_steps)))(jnp.arange(num_steps)))
 
 
-def used(optimizer: Any, losses: Any, num_steps: int = 0, first_step: int = 0) -> np.ndarray:
-    """Returns what each update takes off a parameter whose gradient is 1, a loss for each, in a compiled loop."""
+def taken(optimizer: Any, losses: jax.Array, num_steps: int) -> jax.Array:
+    """Returns what each update takes off a parameter whose gradient is 1."""
+    stepper, key, origin = as_stepper(optimizer, num_steps), jax.random.key(0), jnp.float32(0)
+
+    def step(state: Any, loss: jax.Array) -> Any:
+        state, after, _ = stepper.step(state, origin, None, jnp.float32(1), loss, key, lambda at: loss + at)
+        return state, -after
+
+    return jax.lax.scan(step, stepper.init(origin, None, key), losses)[1]
+
+
+def used(optimizer: Any, losses: Any, num_steps: int = 0) -> np.ndarray:
+    """Returns the same of a compiled loop, one loss for each update."""
     losses = jnp.asarray(losses, jnp.float32)
-    stepper = as_stepper(optimizer, num_steps or len(losses), first_step)
-    key = jax.random.key(0)
-
-    @jax.jit
-    def train() -> jax.Array:
-        origin = jnp.float32(0)
-
-        def step(state: Any, loss: jax.Array) -> Any:
-            state, after, _ = stepper.step(state, origin, None, jnp.float32(1), loss, key, lambda at: loss + at)
-            return state, -after
-
-        return jax.lax.scan(step, stepper.init(origin, None, key), losses)[1]
-
-    return np.asarray(train())
+    return np.asarray(jax.jit(lambda losses: taken(optimizer, losses, num_steps or len(losses)))(losses))
 
 
 def test_cosine_reaches_its_final_rate_in_the_last_update() -> None:
@@ -243,15 +241,7 @@ def test_each_setting_that_is_a_float_may_be_an_argument_of_the_program() -> Non
 
         @jax.jit
         def train(values: Any, make: Any = make, extra: Any = extra) -> jax.Array:
-            stepper = as_stepper(optax.sgd(make(**values, **extra)), 9)
-            params, key = jnp.float32(0), jax.random.key(0)
-
-            def step(carry: Any, _: Any) -> Any:
-                state, params = carry
-                state, after, _ = stepper.step(state, params, None, jnp.float32(1), jnp.float32(1), key)
-                return (state, after), params - after
-
-            return jax.lax.scan(step, (stepper.init(params, None, key), params), None, length=9)[1]
+            return taken(optax.sgd(make(**values, **extra)), jnp.ones(9), 9)
 
         fixed = used(optax.sgd(make(**values, **extra)), [1.0] * 9)
         np.testing.assert_allclose(train(values), fixed, rtol=1e-6)
