@@ -135,9 +135,8 @@ def main() -> None:
             own, other = (statistics.median(column) for column in zip(*pairs, strict=True))
             error = statistics.stdev(ratios) / math.sqrt(len(ratios))
             print(f"| {name} | {own:.4f} | {other:.4f} | {own / other:.3f} | all {len(pairs)} |")
-            print(
-                f"ratios of batches: {min(ratios):.3f} - {max(ratios):.3f}, mean {statistics.mean(ratios):.3f} +- {error:.3f}"
-            )
+            spread = f"{min(ratios):.3f} - {max(ratios):.3f}, mean {statistics.mean(ratios):.3f}"
+            print(f"ratios of batches: {spread} +- {error:.3f}")
         print(f"{name}: {time.perf_counter() - started:.0f} s")
 
 
