@@ -131,6 +131,8 @@ def test_what_is_not_there_is_suggested(suite: Path) -> None:
         bind(suite, "adam(); adam.learning_rate = @cosin()")
     with pytest.raises(ConfigError, match=r"has no parameter 'pek'.*did you mean 'peak'"):
         bind(suite, "adam(); adam.learning_rate = @cosine(); cosine.pek = 1.0")
+    with pytest.raises(ConfigError, match="missing a required argument: 'init_value'"):
+        bind(suite, "adam(); adam.learning_rate = @optax.cosine_decay_schedule()")
 
 
 def takers() -> dict[str, Callable[..., Any]]:
