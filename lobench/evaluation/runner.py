@@ -17,9 +17,9 @@ from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
-from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
-from lobench.inner.parallel_sessions import num_updates
+from lobench.evaluation.programs import Programs, Warm
+from lobench.inner.adapters import as_learned_optimizer
+from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
@@ -56,13 +56,14 @@ class BlockRunner:
 
     Args:
       layers: gin text around the cases.
+      programs: Shared with other runners of this process.
     """
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, programs: Programs | None = None) -> None:
         self._layers = layers
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
-        self._programs: dict[tuple[str, str, int], Program] = {}
-        self._compilations = CompilationCounter()
+        self._shared = programs or Programs()
+        self._programs: dict[tuple[str, str, int], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -182,20 +183,17 @@ class BlockRunner:
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
     ) -> list[Curves]:
-        compiled_before = self._compilations.count
+        compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        key = (bound.identity, bound.optimizer_hash, block.size)
-        if key not in self._programs:
-            self._programs[key] = self._program(bound, block.size)
-        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
-        deadline = time.monotonic() + timeout_seconds
+        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
-            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
+            curves = program.run(matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past)
             found = [curves] if curves is not None else None
         else:
-            found = program.run_many(matched, block, on_progress=on_progress, should_stop=is_past)
+            found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
@@ -205,7 +203,7 @@ class BlockRunner:
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._compilations.count - compiled_before,
+                num_compilations=self._shared.compilations.count - compiled_before,
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
@@ -218,18 +216,12 @@ class BlockRunner:
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
-        case = bound.case
-        num_steps = case.num_inner_steps * num_updates(case)
-        if case.optimizer is not None:
-            stepper = as_stepper(case.optimizer, num_steps)
-            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
-        optimizer = as_learned_optimizer(case.learned_optimizer)
-        return Program(
-            case,
-            as_task(case.task),
-            lambda theta: as_stepper(optimizer.opt_fn(theta, num_steps), num_steps),
-            num_seeds,
-        )
+        key = (bound.identity, bound.optimizer_hash, num_seeds)
+        if key not in self._programs:
+            self._programs[key] = self._shared.of(bound, num_seeds)
+        warm = self._programs[key]
+        warm.maker.bound = bound
+        return warm.program
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:

@@ -1,4 +1,4 @@
-"""The inner-training program: a seed block of one case, compiled once, theta an argument.
+"""The inner-training program: a seed block of one case, compiled once, theta and real-valued settings its arguments.
 
 One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
 between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,9 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
-from lobench.inner.backend import compiler_options
+from lobench.inner.arguments import Given
 from lobench.inner.block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta
+from lobench.inner.compiled import Compiled, Layout
 from lobench.inner.data import (
     INIT,
     LOSS,
@@ -48,33 +49,26 @@ __all__ = ["Program"]
 _FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
 
 
-class _Layout(NamedTuple):
-    """What a program starts from; over how many devices, and by which axes of its first arguments, it is spread."""
-
-    carry_shape: PyTree
-    parts: int
-    axes: tuple[int | None, ...]
-
-
 class Program:
-    """Trains one seed block of a case, again and again, for any theta.
+    """Trains one seed block of a case, again and again, for any theta and any values of the optimizer's settings.
 
     Args:
       case: With task (or family) built.
       task: `case.task` as a Task or TaskFamily.
-      make_stepper: theta -> Stepper; theta may be traced.
+      make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
+      usual: A value of each setting that says nothing of those that it will have.
     """
 
     def __init__(
         self,
         case: Case,
         task: Task | TaskFamily,
-        make_stepper: Callable[[Theta], Stepper],
+        make_stepper: Callable[..., Stepper],
         num_seeds: int,
+        usual: Sequence[float] = (),
     ) -> None:
-        self._case, self._task, self._num_seeds = case, task, num_seeds
-        self._make_stepper: Callable[[Theta], Stepper] = lambda theta: with_copies(make_stepper(theta), case)
+        self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._recorder = Recorder(case)
         # Without evaluations nothing reads the other splits.
@@ -84,13 +78,14 @@ class Program:
         self._arrays = {
             split: dataset.arrays for split, dataset in self._datasets.items() if isinstance(dataset, ArrayDataset)
         }
-        self._compiled: dict[int, tuple[Any, _Layout]] = {}  # by the number of thetas
+        self._compiled = Compiled(usual)
 
     def run(
         self,
         theta: Theta,
         block: SeedBlock,
         *,
+        settings: Sequence[float] = (),
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Curves | None:
@@ -99,12 +94,13 @@ class Program:
         Args:
           theta: In the optimizer's own structure and dtypes.
           block: As many seeds as the program is wide.
+          settings: As many as the program has.
           on_progress: Told the inner steps done, after each chunk.
           should_stop: Asked after each chunk; True ends the run.
         Returns:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
-        trained = self._train(theta, 0, block, on_progress, should_stop)
+        trained = self._train(theta, settings, 0, block, on_progress, should_stop)
         return self._curves(trained.carry, trained, block) if trained is not None else None
 
     def run_many(
@@ -112,6 +108,7 @@ class Program:
         thetas: Sequence[Theta],
         block: SeedBlock,
         *,
+        settings: Sequence[float] = (),
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[Curves] | None:
@@ -122,12 +119,12 @@ class Program:
 
         Args:
           thetas: All of one structure, their leaves of equal shapes.
-          block, on_progress, should_stop: As for `run`.
+          block, settings, on_progress, should_stop: As for `run`; the settings are those of all.
         Returns:
           Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
-        trained = self._train(stacked, len(thetas), block, on_progress, should_stop)
+        trained = self._train(stacked, settings, len(thetas), block, on_progress, should_stop)
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
@@ -136,6 +133,7 @@ class Program:
     def _train(
         self,
         theta: Theta,
+        settings: Sequence[float],
         num_thetas: int,
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
@@ -145,8 +143,10 @@ class Program:
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
-        program, layout, compile_seconds = self._compile(theta, num_thetas, lanes, feed)
-        fixed = place((theta, lanes, self._arrays, feed.eval_batches), layout.parts, layout.axes)
+        given, program, layout, compile_seconds = self._compiled.find(
+            theta, settings, num_thetas, lambda given: self._trace(given, num_thetas, lanes, feed)
+        )
+        fixed = place((given, lanes, self._arrays, feed.eval_batches), layout.parts, layout.axes)
         carry = jax.tree.map(empty, layout.carry_shape)
         started, used = time.perf_counter(), time.process_time()
         step, chunk = 0, FIRST_CHUNK
@@ -180,35 +180,21 @@ class Program:
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 
-    def _compile(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, _Layout, float]:
-        """Compiles at the first call for so many thetas (0: one, without an axis).
-
-        Returns:
-          The program, its layout, and the seconds that compiling took (0 where it was there).
-        """
-        if num_thetas in self._compiled:
-            return *self._compiled[num_thetas], 0.0
-        started = time.perf_counter()
-        lowered, layout = self._lower(theta, num_thetas, lanes, feed)
-        program = lowered.compile(compiler_options())
-        self._compiled[num_thetas] = program, layout
-        return program, layout, time.perf_counter() - started
-
-    def _lower(self, theta: Theta, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[Any, _Layout]:
-        """Returns the program as XLA takes it."""
+    def _trace(self, given: Given, num_thetas: int, lanes: Lane, feed: Feed) -> tuple[jax.stages.Traced, Layout]:
+        """Returns the program before XLA takes it."""
         initial, advance = self._initial, self._advance
         width = lanes.seed.size
         axes: tuple[Any, ...] = (None, 0, None, 0, 1, OF_LANES, None, None)
         if num_thetas:
-            width, axes = num_thetas, (0, None, None, None, None, OF_THETAS, None, None)
+            width, axes = num_thetas, ((0, None), None, None, None, None, OF_THETAS, None, None)
             initial = jax.vmap(initial, in_axes=axes[:5], out_axes=OF_THETAS)
             advance = jax.vmap(advance, in_axes=axes, out_axes=OF_THETAS)
-        arguments = (theta, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
+        arguments = (given, lanes, self._arrays, feed.eval_batches, feed.example_chunk)
         carry_shape = jax.eval_shape(initial, *arguments)
         parts = num_parts(self._case, width)
         advance = spread(advance, parts, axes, axes[5])
-        lowered = jax.jit(advance, donate_argnums=5).lower(*arguments, carry_shape, 0, 1)
-        return lowered, _Layout(carry_shape, parts, axes[:4])
+        traced = jax.jit(advance, donate_argnums=5).trace(*arguments, carry_shape, 0, 1)
+        return traced, Layout(carry_shape, parts, axes[:4])
 
     # What follows is traced.
 
@@ -218,8 +204,12 @@ class Program:
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
-    def _initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
-        stepper = self._make_stepper(theta)
+    def _stepper(self, given: Given) -> Stepper:
+        theta, settings = given
+        return with_copies(self._make_stepper(theta, *settings.values), self._case)
+
+    def _initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
+        stepper = self._stepper(given)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
             params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
@@ -283,7 +273,7 @@ class Program:
 
     def _advance(
         self,
-        theta: Theta,
+        given: Given,
         lanes: Lane,
         arrays: PyTree,
         eval_batches: PyTree,
@@ -293,8 +283,8 @@ class Program:
         stop: jax.Array,
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` and the evaluations that are due, the one at the very end included."""
-        case, stepper, dataset = self._case, self._make_stepper(theta), self._datasets["train"]
-        arguments = (theta, lanes, arrays, eval_batches, chunk)
+        case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        arguments = (given, lanes, arrays, eval_batches, chunk)
         carry = jax.lax.cond(start == 0, lambda: self._initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
         kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None

@@ -19,11 +19,12 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
 from lobench.core.metric import EVALUATED_SPLITS
+from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
-from lobench.engine.config.reach import bindings_in, task_lines, walk
+from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
@@ -35,7 +36,6 @@ _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
-_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
 _NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum")
 
@@ -50,6 +50,7 @@ class BoundCase:
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
+      settings: The real-valued ones of these.
       theta_part: `Checkpoint.theta`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
@@ -63,6 +64,7 @@ class BoundCase:
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
+    settings: Settings
     theta_part: str = ""
     problems: tuple[str, ...] = ()
 
@@ -81,6 +83,7 @@ class BoundCase:
         return CaseInfo(
             identity=self.identity,
             optimizer_hash=self.optimizer_hash,
+            program_hash=self.settings.program_hash,
             suite=self.spec.suite,
             name=name or self.spec.scope,
             node_id=node_id,
@@ -111,12 +114,14 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
       ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
         constructor.
     """
-    with isolated_gin(str(Path(spec.path).parent), spec.root, *layers.import_folders):
+    paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
+    with isolated_gin(*paths):
         problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
         reached_case, reached_optimizer = _reached(spec.scope, where)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
         optimizer_hash = _sha256(*reached_optimizer)
+        settings = settings_of(spec.scope, reached_optimizer, paths)
         case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
@@ -135,6 +140,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
+        settings=settings,
         theta_part=part,
         problems=tuple(problems),
     )
@@ -161,7 +167,7 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
 
 def _binds_optimizer(statement: Statement) -> bool:
     is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
-    return is_case and getattr(statement, "parameter", "") in _OPTIMIZER_FIELDS
+    return is_case and getattr(statement, "parameter", "") in OPTIMIZER_FIELDS
 
 
 def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
@@ -237,8 +243,8 @@ def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
         raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
     groups: list[list[str]] = []
     for keep in (False, True):
-        lines: dict[str, None] = {}
-        names = [name for name in bindings if (name in _OPTIMIZER_FIELDS) == keep and name not in _NO_IDENTITY]
+        lines: dict[str, Reached] = {}
+        names = [name for name in bindings if (name in OPTIMIZER_FIELDS) == keep and name not in _NO_IDENTITY]
         chosen = {name: bindings[name] for name in names}
         walk(scope, "lobench.Case", chosen, lines, set())
         groups.append(list(lines))
@@ -265,7 +271,7 @@ def _plain(value: Any) -> Any:
 def _plain_case(scope: str, where: str) -> Case:
     bindings = {name: _plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
     try:
-        return Case(**{name: value for name, value in bindings.items() if name not in ("task", *_OPTIMIZER_FIELDS)})
+        return Case(**{name: value for name, value in bindings.items() if name not in ("task", *OPTIMIZER_FIELDS)})
     except TypeError as error:
         raise ConfigError(str(error), where=where) from error
 
