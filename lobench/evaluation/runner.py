@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.checkpoint import OWN_BINDINGS, theta_sha256
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
+from lobench.core.phases import state_prefix
+from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
+from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
+from lobench.inner.phases import steppers_of
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
@@ -87,10 +91,11 @@ class BlockRunner:
 
     Args:
       layers: gin text around the cases.
+      states: Where trainings are saved as they go; None: nowhere.
     """
 
-    def __init__(self, layers: Layers) -> None:
-        self._layers = layers
+    def __init__(self, layers: Layers, states: States | None = None) -> None:
+        self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._programs: dict[tuple[str, str, int], Program] = {}
         self._compilations = CompilationCounter()
@@ -220,10 +225,12 @@ class BlockRunner:
         if key not in self._programs:
             self._programs[key] = self._program(bound, block.size)
         program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
+        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline = time.monotonic() + timeout_seconds
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
-            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past)
+            saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
+            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past, saves=saves)
             found = [curves] if curves is not None else None
         else:
             found = program.run_many(matched, block, on_progress=on_progress, should_stop=is_past)
@@ -232,7 +239,6 @@ class BlockRunner:
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
-        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         return [
             dataclasses.replace(
                 curves,
@@ -244,12 +250,33 @@ class BlockRunner:
             for curves in found
         ]
 
+    def _saves(
+        self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram
+    ) -> BlockStates | None:
+        """Returns where the block's states are; what carries bindings of its own is known by those of the case."""
+        if self._states is None:
+            return None
+        sha256 = theta_sha256(theta.leaves) if theta.leaves is not None else ""
+        known = self.bind(bound.spec, test)
+        return BlockStates(
+            folder=self._states.folder,
+            prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
+            block=block,
+            owner=owner_of(sha256, f"{known.identity}:{known.optimizer_hash}", block),
+            program=str(program),
+            where=f"{bound.spec.suite}/{bound.spec.scope}",
+            say=self._states.say,
+        )
+
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case
+        if case.phases:
+            first, later = steppers_of(case, f"{bound.spec.path}: case {bound.spec.scope!r}")
+            return Program(case, as_task(case.task), first, num_seeds, later)
         if case.optimizer is not None:
             stepper = as_stepper(case.optimizer, case.num_inner_steps)
             return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)

@@ -11,13 +11,15 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Outcome
 from lobench.engine.config.layers import Layers
+from lobench.engine.store.states import States
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["CURRENT_JOB", "LAYERS", "ON_PROGRESS", "Finished"]
+__all__ = ["CURRENT_JOB", "LAYERS", "ON_PROGRESS", "STATES", "Finished"]
 
 # How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
+STATES: pytest.StashKey[States] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 
 

@@ -19,7 +19,7 @@ from lobench.evaluation.together import JobRunner
 from lobench.inner.backend import claim_backend
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT, ItemMember, member_of
-from lobench.pytest_plugin.finished import CURRENT_JOB
+from lobench.pytest_plugin.finished import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of
 
 __all__ = ["Runners", "case_info", "expectations_of", "runners_of", "test_name", "variant_of"]
@@ -59,7 +59,7 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
         known = config.stash[_RUNNERS]
         if variant not in known:
             layers = _layers_of(config, variant)
-            here = BlockRunner(layers)
+            here = BlockRunner(layers, config.stash.get(STATES, None))
             known[variant] = Runners(here, JobRunner(here), IsolatedRunner(layers))
         known.move_to_end(variant)
         _close(known, keep=_MOST_VARIANTS)
