@@ -15,6 +15,7 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
+from lobench.inner.parallel_sessions import num_lanes
 from lobench.inner.task import IteratorDataset
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk"]
@@ -31,23 +32,25 @@ class Feed:
     Attributes:
       eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
         evaluations.
-      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed. A round's
+        lanes are one more axis behind that.
     """
 
     def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
-        self._repeat = tasks_per_seed
+        self._repeat, self._num_lanes = tasks_per_seed, num_lanes(case)
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
-                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
+                firsts = (seed * self._num_lanes for seed in block.seeds)
+                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
                 self.eval_batches[split] = self._by_lane(rows, axis=0)
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self._batches = train.batches if isinstance(train, IteratorDataset) else None
-        self._seeds = block.seeds
+        self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
         self._iterators = self._open()
         self._first = [_take(iterator, 1, "train") for iterator in self._iterators]  # read ahead, for their shapes
-        one = self._by_lane(self._first, axis=1) if self.feeds_training else None
+        one = self._rows(self._first) if self.feeds_training else None
         self.example_chunk = jax.tree.map(
             lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), one
         )
@@ -64,6 +67,13 @@ class Feed:
             _take(iterator, count, "train", first=ahead, pad_to=ITERATOR_CHUNK)
             for iterator, ahead in zip(self._iterators, first, strict=True)
         ]
+        return self._rows(rows)
+
+    def _rows(self, rows: list[PyTree]) -> PyTree:
+        """Returns the batches of each iterator as those of each lane."""
+        if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
+            rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
+            rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
         return self._by_lane(rows, axis=1)
 
     def positions(self) -> list[Any] | None:

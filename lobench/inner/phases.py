@@ -12,9 +12,11 @@ import optax
 
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError
-from lobench.core.phases import Phase, clocks
+from lobench.core.phases import Clock, Phase, clocks
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
+from lobench.inner.adapters.scheduled import Watched
 from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.parallel_sessions import num_updates
 
 __all__ = ["Handover", "LaterPhase", "handed_over", "steppers_of"]
 
@@ -56,8 +58,10 @@ def steppers_of(case: Case, where: str) -> tuple[Callable[[Theta], Stepper], lis
     Args:
       case: With its phases built, their defaults chosen.
     """
-    first, *rest = (_stepper_of(phase) for phase in case.phases)
-    found = zip(case.phases[1:], clocks(case.phases)[1:], rest, strict=True)
+    per_step = num_updates(case)
+    stand = clocks(case.phases, updates_per_step=per_step)
+    first, *rest = (_stepper_of(phase, per_step, clock) for phase, clock in zip(case.phases, stand, strict=True))
+    found = zip(case.phases[1:], stand[1:], rest, strict=True)
     later = []
     for index, (phase, clock, make_stepper) in enumerate(found, 2):
         handover = Handover(
@@ -71,13 +75,13 @@ def steppers_of(case: Case, where: str) -> tuple[Callable[[Theta], Stepper], lis
     return first, later
 
 
-def _stepper_of(phase: Phase) -> Callable[[Theta], Stepper]:
-    steps = phase.num_inner_steps or 0
+def _stepper_of(phase: Phase, updates_per_step: int, clock: Clock) -> Callable[[Theta], Stepper]:
+    steps = (phase.num_inner_steps or 0) * updates_per_step
     if phase.optimizer is not None:
-        stepper = as_stepper(phase.optimizer, steps)
+        stepper = as_stepper(phase.optimizer, steps, clock.schedule_start)
         return lambda theta: stepper
     learned = as_learned_optimizer(phase.learned_optimizer)
-    return lambda theta: as_stepper(learned.opt_fn(theta, steps), steps)
+    return lambda theta: as_stepper(learned.opt_fn(theta, steps), steps, clock.schedule_start)
 
 
 def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
@@ -110,6 +114,8 @@ class _OtherStructure(Exception):
 
 
 def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
+    if isinstance(before, Watched) or isinstance(fresh, Watched):
+        return _kept_watched(before, fresh, num_updates)
     if isinstance(before, _RATES) and isinstance(fresh, _RATES):
         if type(before) is type(fresh):
             return before
@@ -123,6 +129,17 @@ def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
     if (old := _form(before)) != (new := _form(fresh)):
         raise _OtherStructure(f"{new} after {old}")
     return before
+
+
+def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
+    """What schedules have seen of the losses stays where they look at the same, and is new where they do not."""
+    if not isinstance(fresh, Watched):
+        return _kept(before.opt_state, fresh, num_updates)
+    is_watched = isinstance(before, Watched)
+    opt_state = _kept(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
+    states = before.states if is_watched and _form(before.states) == _form(fresh.states) else fresh.states
+    count: Any = fresh[1]
+    return Watched(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)
 
 
 def _form(state: PyTree) -> str:

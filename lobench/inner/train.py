@@ -25,6 +25,7 @@ from lobench.inner.course import Compiled, Course
 from lobench.inner.data import Lane, present_splits
 from lobench.inner.feed import Feed
 from lobench.inner.optimizer import Theta
+from lobench.inner.parallel_sessions import num_lanes
 from lobench.inner.phases import LaterPhase
 from lobench.inner.recorder import Recorder
 from lobench.inner.saved import ProgramText, Saves
@@ -166,7 +167,7 @@ class Program:
         )
 
     def _lanes(self, block: SeedBlock) -> Lane:
-        seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
+        seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 

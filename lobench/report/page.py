@@ -46,18 +46,20 @@ class _Cell:
     kind: str = ""
 
 
-def write_page(findings: Findings, output: Path, spec: TableSpec | None = None) -> None:
+def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
-    text = render_page(findings, spec)
+    text = render_page(findings, spec, figure)
     try:
         write_whole(output, text)
     except OSError as error:
         raise StoreError("cannot write the report", where=str(output), got=cause(error)) from error
 
 
-def render_page(findings: Findings, spec: TableSpec | None = None) -> str:
+def render_page(findings: Findings, spec: TableSpec | None = None, figure: str | None = None) -> str:
     """Returns the page as text.
 
+    Args:
+      figure: Which charts it has; None: all.
     Raises:
       StoreError: the store holds no evaluation.
     """
@@ -79,7 +81,7 @@ def render_page(findings: Findings, spec: TableSpec | None = None) -> str:
         "cards": cards(findings, comparison),
         "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
-        "chart_sections": sections(findings),
+        "chart_sections": sections(findings, figure),
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
         **_methods(findings, spec),

@@ -136,9 +136,9 @@ def test_a_state_of_another_program_is_computed_anew_and_that_is_said(tmp_path: 
 
 
 def test_a_lane_that_diverged_stays_so(tmp_path: Path) -> None:
-    phases = (Phase(num_inner_steps=20, optimizer=optax.sgd(1e4)),)
+    phases = (Phase(num_inner_steps=20, optimizer=optax.sgd(100.0)),)
     case = case_of(phases, save_every=5)
-    program = program_of(case, Regression())
+    program = program_of(case, Counting())
     whole = program.run({}, BLOCK)
     assert whole is not None and all(0 < step < 20 for step in whole.diverged_at), whole.diverged_at
     for step in (5, 10, 15):

@@ -13,31 +13,9 @@ from dataclasses import dataclass
 
 from lobench.core import schedule
 from lobench.core.case import CaseInfo
+from lobench.core.planner import events
 from lobench.core.planner.backlog import Backlog
-from lobench.core.planner.events import (
-    Action,
-    Admit,
-    CasesKnown,
-    CommandEnded,
-    CommandId,
-    Done,
-    EvaluationId,
-    Event,
-    FinishCheckpoint,
-    Finished,
-    Forget,
-    History,
-    Lease,
-    LeaseCommand,
-    Policy,
-    Record,
-    RecordDeath,
-    RecordSplit,
-    Reopen,
-    RunCommands,
-    RunEnded,
-    SubjectSeen,
-)
+from lobench.core.planner.events import Action, CommandId, EvaluationId, History, Policy
 from lobench.core.planner.plan import Plan
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
@@ -102,22 +80,22 @@ class Planner:
         self._done = False
         self._actions: list[Action] = []
 
-    def handle(self, event: Event) -> tuple[Action, ...]:
+    def handle(self, event: events.Event) -> tuple[Action, ...]:
         """Takes one event and returns what is to be done, in order."""
         self._actions = []
         match event:
-            case CasesKnown(cases, variant):
+            case events.CasesKnown(cases, variant):
                 self._know_cases(cases, variant)
-            case SubjectSeen(position, subject):
+            case events.SubjectSeen(position, subject):
                 if self._backlog.see(position, subject):
                     self._open_position(position)
-            case RunCommands(commands):
+            case events.RunCommands(commands):
                 self._commands.update(command for command, _ in commands)
                 works = tuple(_command_work(command, size) for command, size in commands)
                 self._follow(self._machine.take(schedule.Add(works)))
-            case RunEnded():
+            case events.RunEnded():
                 self._backlog.has_ended = True
-            case Finished():
+            case events.Finished():
                 self._finish(event)
             case _:
                 self._follow(self._machine.take(event))
@@ -175,7 +153,7 @@ class Planner:
             self._plan.forget(retried)
             self._machine.take(schedule.Forgive(tuple(retried)))
             self._retried.add(subject)
-            self._actions.append(Forget(tuple(retried)))
+            self._actions.append(events.Forget(tuple(retried)))
         if subject not in self._outstanding:
             self._outstanding[subject] = set()
             self._want(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
@@ -201,7 +179,7 @@ class Planner:
             return
         for position in sorted(self._open.pop(subject, ())):
             self._backlog.finish(position)
-            self._actions.append(FinishCheckpoint(position))
+            self._actions.append(events.FinishCheckpoint(position))
         self._outstanding.pop(subject, None)
 
     def _admit(self) -> None:
@@ -210,7 +188,7 @@ class Planner:
         sizes = (_size(case) for cases in self._cases.values() for case in cases)
         for action in self._backlog.decide(idle=self._machine.is_idle(sizes)):
             self._actions.append(action)
-            if isinstance(action, Admit):
+            if isinstance(action, events.Admit):
                 self._open_position(action.position)
         for position, is_chosen in self._backlog.take_replans(self._cases.keys()):
             self._replan(position, is_chosen=is_chosen)
@@ -222,12 +200,12 @@ class Planner:
         is_retried = subject in self._retried or self._plan.retried(subject.sha256, cases)
         if is_retried or (is_chosen and any(True for _ in self._plan.missing(subject.sha256, cases))):
             self._backlog.reopen(position)
-            self._actions.append(Reopen(position))
+            self._actions.append(events.Reopen(position))
             self._open_position(position)
 
     # Results.
 
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, event: events.Finished) -> None:
         returned = schedule.Returned(
             event.worker,
             event.lease,
@@ -239,23 +217,23 @@ class Planner:
         )
         self._follow(self._machine.take(returned), event)
 
-    def _follow(self, actions: Iterable[schedule.Action], event: Finished | None = None) -> None:
+    def _follow(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
         """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
         for action in actions:
             match action:
                 case schedule.Lease(worker, lease, work) if work.key in self._commands:
-                    self._actions.append(LeaseCommand(worker, lease, work.key))
+                    self._actions.append(events.LeaseCommand(worker, lease, work.key))
                 case schedule.Ended(work, end, _, message) if work.key in self._commands:
                     self._commands.discard(work.key)
                     said = event.message if event is not None and end is schedule.End.RETURNED else message
-                    self._actions.append(CommandEnded(work.key, said))
+                    self._actions.append(events.CommandEnded(work.key, said))
                 case schedule.Death(work) if work.key in self._commands:
                     pass  # it begins again where its own checkpoints end
                 case schedule.Lease(worker, lease, work, deadline, companions, why):
                     others, case = tuple(other.key for other in companions), self._wanted[work.key].case
-                    self._actions.append(Lease(worker, lease, work.key, case, deadline, others, why))
+                    self._actions.append(events.Lease(worker, lease, work.key, case, deadline, others, why))
                 case schedule.Death(work, count):
-                    self._actions.append(RecordDeath(work.key, count))
+                    self._actions.append(events.RecordDeath(work.key, count))
                 case schedule.Ended(work, schedule.End.RETURNED, lease):
                     assert event is not None
                     self._returned(work.key, event, lease)
@@ -264,7 +242,7 @@ class Planner:
                 case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
                     self._actions.append(action)
 
-    def _returned(self, evaluation: EvaluationId, event: Finished, lease: int | None) -> None:
+    def _returned(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
         wanted = self._wanted[evaluation]
         # A whole block is halved once; a half is not halved again.
         may_split = evaluation.block.size > 1 and evaluation.block in wanted.case.blocks()
@@ -275,7 +253,7 @@ class Planner:
 
     def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
         self._plan.split(evaluation)
-        self._actions.append(RecordSplit(evaluation))
+        self._actions.append(events.RecordSplit(evaluation))
         del self._wanted[evaluation]
         for subject in wanted.subjects:
             self._outstanding[subject].discard(evaluation)
@@ -284,7 +262,7 @@ class Planner:
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
         wanted = self._wanted.pop(evaluation)
         self._plan.record(evaluation)
-        self._actions.append(Record(evaluation, wanted.case, outcome, lease, message))
+        self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
         for subject in wanted.subjects:
             self._outstanding[subject].discard(evaluation)
             self._finish_if_complete(subject)
@@ -309,7 +287,7 @@ class Planner:
             return
         if not self._machine.num_running and (self._machine.is_draining or self._is_complete()):
             self._done = True
-            self._actions.append(Done())
+            self._actions.append(events.Done())
 
     def _is_complete(self) -> bool:
         return self._backlog.has_ended and not (self._backlog.has_waiting or self._open or self._commands)

@@ -5,54 +5,10 @@ It knows work by opaque keys alone. What makes work of checkpoints and cases is 
 
 from __future__ import annotations
 
-from lobench.core.schedule.events import (
-    Action,
-    Add,
-    Capacity,
-    Death,
-    Drain,
-    Drop,
-    End,
-    Ended,
-    Event,
-    Fail,
-    Forgive,
-    KillWorker,
-    Lease,
-    Returned,
-    Size,
-    StartWorker,
-    Tick,
-    Why,
-    Work,
-    WorkerDied,
-    WorkerReady,
-)
+from lobench.core.schedule import events
+from lobench.core.schedule.events import *  # noqa: F403  (the whole language, named once)
 from lobench.core.schedule.losses import Rules
 from lobench.core.schedule.machine import Machine
 
-__all__ = [
-    "Action",
-    "Add",
-    "Capacity",
-    "Death",
-    "Drain",
-    "Drop",
-    "End",
-    "Ended",
-    "Event",
-    "Fail",
-    "Forgive",
-    "KillWorker",
-    "Lease",
-    "Machine",
-    "Returned",
-    "Rules",
-    "Size",
-    "StartWorker",
-    "Tick",
-    "Why",
-    "Work",
-    "WorkerDied",
-    "WorkerReady",
-]
+__all__ = ["Machine", "Rules"]
+__all__ += events.__all__

@@ -16,30 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from lobench.core.schedule import events
 from lobench.core.schedule.durations import Durations
-from lobench.core.schedule.events import (
-    Action,
-    Add,
-    Capacity,
-    Death,
-    Drain,
-    Drop,
-    End,
-    Ended,
-    Event,
-    Fail,
-    Forgive,
-    KillWorker,
-    Lease,
-    Returned,
-    Size,
-    StartWorker,
-    Tick,
-    Why,
-    Work,
-    WorkerDied,
-    WorkerReady,
-)
+from lobench.core.schedule.events import Action, End, Size, Why, Work
 from lobench.core.schedule.groups import Groups
 from lobench.core.schedule.losses import Losses, Rules
 from lobench.core.schedule.queue import Entry, Rank, WorkQueue
@@ -111,36 +90,36 @@ class Machine:
             return True
         return any(self._workers.has_room(self._fitting(size)) for size in sizes)
 
-    def handle(self, event: Event) -> tuple[Action, ...]:
+    def handle(self, event: events.Event) -> tuple[Action, ...]:
         """Takes one event and places work; returns what is to be done, in order."""
         return (*self.take(event), *self.place())
 
-    def take(self, event: Event) -> tuple[Action, ...]:
+    def take(self, event: events.Event) -> tuple[Action, ...]:
         """Takes one event, for those who have more to say before work is placed."""
         self._actions = []
         match event:
-            case Add(works):
+            case events.Add(works):
                 self._add(works)
-            case Drop(keys):
+            case events.Drop(keys):
                 self._drop(set(keys))
-            case Forgive(keys):
+            case events.Forgive(keys):
                 self._losses.forget(keys)
-            case WorkerReady(worker, now):
+            case events.WorkerReady(worker, now):
                 self._now = now
                 self._losses.started()  # also by one that was ended meanwhile
                 self._workers.set_ready(worker)
-            case WorkerDied():
+            case events.WorkerDied():
                 self._died(event)
-            case Capacity():
+            case events.Capacity():
                 self._workers.resize(event)
                 self._widest = event.limit  # no machine's: of those that come, one may be wide enough
                 for worker in self._workers.surplus():
                     self._kill(worker, "the machines are others, and may have no room for it")
-            case Returned():
+            case events.Returned():
                 self._return(event)
-            case Tick(now):
+            case events.Tick(now):
                 self._tick(now)
-            case Drain():
+            case events.Drain():
                 self._draining = True
         return tuple(self._actions)
 
@@ -213,7 +192,7 @@ class Machine:
 
     def _end(self, work: Work, end: End, lease: int | None = None, message: str = "") -> None:
         self._forget(work)
-        self._actions.append(Ended(work, end, lease, message))
+        self._actions.append(events.Ended(work, end, lease, message))
 
     def _forget(self, work: Work) -> None:
         del self._works[work.key]
@@ -224,13 +203,13 @@ class Machine:
 
     # Workers.
 
-    def _died(self, event: WorkerDied) -> None:
+    def _died(self, event: events.WorkerDied) -> None:
         self._now = event.now
         dead = self._remove(event.worker)
         if dead is None:
             return
         if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
-            self._actions.append(Fail(reason))
+            self._actions.append(events.Fail(reason))
             self._draining = True
         if dead.lease is not None:
             self._blame(dead.lease, event.message, lost=event.lost)
@@ -239,13 +218,13 @@ class Machine:
         """Counts a death of a work's worker; the work is tried again, or it is poison."""
         reason = self._losses.died(leased.work.key, message, lost=lost)
         if not lost:
-            self._actions.append(Death(leased.work, self._losses.count(leased.work.key)))
+            self._actions.append(events.Death(leased.work, self._losses.count(leased.work.key)))
         if reason:
             self._end(leased.work, End.POISONED, message=reason)
         else:
             self._retry(leased)
 
-    def _return(self, event: Returned) -> None:
+    def _return(self, event: events.Returned) -> None:
         self._now = event.now
         worker = self._workers.get(event.worker)
         leased = worker.lease if worker is not None else None
@@ -280,7 +259,7 @@ class Machine:
 
     def _kill(self, worker: int, reason: str) -> None:
         self._remove(worker)
-        self._actions.append(KillWorker(worker, reason))
+        self._actions.append(events.KillWorker(worker, reason))
 
     def _remove(self, number: int) -> Worker | None:
         """Forgets a worker; what it was promised waits again."""
@@ -326,7 +305,7 @@ class Machine:
         leased = Leased(lease=self._next_lease, entry=entry, since=self._now, together=together, is_kept=is_kept)
         self._workers.lease(number, leased)
         self._next_lease += 1
-        self._actions.append(Lease(number, leased.lease, entry.work, leased.deadline, companions, why))
+        self._actions.append(events.Lease(number, leased.lease, entry.work, leased.deadline, companions, why))
 
     def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.
@@ -343,4 +322,4 @@ class Machine:
         return self._workers.count(size) > 0
 
     def _start(self, size: Size) -> None:
-        self._actions.append(StartWorker(self._workers.start(size), size))
+        self._actions.append(events.StartWorker(self._workers.start(size), size))

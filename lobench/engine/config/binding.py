@@ -104,7 +104,7 @@ def complete_selector(selector: str, where: str) -> str:
             f"unknown name {selector!r}",
             where=where,
             next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
-            + "`lobench list tasks` and `lobench list optimizers` show all",
+            + "`lobench list` with tasks, optimizers or schedules shows all",
         )
     return found[0]
 

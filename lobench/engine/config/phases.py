@@ -151,7 +151,7 @@ def prefixes(
       task_lines: What is bound of the task.
       optimizer_lines: Of a case that is one phase.
     """
-    fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "num_cpus", "num_gpus")
+    fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
     common = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]
     lines = [phase.prefix_lines(index) for index, phase in enumerate(phases)]
     return prefix_sha256s(common, lines or [[str(case.num_inner_steps), *optimizer_lines]])

@@ -23,6 +23,7 @@ of the process that serves.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import subprocess
 import sys
@@ -87,6 +88,10 @@ def load_study(path: Path) -> Study:
     return study
 
 
+# Of a study, what a file must say, or says by other means.
+_SAID_OTHERWISE = {"name": "", "population": None, "generations": None, "n_steps": 1, "objectives": (), "schedule": ""}
+
+
 def _register(values: dict[str, Any]) -> None:
     """Registers the names that a study file uses; calling `Study` fills `values`."""
     import gin
@@ -94,34 +99,17 @@ def _register(values: dict[str, Any]) -> None:
     def register(function: Any, name: str) -> None:
         gin.external_configurable(function, name=name, module="lobench_pbt")
 
-    def study(
-        name: str = "",
-        population: int | None = None,
-        generations: int | None = None,
-        n_steps: int = 1,
-        objectives: Sequence[Objective] = (),
-        parameters: Sequence[Parameter] = (),
-        strategy: str = "exploit_explore",
-        weighted: bool = False,
-        seed: int = 0,
-        p_resample: float = 0.25,
-        p_switch: float = 0.25,
-        p_crossover: float = 0.0,
-        budget: bool = True,
-        opponents: str = "same",
-        max_attempts: int = 3,
-        lease_seconds: float = 60.0,
-        fitness_from: str = "trainer",
-        fitness_seconds: float = 3600.0,
-        keep: str = "needed",
-        schedule: str = "",
-    ) -> None:
-        values.update(locals())
-        del values["values"]
-        values["objectives"], values["parameters"] = tuple(objectives), tuple(parameters)
+    defaults = {field.name: field.default for field in dataclasses.fields(Study)} | _SAID_OTHERWISE
+
+    def study(**given: Any) -> None:
+        values.update(defaults | given)
+        values["objectives"], values["parameters"] = tuple(values["objectives"]), tuple(values["parameters"])
         for key, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
             values[key] = _enum(kind, values[key], f"Study.{key}")
 
+    study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what gin looks for
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
+    )
     register(study, "Study")
     register(_objective, "Objective")
     for kind in Kind:

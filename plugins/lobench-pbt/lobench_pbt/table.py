@@ -10,7 +10,7 @@ from typing import Any
 
 from lobench.extend import Member, better
 from lobench_pbt.transitions import Score
-from lobench_pbt.trial import Artifact, Outline, State, Trial
+from lobench_pbt.trial import ARTIFACTS, Artifact, Outline, State, Trial
 
 __all__ = ["TrialTable"]
 
@@ -21,7 +21,7 @@ _ENCODED: dict[str, Callable[[Any], str | None]] = {
     "metrics": lambda metrics: None if metrics is None else json.dumps(dict(metrics), sort_keys=True),
     "fitness": lambda fitness: None if fitness is None else json.dumps(list(fitness)),
     **dict.fromkeys(
-        ("warm_checkpoint", "warm_state", "checkpoint", "train_state"),
+        ARTIFACTS,
         lambda artifact: None if artifact is None else json.dumps([artifact.uri, artifact.sha256]),
     ),
 }
@@ -50,7 +50,7 @@ def _trial(row: Sequence[Any]) -> Trial:
     values["state"] = State(values["state"])
     values["parent_ids"] = tuple(json.loads(values["parent_ids"]))
     values["params"] = json.loads(values["params"])
-    for name in ("warm_checkpoint", "warm_state", "checkpoint", "train_state"):
+    for name in ARTIFACTS:
         values[name] = _artifact(values[name])
     values["metrics"] = json.loads(values["metrics"]) if values["metrics"] is not None else None
     values["fitness"] = tuple(json.loads(values["fitness"])) if values["fitness"] is not None else None

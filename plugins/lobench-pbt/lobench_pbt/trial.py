@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lobench import LobenchError
+from lobench.extend import Value
 
-__all__ = ["TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
-
-Value = float | int | str | bool
+__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
 
 
 class State(enum.StrEnum):
@@ -50,6 +49,9 @@ class Artifact:
 
     uri: str
     sha256: str
+
+
+ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fields of a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

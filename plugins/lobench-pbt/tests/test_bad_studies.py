@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import lobench
 from lobench_pbt.study import study_from_json, study_to_json
 from lobench_pbt.study_file import load_study, read_study
 
@@ -132,8 +133,7 @@ except LobenchError as error:
 
 def test_the_command_says_so_and_exits_with_2(folder: Path) -> None:
     (folder / "study.gin").write_text(GOOD + BAD["a reversed range"][0])
-    command = [sys.executable, "-m", "lobench.cli", "pbt", "serve", str(folder / "study.gin")]
-    done = subprocess.run([*command, "--store", str(folder / "s")], capture_output=True, text=True, check=False)
+    done = lobench("pbt", "serve", folder / "study.gin", "--store", folder / "s")
     assert done.returncode == 2
     assert done.stderr.startswith("lobench: ") and len(done.stderr.splitlines()) == 1
     assert not (folder / "s").exists()

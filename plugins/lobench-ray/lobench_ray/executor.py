@@ -62,10 +62,6 @@ class RayExecutor:
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
 
-    @property
-    def bridge_pid(self) -> int | None:
-        return self._bridge.pid if self._bridge is not None else None
-
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
         self._tell(Start(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
