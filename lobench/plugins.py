@@ -86,8 +86,11 @@ class Registered:
                 )
         try:
             return factory(*arguments, **keywords)
-        except LobenchError:
-            raise
+        except LobenchError as error:
+            if error.where or type(error) is not ConfigError:
+                raise
+            said = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
+            raise ConfigError(error.what, where=where, **said) from error
         except Exception as error:
             raise PluginError(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)
@@ -158,8 +161,12 @@ class PluginManager(pluggy.PluginManager):
                 )
         return declared
 
-    def find(self, hook: str, name: str, *, kind: str) -> Registered:
-        """Returns one declaration; `kind` names the thing in the error where there is none of that name."""
+    def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
+        """Returns one declaration; `kind` names the thing in the error where there is none of that name.
+
+        Args:
+          where: What the user wrote it in.
+        """
         known = self.declarations(hook)
         if name in known:
             return known[name]
@@ -167,6 +174,7 @@ class PluginManager(pluggy.PluginManager):
         broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
         raise UsageError(
             f"unknown {kind} {name!r}",
+            where=where,
             expected="one of " + ", ".join(known) if known else "",
             next_step=(f"did you mean {close[0]!r}?" if close else "is its plugin installed? see `lobench plugins`")
             + broken,

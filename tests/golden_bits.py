@@ -1,4 +1,6 @@
-"""The bits of every shipped optimizer on a tiny task: `python tests/golden_bits.py` prints them, `--write` keeps them.
+"""The bits of every shipped optimizer on a tiny task, and of Adam whose settings are arguments of the program.
+
+`python tests/golden_bits.py` prints them, `--write` keeps them.
 
 They are kept by what fixes them (lobench's program version, jax, jaxlib, the CPU's instruction set). A change that
 makes other numbers raises `PROGRAM_VERSION`, and then writes anew.
@@ -13,12 +15,14 @@ import sys
 from pathlib import Path
 
 FILE = Path(__file__).with_name("golden_bits.json")
+WITH_SETTINGS = "adam with settings"
+_SETTINGS = (0.02, 0.8, 0.95, 1e-6)
 
 
 def names() -> list[str]:
     import lobench.inner.optimizers as shipped
 
-    return sorted(shipped.__all__)
+    return sorted([*shipped.__all__, WITH_SETTINGS])
 
 
 def bits() -> dict[str, str]:
@@ -49,15 +53,17 @@ def bits() -> dict[str, str]:
     case = Case(task=task, num_inner_steps=20, num_seeds=2, eval_every=5)
     found = {}
     for name in names():
-        made = getattr(shipped, name)()
-        theta = {}
-        if callable(getattr(made, "opt_fn", None)):
+        theta, settings = {}, _SETTINGS if name == WITH_SETTINGS else ()
+        made = getattr(shipped, name)() if not settings else None
+        if made is None:
+            make = lambda theta, *settings: as_stepper(shipped.adam(*settings), 20)  # noqa: E731
+        elif callable(getattr(made, "opt_fn", None)):
             learned = as_learned_optimizer(made)
             theta = learned.init(jax.random.key(0))
             make = lambda theta, learned=learned: as_stepper(learned.opt_fn(theta, 20), 20)  # noqa: E731
         else:
             make = lambda theta, made=made: as_stepper(made, 20)  # noqa: E731
-        curves = Program(case, as_task(task), make, 2).run(theta, block)
+        curves = Program(case, as_task(task), make, 2, settings).run(theta, block, settings=settings)
         assert curves is not None
         losses = np.asarray(curves.metrics["train/loss"])
         assert np.isfinite(losses).all(), name

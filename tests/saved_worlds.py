@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lobench.engine.store.states import BlockStates
 from lobench.inner.adapters import as_learned_optimizer, as_stepper
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import adam, schedule_free_adamw
-from lobench.inner.phases import steppers_of
+from lobench.inner.phases import later_phases, stepper_in
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task
 from lobench.inner.train import Program
 
@@ -112,7 +113,6 @@ class Rated(LearnedOptimizer):
         return optax.GradientTransformation(init, update)
 
 
-THETA = {"rate": np.float32(0.05)}
 OPTIMIZERS: dict[str, Any] = {
     "adam": lambda: adam(optax.cosine_decay_schedule(0.1, 15)),
     "schedule_free": lambda: schedule_free_adamw(0.05),
@@ -134,8 +134,8 @@ def phases_of(optimizer: str, count: int, steps: int = 20) -> tuple[Phase, ...]:
 
 def program_of(case: Case, task: Any, num_seeds: int = BLOCK.size) -> Program:
     if case.phases:
-        first, later = steppers_of(case, "the case")
-        return Program(case, task, first, num_seeds, later)
+        later = later_phases(case, partial(stepper_in, case))
+        return Program(case, task, partial(stepper_in, case, 0), num_seeds, later=later)
     stepper = as_stepper(case.optimizer, case.num_inner_steps)
     return Program(case, task, lambda theta: stepper, num_seeds)
 
@@ -147,7 +147,7 @@ def case_of(phases: tuple[Phase, ...], **values: Any) -> Case:
 
 def theta_of(case: Case) -> Any:
     learned = next((phase.learned_optimizer for phase in case.phases if phase.learned_optimizer is not None), None)
-    return THETA if learned is None else as_learned_optimizer(learned).init(jax.random.key(0))
+    return {} if learned is None else as_learned_optimizer(learned).init(jax.random.key(0))
 
 
 class Copies(BlockStates):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from commands import lobench
 from reference import ROOT
+from tiny import make_suite
 
 
 def test_five_minutes_to_your_own_suite(tmp_path: Path) -> None:
@@ -152,6 +153,15 @@ def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: P
     assert "Halton(skip=20)" in run("-c", f"{found}; print(found(where='e.gin', skip=20))")
     expected = "e.gin: 'halton' takes no 'skp'; expected one of skip; did you mean 'skip'?"
     assert expected in run("-c", f"{found}; found(where='e.gin', skp=20)")
+
+    make_suite(tmp_path)
+    (tmp_path / "x.gin").write_text(
+        "Experiment.suites = ['tiny']\nfound/Method.optimizer = @momentum()\nfound/Method.search = @halton()\n"
+        "found/Method.num_trials = 3\nhalton.skip = 20\nfound/momentum.learning_rate = @Real()\n"
+        "Real.low = 1e-3\nReal.high = 0.5\nReal.scale = 'log'\n"
+    )
+    done = run("-m", "lobench.cli", "run", "x.gin", "--store", "store", "--executor", "inline")
+    assert "3 of 3 trials" in done, done
 
 
 def test_the_page_of_schedules_runs(tmp_path: Path) -> None:

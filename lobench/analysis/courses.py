@@ -21,16 +21,13 @@ class Axis:
     Attributes:
       values: One a trial; NaN where it has none. Of names, their places.
       names: Of values that are no numbers; () where they are.
+      is_log: Whether its values are shown by their logarithms.
     """
 
     path: str
     values: tuple[float, ...]
     names: tuple[str, ...] = ()
-
-    @property
-    def is_log(self) -> bool:
-        known = [value for value in self.values if math.isfinite(value)]
-        return not self.names and bool(known) and min(known) > 0 and max(known) > _LOG_FROM * min(known)
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,9 @@ def _course(method: str, label: str, rows: Sequence[TrialRow]) -> Course:
 def _axis(path: str, values: Sequence[str | bool | int | float | None]) -> Axis:
     known = [value for value in values if value is not None]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return Axis(path=path, values=tuple(math.nan if value is None else float(value) for value in values))
+        is_log = bool(known) and float(min(known)) > 0 and float(max(known)) > _LOG_FROM * float(min(known))
+        numbers = tuple(math.nan if value is None else float(value) for value in values)
+        return Axis(path=path, values=numbers, is_log=is_log)
     names = sorted({str(value) for value in known})
     places = (math.nan if value is None else float(names.index(str(value))) for value in values)
     return Axis(path=path, values=tuple(places), names=tuple(names))

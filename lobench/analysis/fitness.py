@@ -9,21 +9,21 @@ Example. A loss begins at 2.4. A trial that ends at .24 has the fitness 1, one t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lobench.analysis.baseline_file import BaselineCase
+from lobench.analysis.own_scale import own_scale
 from lobench.analysis.scales import Scales, seed_scores
-from lobench.analysis.score_scale import SIGNED, ScaleKind, ScoreScale, is_signed
+from lobench.analysis.score_scale import SIGNED, is_signed
 from lobench.analysis.subjects import Cell, Subject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.metric import Direction, UnknownDirection
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["fitness", "own_scale"]
+__all__ = ["fitness"]
 
 
 def fitness(
@@ -71,7 +71,7 @@ def _mean_score(
     if tuned is not None and metric in tuned.tuned:
         scale = tuned.score_scale(metric, case, direction)
     else:
-        scale = own_scale(case, direction, starts)
+        scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
     kept = [value for seed, value in finals.items() if seed not in cell.diverged_at]
     if not scale.is_usable or is_signed(kept, scale):
         raise LobenchError(
@@ -81,29 +81,3 @@ def _mean_score(
         )
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)
-
-
-def own_scale(case: CaseInfo, direction: Direction, starts: dict[int, float]) -> ScoreScale:
-    """Returns the scale of a case without a baseline, which hangs on nothing but where its seeds begin.
-
-    On a log scale 1 is a tenth of the start. On a linear one it is the start's own size away from it, or 1 where the
-    start is 0; of an accuracy, which ends at 1, it is all that is left. Nothing is clipped above: the better of two
-    trials is told from the other however good both are.
-    """
-    metric = case.primary_metric
-    begun = {seed: value for seed, value in starts.items() if math.isfinite(value)}
-    # Nobody's results are among those who are compared: where the seeds begin alone says which kind of scale it is.
-    found = ScoreScale.among(
-        metric, direction, finals=[], starts=begun, declared=case.scale or "", minimum=case.minimum
-    )
-    zero = found.untrained
-    way = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
-    size = way if way > 0 else 1.0
-    is_log = found.kind is ScaleKind.LOG
-    return dataclasses.replace(
-        found,
-        log_unit=math.log(10) if is_log and zero > 0 else math.nan,
-        linear_unit=math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size,
-        is_relative=False,
-        best=math.inf,
-    )

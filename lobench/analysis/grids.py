@@ -1,17 +1,25 @@
-"""Which hyperparameters a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, or a file."""
+"""What a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, or a search."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import ConfigError
 from lobench.core.headline import cause
+from lobench.core.search import SearchStrategy, search_seed
+from lobench.core.space import Space
+from lobench.core.trials import Course
 
-__all__ = ["Grid", "algoperf_grid", "grid_from_file", "named_grid", "velo_grid"]
+__all__ = ["Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "velo_grid"]
+
+_WAVE = 8  # points of a search that learns from each wave; they are one program
+
+# Trains points; returns what each is worth.
+Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +35,56 @@ class Grid:
     name: str
     points: tuple[Mapping[str, float], ...]
     studies: tuple[int, ...]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the hyperparameters."""
+        return list(self.points[0])
+
+    def tried(self, run: Run) -> Grid:
+        """Has all points trained, at once, and returns them."""
+        run(self.points)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A search instead of a grid: the same strategies, spaces and waves as an experiment's, one study.
+
+    Attributes:
+      name: Part of the baseline file's name.
+      num_trials: How many; None: the search knows.
+    """
+
+    name: str
+    space: Space
+    strategy: SearchStrategy
+    num_trials: int | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the hyperparameters."""
+        return [parameter.path for parameter in self.space.parameters]
+
+    def tried(self, run: Run) -> Grid:
+        """Has wave after wave trained, and returns all their points."""
+        course = Course(
+            self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
+        )
+        while new := course.advance():
+            worth = run([_numbers(trial.parameters) for trial in new])
+            for trial, value in zip(new, worth, strict=True):
+                course.set(trial.number, "done", value)
+        points = tuple(_numbers(trial.parameters) for trial in course.trials)
+        return Grid(name=self.name, points=points, studies=(0,) * len(points))
+
+
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """Returns a point; a grid that is one program holds numbers."""
+    found = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    if found.keys() != values.keys() or any(isinstance(value, bool) for value in found.values()):
+        raise ConfigError("a baseline is tuned over numbers", got=repr(dict(values)))
+    return found
 
 
 def velo_grid() -> Grid:

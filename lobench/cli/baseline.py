@@ -16,6 +16,8 @@ Examples:
   lobench baseline suites/quick
   lobench baseline suites/quick --optimizer adam --optimizer nadamw
   lobench baseline suites/quick --optimizer adamw --grid algoperf
+  lobench baseline suites/quick --search auto_ic_grid --num-trials 40 --vary 'b1 = [0.5, 0.9, 0.95]' \\
+    --vary 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=5)'
   lobench baseline suites/quick --check
 
 Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
@@ -23,6 +25,9 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 @click.argument("suites", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="SUITE...")
 @click.option("--optimizer", "optimizers", multiple=True, default=("adam",), help="Name in gin; may be given again.")
 @click.option("--grid", default="velo", show_default=True, help="velo, algoperf, or a JSON file of points.")
+@click.option("--search", default="", help="A search instead of a grid; see `lobench list searches`.")
+@click.option("--vary", multiple=True, help="With it: PATH = SPACE, as of `lobench tune`; may be given again.")
+@click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(min=2), help="Seeds of every point.")
 @click.option("--horizon-factor", default=10, show_default=True, type=click.IntRange(min=1), help="Times the budget.")
 @click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")

@@ -61,6 +61,6 @@ def _method_line(plan: MethodPlan) -> str:
     trials = f"{plan.num_trials} trials, " if plan.num_trials else ""
     trainings = f"{trials}{plan.num_trainings} trainings and " if plan.num_trainings else trials
     recorded = plan.num_planned - plan.num_missing
-    subject = "; ".join((method.optimizer or method.checkpoint or method.command, *method.bindings))
+    subject = "; ".join((method.named, *method.bindings))
     fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
     return f"{method.title}: {trainings}{plan.num_planned} evaluations{fresh}, {recorded} of them recorded ({subject})"

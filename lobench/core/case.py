@@ -122,6 +122,8 @@ class CaseInfo:
       identity: sha256 (hex) over suite-relative path, scope, test name and every binding reached from the case,
         the optimizer's excepted.
       optimizer_hash: sha256 (hex) of the bindings reached from the optimizer.
+      program_hash: sha256 (16 hex digits) of all that the optimizer's program hangs on: of what it reaches without the
+        values of real-valued settings, which are the program's arguments. Empty in stores of an older lobench.
       suite: Name of the suite's folder (or of the file, for a bare one).
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
@@ -147,6 +149,7 @@ class CaseInfo:
     scale: str | None = None
     minimum: float | None = None
     block_sizes: tuple[int, ...] = ()
+    program_hash: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
@@ -155,6 +158,11 @@ class CaseInfo:
     def key(self) -> str:
         """Identity of the case together with its optimizer's bindings."""
         return f"{self.identity}:{self.optimizer_hash}"
+
+    @property
+    def program_key(self) -> str:
+        """What names its compiled program: one that has it is warm for every case with the same."""
+        return f"{self.identity}:{self.program_hash or self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
         return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))

@@ -87,9 +87,14 @@ class Method:
         return self.label or self.name
 
     @property
+    def named(self) -> str:
+        """The text, path or command that says what it is."""
+        return self.optimizer or self.checkpoint or self.command
+
+    @property
     def subject(self) -> str:
         """What its evaluations depend on, as far as the file says it."""
-        return "\n".join((self.kind, self.optimizer or self.checkpoint or self.command, *sorted(self.trainer_bindings)))
+        return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
         """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.

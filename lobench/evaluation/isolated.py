@@ -1,6 +1,7 @@
 """Evaluates in a child process, for callers whose own jax backend is, or may become, something else.
 
-The child is warm: it lives as long as the caller, keeps compiled programs, and ends when its pipe does.
+The child is warm: it lives as long as the caller, keeps compiled programs for whatever is bound around the cases, and
+ends when its pipe does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,19 +30,22 @@ from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
+from lobench.evaluation.programs import Programs
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.witness import watch_for_backend
 
 __all__ = ["IsolatedRunner"]
 
+_MOST_LAYERS = 8  # whose programs stay warm
 # gin raises subclasses of its own making, of the same names.
 _RAISED = {kind.__name__: kind for kind in (*(getattr(errors, name) for name in errors.__all__), WrongThreads)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(Message):
-    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none."""
+    """Asks for a seed block's curves; `layers` are as JSON, `theta` is a file of leaves, "" where there is none."""
 
+    layers: str
     spec: CaseSpec
     test: str
     theta: str
@@ -68,33 +73,37 @@ _ANSWERS: Codec[Answer] = Codec(Trained, Raised)
 
 
 class IsolatedRunner:
-    """The same `run` as `BlockRunner`, in a child process."""
+    """A child process that runs seed blocks as a `BlockRunner` does."""
 
-    def __init__(self, layers: Layers) -> None:
-        self._layers = layers
+    def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def run(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def run(self, layers: Layers, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
         """Trains one seed block in the child.
+
+        Args:
+          layers: gin text around the case; the other arguments are as for `BlockRunner.run`.
 
         Raises:
           LobenchError: what the child raised, in its class and as one line; or the child died.
         """
         try:
-            return self._run(spec, test, theta, block)
+            return self._run(layers, spec, test, theta, block)
         except WrongThreads:
             self.close()  # it computed a case with another number of cores before
-            return self._run(spec, test, theta, block)
+            return self._run(layers, spec, test, theta, block)
 
-    def _run(self, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
+    def _run(self, layers: Layers, spec: CaseSpec, test: str, theta: ThetaLeaves, block: SeedBlock) -> Curves:
         connection = self._connect()
         with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
             path = ""
             if theta.leaves is not None:
                 path = str(Path(folder) / "theta.npz")
                 Path(path).write_bytes(dump_theta(theta.leaves))
-            request = Train(spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
+            request = Train(
+                layers=layers.to_json(), spec=spec, test=test, theta=path, where=theta.where, seed_block=block
+            )
             try:
                 connection.send_bytes(request.to_bytes())
                 answer = _ANSWERS.from_bytes(connection.recv_bytes())
@@ -124,7 +133,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._child = subprocess.Popen(
-                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -140,20 +149,36 @@ def _read(connection: Connection, requests: queue.Queue[bytes]) -> None:
     os._exit(1)
 
 
-def main(descriptor: int, layers: str) -> None:
+class _Runners:
+    """Runners by what is bound around the cases; their compiled programs are shared."""
+
+    def __init__(self) -> None:
+        self._programs = Programs()
+        self._runners: OrderedDict[str, BlockRunner] = OrderedDict()
+
+    def of(self, layers: str) -> BlockRunner:
+        if layers not in self._runners:
+            self._runners[layers] = BlockRunner(Layers.from_json(layers), self._programs)
+        self._runners.move_to_end(layers)
+        if len(self._runners) > _MOST_LAYERS:
+            self._runners.popitem(last=False)
+        return self._runners[layers]
+
+
+def main(descriptor: int) -> None:
     """Serves requests until the pipe ends."""
     current_folder_last()
     watch_for_backend()
     connection = Connection(descriptor)
     requests: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    runner = BlockRunner(Layers.from_json(layers))
+    runners = _Runners()
     with contextlib.suppress(BrokenPipeError):
         while True:
             asked = Train.from_bytes(requests.get())
             try:
                 theta = ThetaLeaves.at(asked.theta, where=asked.where)
-                curves = runner.run(asked.spec, asked.test, theta, asked.seed_block)
+                curves = runners.of(asked.layers).run(asked.spec, asked.test, theta, asked.seed_block)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
@@ -162,4 +187,4 @@ def main(descriptor: int, layers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]))

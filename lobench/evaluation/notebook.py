@@ -72,7 +72,9 @@ def evaluate(
     runner = _runner(layers, bound)
     blocks = bound.info(node_id="").blocks()
     metrics = manager.declarations("lobench_metrics")
-    return Result([with_metrics(runner.run(specs[case], test or "", theta, block), metrics) for block in blocks])
+    return Result(
+        [with_metrics(runner.run(layers, specs[case], test or "", theta, block), metrics) for block in blocks]
+    )
 
 
 @functools.cache
@@ -82,31 +84,30 @@ def _manager() -> PluginManager:
 
 @dataclass(slots=True)
 class _Warm:
-    """A child, what it was started with, each case as it bound it, and when its modules were written."""
+    """A child, each case as it bound it, and when its modules were written."""
 
-    layers: Layers
-    runner: IsolatedRunner
-    cases: dict[CaseSpec, tuple[str, Case]] = field(default_factory=dict)
+    runner: IsolatedRunner = field(default_factory=IsolatedRunner)
+    cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
 
     def serves(self, layers: Layers, spec: CaseSpec, case: tuple[str, Case], written: dict[str, int]) -> bool:
         """A child reads a gin file and a module once: where one has changed since, another child must."""
         are_known = all(self.written.get(path, at) == at for path, at in written.items())
-        return self.layers == layers and self.cases.get(spec, case) == case and are_known
+        return self.cases.get((layers, spec), case) == case and are_known
 
 
 _warm: _Warm | None = None
 
 
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
-    """Keeps the last configuration's child warm, and that one alone; it ends with this process, since its pipe does."""
+    """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
     global _warm
     case, written = (bound.bindings, bound.case), _written(Path(bound.spec.path).absolute().parent)
     if _warm is None or not _warm.serves(layers, bound.spec, case, written):
         if _warm is not None:
             _warm.runner.close()
-        _warm = _Warm(layers, IsolatedRunner(layers))
-    _warm.cases[bound.spec] = case
+        _warm = _Warm()
+    _warm.cases[layers, bound.spec] = case
     _warm.written |= written
     return _warm.runner
 

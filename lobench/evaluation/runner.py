@@ -20,10 +20,9 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
-from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
-from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
-from lobench.inner.parallel_sessions import num_updates
-from lobench.inner.phases import steppers_of
+from lobench.evaluation.programs import Programs, Warm
+from lobench.inner.adapters import as_learned_optimizer
+from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
@@ -60,14 +59,15 @@ class BlockRunner:
 
     Args:
       layers: gin text around the cases.
+      programs: Shared with other runners of this process.
       states: Where trainings are saved as they go; None: nowhere.
     """
 
-    def __init__(self, layers: Layers, states: States | None = None) -> None:
+    def __init__(self, layers: Layers, programs: Programs | None = None, states: States | None = None) -> None:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
-        self._programs: dict[tuple[str, str, int], Program] = {}
-        self._compilations = CompilationCounter()
+        self._shared = programs or Programs()
+        self._programs: dict[tuple[str, str, int], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -187,22 +187,21 @@ class BlockRunner:
         on_progress: Callable[[int], None] | None,
         timeout_seconds: float,
     ) -> list[Curves]:
-        compiled_before = self._compilations.count
+        compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        key = (bound.identity, bound.optimizer_hash, block.size)
-        if key not in self._programs:
-            self._programs[key] = self._program(bound, block.size)
-        program, matched = self._programs[key], [self._theta(bound, theta) for theta in thetas]
+        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
-        deadline = time.monotonic() + timeout_seconds
+        deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
-            curves = program.run(matched[0], block, on_progress=on_progress, should_stop=is_past, saves=saves)
+            curves = program.run(
+                matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past, saves=saves
+            )
             found = [curves] if curves is not None else None
         else:
-            found = program.run_many(matched, block, on_progress=on_progress, should_stop=is_past)
+            found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
         if found is None:
             where = f"{spec.path}: case {spec.scope!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
@@ -211,7 +210,7 @@ class BlockRunner:
         return [
             dataclasses.replace(
                 curves,
-                num_compilations=self._compilations.count - compiled_before,
+                num_compilations=self._shared.compilations.count - compiled_before,
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
@@ -242,21 +241,12 @@ class BlockRunner:
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
-        case = bound.case
-        if case.phases:
-            first, later = steppers_of(case, f"{bound.spec.path}: case {bound.spec.scope!r}")
-            return Program(case, as_task(case.task), first, num_seeds, later)
-        num_steps = case.num_inner_steps * num_updates(case)
-        if case.optimizer is not None:
-            stepper = as_stepper(case.optimizer, num_steps)
-            return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
-        optimizer = as_learned_optimizer(case.learned_optimizer)
-        return Program(
-            case,
-            as_task(case.task),
-            lambda theta: as_stepper(optimizer.opt_fn(theta, num_steps), num_steps),
-            num_seeds,
-        )
+        key = (bound.identity, bound.optimizer_hash, num_seeds)
+        if key not in self._programs:
+            self._programs[key] = self._shared.of(bound, num_seeds)
+        warm = self._programs[key]
+        warm.maker.bound = bound
+        return warm.program
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:

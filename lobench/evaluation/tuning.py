@@ -12,10 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.analysis.baseline_file import BaselineCase, GridPoint
-from lobench.analysis.grids import Grid
+from lobench.analysis.grids import Grid, Searched
+from lobench.analysis.own_scale import own_scale
+from lobench.analysis.score_scale import scores
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
+from lobench.core.metric import Direction
 from lobench.core.result import Curves
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case
@@ -38,13 +41,15 @@ def tune(
     spec: CaseSpec,
     layers: Layers,
     optimizer: str,
-    grid: Grid,
+    grid: Grid | Searched,
     *,
     num_seeds: int,
     horizon_factor: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> BaselineCase:
     """Trains every point of the grid on the case, seeds 0 .. num_seeds-1, and keeps what comparisons need.
+
+    The points of a grid are one program, and so are those of a search's wave.
 
     Args:
       optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names.
@@ -58,8 +63,22 @@ def tune(
     case = dataclasses.replace(
         bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
     )
-    curves = _run(spec, case, optimizer, grid, grid.points, num_seeds, on_progress)
-    return _summary(bound, case.eval_every, horizon_factor, grid, curves)
+    curves: list[Curves] = []
+
+    def run(points: Sequence[Mapping[str, float]]) -> list[float]:
+        found = _run(spec, case, optimizer, grid, points, num_seeds, on_progress)
+        curves.extend(found)
+        return [_worth(one, budget // case.eval_every) for one in found]
+
+    return _summary(bound, case.eval_every, horizon_factor, grid.tried(run), curves)
+
+
+def _worth(curves: Curves, at: int) -> float:
+    """Returns what a search knows of a point: the mean score of `train/loss` at the budget, on the case's own scale."""
+    losses = np.asarray(curves.metrics["train/loss"], np.float64)
+    scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
+    found = scores(losses[:, at], scale, starts=losses[:, 0])
+    return float(found.mean()) if scale.is_usable else -float(losses[:, at].mean())
 
 
 def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, num_seeds: int) -> list[Curves]:
@@ -72,16 +91,17 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, nu
 
 
 def step_zero(
-    spec: CaseSpec, layers: Layers, optimizer: str, grid: Grid, *, num_seeds: int
+    spec: CaseSpec, layers: Layers, optimizer: str, point: Mapping[str, float], *, num_seeds: int
 ) -> dict[str, tuple[float, ...]]:
-    """Returns by metric where each seed begins, without the grid: one inner step is trained, and step 0 evaluated.
+    """Returns by metric where each seed begins, of a point: one inner step is trained, and step 0 evaluated.
 
     Raises:
       As `tune`.
     """
     bound = _bound(spec, layers)
     case = dataclasses.replace(bound.case, num_inner_steps=1, eval_every=1, log_every=0)
-    [curves] = _run(spec, case, optimizer, grid, grid.points[:1], num_seeds)
+    grid = Grid(name="step zero", points=(point,), studies=(0,))
+    [curves] = _run(spec, case, optimizer, grid, grid.points, num_seeds)
     return _starts(curves)
 
 
@@ -98,7 +118,7 @@ def _run(
     spec: CaseSpec,
     case: Case,
     optimizer: str,
-    grid: Grid,
+    grid: Grid | Searched,
     points: Sequence[Mapping[str, float]],
     num_seeds: int,
     on_progress: Callable[[int], None] | None = None,
@@ -133,9 +153,9 @@ def _divisor(budget: int) -> int:
     return next(step for step in range(_EVAL_EVERY, 0, -1) if budget % step == 0)
 
 
-def _factory(optimizer: str, grid: Grid) -> Callable[..., object]:
+def _factory(optimizer: str, grid: Grid | Searched) -> Callable[..., object]:
     found = gin_state._REGISTRY[complete_selector(optimizer, "the optimizer to tune")]
-    missing = [name for name in grid.points[0] if not gin_state._might_have_parameter(found.wrapper, name)]
+    missing = [name for name in grid.names if not gin_state._might_have_parameter(found.wrapper, name)]
     if missing:
         raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
     make: Callable[..., object] = found.wrapped

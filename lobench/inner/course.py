@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from lobench.core.case import Case
 from lobench.inner.block import Carry
+from lobench.inner.compiled import Found
 from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.recorder import Recorder
-from lobench.inner.saved import ProgramText, SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
+from lobench.inner.saved import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
 from lobench.inner.spread import place
 
-__all__ = ["Compiled", "Course"]
-
-
-class Compiled(NamedTuple):
-    """The program of a phase.
-
-    Attributes:
-      advance: (theta, lanes, arrays, eval_batches, chunk, carry, start, stop) -> carry.
-      enter: (theta, lanes, carry of the phase before) -> carry; None for the first phase.
-      carry_shape: Of its own carry.
-      parts, axes: Over how many devices, and by which axes of its first arguments, it is spread.
-      seconds: That compiling took, 0 where it was there.
-    """
-
-    advance: Any
-    enter: Any
-    carry_shape: Carry
-    parts: int
-    axes: tuple[int | None, ...]
-    text: ProgramText
-    seconds: float
+__all__ = ["Course"]
 
 
 class Course:
@@ -44,8 +25,9 @@ class Course:
     Args:
       case: Says when it is saved.
       spans: The inner steps of each phase.
-      arguments: theta, lanes, arrays and the evaluations' batches.
-      compiled: Phase -> its program.
+      arguments: Lanes, arrays and the evaluations' batches.
+      find: Phase -> its program.
+      enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
       shape: Phase -> the shapes of its carry, without compiling it.
       saves: Where its state is saved; None: nowhere.
 
@@ -63,12 +45,13 @@ class Course:
         spans: Sequence[range],
         arguments: tuple[Any, ...],
         *,
-        compiled: Callable[[int], Compiled],
+        find: Callable[[int], Found],
+        enter: Callable[[int, Found, Carry], Carry],
         shape: Callable[[int], Carry],
         saves: Saves | None,
     ) -> None:
         self._case, self._recorder, self._feed, self._spans, self._arguments = case, recorder, feed, spans, arguments
-        self._compiled, self._shape, self._saves = compiled, shape, saves
+        self._find, self._enter, self._shape, self._saves = find, enter, shape, saves
         self.carry: Carry | None = None
         self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
@@ -90,7 +73,7 @@ class Course:
         if phase >= len(self._spans) or not self._spans[phase].start < step <= self._spans[phase].stop:
             raise StateMismatch(f"step {step} is not in its phase {phase + 1}")
         if step < self._spans[phase].stop:
-            shape = self._program(phase).carry_shape
+            shape = self._program(phase).layout.carry_shape
             is_of_this_length = header["num_inner_steps"] == self._case.num_inner_steps
             if is_of_this_length and header["program"] != self._program(phase).text.sha256:
                 raise StateMismatch("what is compiled has changed since: the task's or the optimizer's code, say")
@@ -102,10 +85,10 @@ class Course:
         self._step, self._phase, self.resumed_at = step, phase, step
         self.wall_seconds, self.cpu_seconds = header["wall_seconds"], header["cpu_seconds"]
 
-    def _program(self, phase: int) -> Compiled:
-        program = self._compiled(phase)
-        self.compile_seconds += program.seconds
-        return program
+    def _program(self, phase: int) -> Found:
+        found = self._find(phase)
+        self.compile_seconds += found.compile_seconds
+        return found
 
     def run(self, on_progress: Callable[[int], None] | None, should_stop: Callable[[], bool] | None) -> bool:
         """Runs to the end; returns False where it was stopped before."""
@@ -128,22 +111,23 @@ class Course:
     def _run_phase(
         self,
         phase: int,
-        program: Compiled,
+        program: Found,
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
     ) -> bool:
-        fixed = place(self._arguments, program.parts, program.axes)
+        layout = program.layout
+        fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
         if carry is None:
-            carry = jax.tree.map(empty, program.carry_shape)
+            carry = jax.tree.map(empty, layout.carry_shape)
         elif phase > self._phase:
-            carry = program.enter(fixed[0], fixed[1], carry)
+            carry = self._enter(phase, program, carry)
         self._phase = phase
         while self._step < span.stop:
             chunk_started, start = time.perf_counter(), self._step
             wanted = ITERATOR_CHUNK if self._feed.feeds_training else chunk
             stop = min(start + wanted, span.stop, self._points.next_stop(start))
-            carry = program.advance(*fixed, self._feed.next_chunk(stop - start), carry, start, stop)
+            carry = program.program(*fixed, self._feed.next_chunk(stop - start), carry, start, stop)
             carry.step.block_until_ready()
             self.carry, self._step = carry, stop
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
@@ -155,7 +139,7 @@ class Course:
                 self._save(program)
         return True
 
-    def _save(self, program: Compiled, *, is_final: bool = False) -> None:
+    def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:
             return
         started = time.perf_counter()

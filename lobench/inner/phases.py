@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,13 @@ import optax
 
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError
-from lobench.core.phases import Clock, Phase, clocks
+from lobench.core.phases import clocks
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.adapters.scheduled import Watched
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.parallel_sessions import num_updates
 
-__all__ = ["Handover", "LaterPhase", "handed_over", "steppers_of"]
+__all__ = ["Handover", "LaterPhase", "handed_over", "later_phases", "stepper_in"]
 
 # What a rate leaves in an optimizer's state: a schedule its count, a constant nothing.
 _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
@@ -44,44 +45,55 @@ class LaterPhase:
     """A phase after the first one.
 
     Attributes:
-      make_stepper: theta -> Stepper, made for `num_inner_steps`; theta may be traced.
+      make_stepper, usual: As those of `Program`, which are the first phase's.
     """
 
     num_inner_steps: int
-    make_stepper: Callable[[Theta], Stepper]
+    make_stepper: Callable[..., Stepper]
     handover: Handover
+    usual: tuple[float, ...] = ()
 
 
-def steppers_of(case: Case, where: str) -> tuple[Callable[[Theta], Stepper], list[LaterPhase]]:
-    """Returns what makes the steppers of a case's first phase, and its later phases.
+def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Stepper:
+    """Returns the stepper of a case's phase.
 
     Args:
       case: With its phases built, their defaults chosen.
+      made: In place of the phase's own optimizer, or learned optimizer.
     """
-    per_step = num_updates(case)
-    stand = clocks(case.phases, updates_per_step=per_step)
-    first, *rest = (_stepper_of(phase, per_step, clock) for phase, clock in zip(case.phases, stand, strict=True))
-    found = zip(case.phases[1:], stand[1:], rest, strict=True)
-    later = []
-    for index, (phase, clock, make_stepper) in enumerate(found, 2):
-        handover = Handover(
-            keeps_state=phase.opt_state == "keep",
-            num_updates=clock.num_updates,
-            where=f"{where}: phase {index} of {len(case.phases)}",
-        )
-        later.append(
-            LaterPhase(num_inner_steps=phase.num_inner_steps or 0, make_stepper=make_stepper, handover=handover)
-        )
-    return first, later
-
-
-def _stepper_of(phase: Phase, updates_per_step: int, clock: Clock) -> Callable[[Theta], Stepper]:
-    steps = (phase.num_inner_steps or 0) * updates_per_step
+    phase, per_step = case.phases[index], num_updates(case)
+    start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
+    steps = (phase.num_inner_steps or 0) * per_step
     if phase.optimizer is not None:
-        stepper = as_stepper(phase.optimizer, steps, clock.schedule_start)
-        return lambda theta: stepper
-    learned = as_learned_optimizer(phase.learned_optimizer)
-    return lambda theta: as_stepper(learned.opt_fn(theta, steps), steps, clock.schedule_start)
+        return as_stepper(phase.optimizer if made is None else made, steps, start)
+    learned = as_learned_optimizer(phase.learned_optimizer if made is None else made)
+    return as_stepper(learned.opt_fn(theta, steps), steps, start)
+
+
+def later_phases(
+    case: Case, make_stepper: Callable[..., Stepper], *, usual: Sequence[Sequence[float]] = (), where: str = "the case"
+) -> list[LaterPhase]:
+    """Returns the phases after the first one, as a program takes them.
+
+    Args:
+      case: As for `stepper_in`.
+      make_stepper: (index of the phase, theta, *settings) -> Stepper.
+      usual: By phase; see `Program`.
+    """
+    stand = clocks(case.phases, updates_per_step=num_updates(case))
+    return [
+        LaterPhase(
+            num_inner_steps=case.phases[index].num_inner_steps or 0,
+            make_stepper=functools.partial(make_stepper, index),
+            usual=tuple(usual[index]) if usual else (),
+            handover=Handover(
+                keeps_state=case.phases[index].opt_state == "keep",
+                num_updates=stand[index].num_updates,
+                where=f"{where}: phase {index + 1} of {len(case.phases)}",
+            ),
+        )
+        for index in range(1, len(case.phases))
+    ]
 
 
 def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:

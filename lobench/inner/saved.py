@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import functools
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from lobench.inner.block import Carry
 from lobench.inner.feed import empty
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["ProgramText", "SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
+__all__ = ["SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
 
 _SECONDS = 60.0  # between saves where the case says nothing
 _SHARE = 0.01  # of the time that these may take
@@ -49,17 +47,6 @@ class Saves(Protocol):
 
     def refuse(self, why: str) -> None:
         """Takes that the state which was loaded is of no use."""
-
-
-class ProgramText:
-    """A program as XLA gets it. What is traced anew from the same code and shapes has the same text."""
-
-    def __init__(self, lowered: Any) -> None:
-        self._lowered = lowered
-
-    @functools.cached_property
-    def sha256(self) -> str:
-        return hashlib.sha256(self._lowered.as_text().encode()).hexdigest()
 
 
 class StateMismatch(Exception):

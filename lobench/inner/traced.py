@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from lobench.core.case import Case
 from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.arguments import Given
 from lobench.inner.block import Carry
 from lobench.inner.data import (
     INIT,
@@ -26,7 +27,7 @@ from lobench.inner.data import (
     stream,
     train_batch,
 )
-from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
 from lobench.inner.phases import Handover, handed_over
 from lobench.inner.recorder import Recorder, named_values
@@ -45,7 +46,7 @@ class Traced:
       task: `case.task` as a Task or TaskFamily.
       datasets: By split, those that are read.
       recorder: Of the whole training.
-      make_stepper: theta -> Stepper; theta may be traced.
+      make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
       span: The inner steps of the phase, in the training's count: `range(200, 300)`.
       handover: What of the phase before goes on; None for the first one.
     """
@@ -56,12 +57,12 @@ class Traced:
         task: Task | TaskFamily,
         datasets: Mapping[str, Any],
         recorder: Recorder,
-        make_stepper: Callable[[Theta], Stepper],
+        make_stepper: Callable[..., Stepper],
         span: range,
         handover: Handover | None = None,
     ) -> None:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
-        self._make_stepper: Callable[[Theta], Stepper] = lambda theta: with_copies(make_stepper(theta), case)
+        self._make_stepper = make_stepper
         self._span, self._handover = span, handover
         self._evals_by_the_end = sum(step <= span.stop for step in recorder.eval_steps)
 
@@ -71,8 +72,12 @@ class Traced:
             return self._task.task_fn(self._task.sample(key))
         return self._task
 
-    def initial(self, theta: Theta, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
-        stepper = self._make_stepper(theta)
+    def _stepper(self, given: Given) -> Stepper:
+        theta, settings = given
+        return with_copies(self._make_stepper(theta, *settings.values), self._case)
+
+    def initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
+        stepper = self._stepper(given)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
             params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
@@ -101,9 +106,9 @@ class Traced:
             **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, theta: Theta, lanes: Lane, before: Carry) -> Carry:
+    def enter(self, given: Given, lanes: Lane, before: Carry) -> Carry:
         """Returns what a later phase starts from: all that the phase before left, but for the optimizer's state."""
-        stepper, handover = self._make_stepper(theta), self._handover
+        stepper, handover = self._stepper(given), self._handover
         assert handover is not None
 
         def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> PyTree:
@@ -149,7 +154,7 @@ class Traced:
 
     def advance(
         self,
-        theta: Theta,
+        given: Given,
         lanes: Lane,
         arrays: PyTree,
         eval_batches: PyTree,
@@ -159,8 +164,8 @@ class Traced:
         stop: jax.Array,
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
-        case, stepper, dataset = self._case, self._make_stepper(theta), self._datasets["train"]
-        arguments = (theta, lanes, arrays, eval_batches, chunk)
+        case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        arguments = (given, lanes, arrays, eval_batches, chunk)
         if self._span.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)

@@ -1,4 +1,4 @@
-"""The inner-training program: a seed block of one case, compiled once, theta an argument.
+"""The inner-training program: a seed block of one case, compiled once, theta and real-valued settings its arguments.
 
 One program does everything: its first call makes initial parameters, then it runs inner steps and evaluations
 between, up to a step that is an argument too. A long run is a few calls of that program, so that progress shows and a
@@ -8,7 +8,7 @@ has a program for each. What `traced.py` has is compiled, and this file calls it
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,16 +19,17 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
-from lobench.inner.backend import compiler_options
+from lobench.inner.arguments import Given, Settings
 from lobench.inner.block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta
-from lobench.inner.course import Compiled, Course
+from lobench.inner.compiled import Compiled, Layout
+from lobench.inner.course import Course
 from lobench.inner.data import Lane, present_splits
 from lobench.inner.feed import Feed
 from lobench.inner.optimizer import Theta
 from lobench.inner.parallel_sessions import num_lanes
 from lobench.inner.phases import LaterPhase
 from lobench.inner.recorder import Recorder
-from lobench.inner.saved import ProgramText, Saves
+from lobench.inner.saved import Saves
 from lobench.inner.spread import num_parts, spread
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.traced import Traced
@@ -37,13 +38,14 @@ __all__ = ["Program"]
 
 
 class Program:
-    """Trains one seed block of a case, again and again, for any theta.
+    """Trains one seed block of a case, again and again, for any theta and any values of the optimizer's settings.
 
     Args:
       case: With task (or family) built.
       task: `case.task` as a Task or TaskFamily.
-      make_stepper: theta -> Stepper, of the first phase; theta may be traced.
+      make_stepper: (theta, *settings) -> Stepper, of the first phase; theta may be traced, and each setting.
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
+      usual: A value of each setting that says nothing of those that it will have.
       later: The phases after the first one; the case's inner steps are those of all.
     """
 
@@ -51,8 +53,9 @@ class Program:
         self,
         case: Case,
         task: Task | TaskFamily,
-        make_stepper: Callable[[Theta], Stepper],
+        make_stepper: Callable[..., Stepper],
         num_seeds: int,
+        usual: Sequence[float] = (),
         later: Sequence[LaterPhase] = (),
     ) -> None:
         self._case, self._num_seeds = case, num_seeds
@@ -73,13 +76,16 @@ class Program:
             self._phases.append(
                 Traced(case, task, datasets, recorder, phase.make_stepper, self._spans[-1], phase.handover)
             )
-        self._compiled: dict[tuple[int, int], Compiled] = {}  # by the number of thetas, and the phase
+        self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
+        self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
+        self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
 
     def run(
         self,
         theta: Theta,
         block: SeedBlock,
         *,
+        settings: Sequence[float] = (),
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         saves: Saves | None = None,
@@ -89,13 +95,14 @@ class Program:
         Args:
           theta: In the optimizer's own structure and dtypes.
           block: As many seeds as the program is wide.
+          settings: As many as the program has, those of each phase after those of the one before.
           on_progress: Told the inner steps done, after each chunk.
           should_stop: Asked after each chunk; True ends the run.
           saves: Where its state is saved as it goes, and from where it goes on; None: neither.
         Returns:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
-        trained = self._train(theta, 0, block, on_progress, should_stop, saves)
+        trained = self._train(theta, settings, 0, block, on_progress, should_stop, saves)
         return self._curves(trained.carry, trained, block) if trained is not None else None
 
     def run_many(
@@ -103,6 +110,7 @@ class Program:
         thetas: Sequence[Theta],
         block: SeedBlock,
         *,
+        settings: Sequence[float] = (),
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[Curves] | None:
@@ -113,12 +121,12 @@ class Program:
 
         Args:
           thetas: All of one structure, their leaves of equal shapes.
-          block, on_progress, should_stop: As for `run`.
+          block, settings, on_progress, should_stop: As for `run`; the settings are those of all.
         Returns:
           Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
-        trained = self._train(stacked, len(thetas), block, on_progress, should_stop, None)
+        trained = self._train(stacked, settings, len(thetas), block, on_progress, should_stop, None)
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
@@ -127,6 +135,7 @@ class Program:
     def _train(
         self,
         theta: Theta,
+        settings: Sequence[float],
         num_thetas: int,
         block: SeedBlock,
         on_progress: Callable[[int], None] | None,
@@ -137,15 +146,25 @@ class Program:
         lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
-        arguments = (theta, lanes, self._arrays, feed.eval_batches)
+        arguments = (lanes, self._arrays, feed.eval_batches)
+        traced_with = (*arguments, feed.example_chunk)
+        ends = list(itertools.accumulate(self._num_settings))
+        values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
+        constants = [(theta, Settings.of(each, frozenset())) for each in values]
         course = Course(
             self._case,
             self._recorder,
             feed,
             self._spans,
             arguments,
-            compiled=lambda phase: self._compile(phase, num_thetas, arguments, feed),
-            shape=lambda phase: self._shape(phase, num_thetas, (*arguments, feed.example_chunk)),
+            find=lambda phase: self._compiled[phase].find(
+                theta,
+                values[phase],
+                num_thetas,
+                lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+            ),
+            enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(found.given, lanes, carry),
+            shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
             saves=saves,
         )
         course.resume()
@@ -171,54 +190,46 @@ class Program:
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 
-    def _compile(self, phase: int, num_thetas: int, arguments: tuple[Any, ...], feed: Feed) -> Compiled:
-        """Returns a phase's program for so many thetas (0: one, without an axis), compiled at the first call."""
-        known = self._compiled.get((num_thetas, phase))
-        if known is not None:
-            return known._replace(seconds=0.0)
-        started = time.perf_counter()
-        program = self._lower(phase, num_thetas, (*arguments, feed.example_chunk))
-        program = program._replace(advance=program.advance.compile(compiler_options()))
-        self._compiled[num_thetas, phase] = program
-        return program._replace(seconds=time.perf_counter() - started)
+    def _trace(
+        self, phase: int, given: Given, constants: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
+    ) -> tuple[jax.stages.Traced, Layout]:
+        """Returns a phase's program before XLA takes it.
 
-    def _lower(self, phase: int, num_thetas: int, arguments: tuple[Any, ...]) -> Compiled:
-        """Returns a phase's program before XLA has it."""
-        axes, lanes = _axes(num_thetas), arguments[1]
-        parts = num_parts(self._case, num_thetas or lanes.seed.size)
-        traced, carry_shape = self._phases[phase], self._shape(phase, num_thetas, arguments)
-        advance = _mapped(traced.advance, num_thetas, axes)
-        jitted = jax.jit(spread(advance, parts, axes, axes[5]), donate_argnums=5)
-        lowered = jitted.lower(*arguments, carry_shape, 0, 1)
-        enter_axes = (axes[0], axes[1], axes[5])
-        enter = _mapped(traced.enter, num_thetas, enter_axes)
-        return Compiled(
-            advance=lowered,
-            enter=jax.jit(spread(enter, parts, enter_axes, axes[5])) if phase else None,
-            carry_shape=carry_shape,
-            parts=parts,
-            axes=axes[:4],
-            text=ProgramText(lowered),
-            seconds=0.0,
-        )
+        Args:
+          constants: What could be given to each phase: shapes do not hang on which settings are arguments.
+          arguments: Lanes, arrays, the evaluations' batches and those of a chunk.
+        """
+        axes = _axes(num_thetas)
+        shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
+        parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
+        advance = spread(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
+        traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1)
+        return traced, Layout(shape, parts, axes[:4])
 
-    def _shape(self, phase: int, num_thetas: int, arguments: tuple[Any, ...]) -> Carry:
+    def _enter(self, phase: int, num_thetas: int, lanes: Lane) -> Any:
+        """Returns what makes the carry of a phase from that of the phase before."""
+        if (num_thetas, phase) not in self._enters:
+            axes = _axes(num_thetas)
+            parts = num_parts(self._case, num_thetas or lanes.seed.size)
+            entered = _mapped(self._phases[phase].enter, num_thetas, (axes[0], axes[1], axes[5]))
+            self._enters[num_thetas, phase] = jax.jit(spread(entered, parts, (axes[0], axes[1], axes[5]), axes[5]))
+        return self._enters[num_thetas, phase]
+
+    def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:
         """Returns the shapes of what a phase computes on."""
         axes = _axes(num_thetas)
-        carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), *arguments)
-        for traced in self._phases[1 : phase + 1]:
-            enter = _mapped(traced.enter, num_thetas, (axes[0], axes[1], axes[5]))
-            carry = jax.eval_shape(enter, *arguments[:2], carry)
+        carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), given[0], *arguments)
+        for index in range(1, phase + 1):
+            enter = _mapped(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
+            carry = jax.eval_shape(enter, given[index], arguments[0], carry)
         return carry
 
 
 def _axes(num_thetas: int) -> tuple[Any, ...]:
     """Returns the axes of lanes, or of thetas, of the arguments of `Traced.advance`."""
-    return (
-        (0, None, None, None, None, OF_THETAS, None, None)
-        if num_thetas
-        else (None, 0, None, 0, 1, OF_LANES, None, None)
-    )
+    if num_thetas:
+        return (0, None), None, None, None, None, OF_THETAS, None, None
+    return None, 0, None, 0, 1, OF_LANES, None, None
 
 
 def _mapped(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:

@@ -22,6 +22,7 @@ from lobench.pytest_plugin.reuse import REUSED
 
 if TYPE_CHECKING:
     from lobench.evaluation.isolated import IsolatedRunner
+    from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
@@ -35,12 +36,14 @@ _MOST_VARIANTS = 8  # whose programs stay warm
 class Runners:
     """What trains the cases of one variant: here, several of its checkpoints together, or in a process of its own."""
 
+    layers: Layers
     here: BlockRunner
     together: JobRunner
-    apart: IsolatedRunner
+    apart: IsolatedRunner  # of all variants
 
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
+_SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
 
 
 def variant_of(item: pytest.Item) -> Variant:
@@ -56,27 +59,23 @@ def variant_of(item: pytest.Item) -> Variant:
 def runners_of(config: pytest.Config, variant: Variant) -> Runners:
     """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs."""
     from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which who trains nothing does without
+    from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
     with _MAKING:
         if _RUNNERS not in config.stash:
-            config.stash[_RUNNERS] = OrderedDict()
-            config.add_cleanup(lambda: _close(config.stash[_RUNNERS], keep=0))
-        known = config.stash[_RUNNERS]
+            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (Programs(), IsolatedRunner())
+            config.add_cleanup(config.stash[_SHARED][1].close)
+        known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:
             layers = _layers_of(config, variant)
-            here = BlockRunner(layers, config.stash.get(STATES, None))
-            known[variant] = Runners(here, JobRunner(here), IsolatedRunner(layers))
+            here = BlockRunner(layers, programs, config.stash.get(STATES, None))
+            known[variant] = Runners(layers, here, JobRunner(here), apart)
         known.move_to_end(variant)
-        _close(known, keep=_MOST_VARIANTS)
+        if len(known) > _MOST_VARIANTS:
+            known.popitem(last=False)
         return known[variant]
-
-
-def _close(known: OrderedDict[Variant, Runners], *, keep: int) -> None:
-    while len(known) > keep:
-        _, oldest = known.popitem(last=False)
-        oldest.apart.close()
 
 
 def _layers_of(config: pytest.Config, variant: Variant) -> Layers:

@@ -47,7 +47,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
                 curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
         except WrongThreads:
             item.stash[APART] = foreign_maker()
-            curves = runners.apart.run(case, test, theta, block)
+            curves = runners.apart.run(runners.layers, case, test, theta, block)
         return with_metrics(curves, metrics_of(config))
 
     if gate is not None:

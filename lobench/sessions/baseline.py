@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
-from lobench.analysis.grids import Grid, named_grid
+from lobench.analysis.grids import Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
@@ -24,13 +24,18 @@ from lobench.plugins import load_plugins
 from lobench.report.progress import SilentProgress
 from lobench.sessions.places import require_suite
 from lobench.sessions.settings import texts
+from lobench.sessions.tune import TuneSettings, searched
 
 __all__ = ["BaselineSettings", "baseline", "case_key", "default_layers", "problems_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSettings:
-    """The options of `lobench baseline`; `cases` holds scopes, empty for all."""
+    """The options of `lobench baseline`; `cases` holds scopes, empty for all.
+
+    Attributes:
+      vary, search, num_trials: A search instead of a grid, as `lobench tune` takes it; see `TuneSettings`.
+    """
 
     optimizers: tuple[str, ...] = ("adam",)
     grid: str = "velo"
@@ -38,12 +43,31 @@ class BaselineSettings:
     horizon_factor: int = 10
     cases: tuple[str, ...] = ()
     force: bool = False
+    vary: tuple[str, ...] = ()
+    search: str = ""
+    num_trials: int | None = None
+
+    def tuning(self, optimizer: str) -> Grid | Searched:
+        """Returns what an optimizer is tuned over.
+
+        Raises:
+          ConfigError, UsageError: the grid or the search is wrong.
+        """
+        if not self.vary and not self.search:
+            return named_grid(self.grid)
+        tuned = TuneSettings(
+            suites=(), optimizer=optimizer, vary=self.vary, search=self.search, num_trials=self.num_trials
+        )
+        return searched(tuned, load_plugins())
 
     def line(self, suite: Path, optimizer: str) -> str:
         """Returns the command that makes the baseline of this suite again."""
         words = ["lobench", "baseline", str(suite)]
         words += ["--optimizer", optimizer] if optimizer != "adam" else []
         words += ["--grid", self.grid] if self.grid != "velo" else []
+        words += ["--search", self.search] if self.search else []
+        words += [word for line in self.vary for word in ("--vary", line)]
+        words += ["--num-trials", str(self.num_trials)] if self.num_trials is not None else []
         words += ["--seeds", str(self.seeds)] if self.seeds != 5 else []
         words += ["--horizon-factor", str(self.horizon_factor)] if self.horizon_factor != 10 else []
         return shlex.join(words)
@@ -58,6 +82,9 @@ def baseline(
     horizon_factor: int = 10,
     cases: str | Sequence[str] = (),
     force: bool = False,
+    vary: str | Sequence[str] = (),
+    search: str = "",
+    num_trials: int | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
@@ -69,6 +96,7 @@ def baseline(
       horizon_factor: Times the case's budget.
       cases: Only these scopes; none: all.
       force: Make again what is fresh.
+      vary, search, num_trials: A search instead of the grid, as `lobench tune` takes it.
       progress: What is told while it runs; None: nothing is shown.
     Returns:
       The files.
@@ -82,13 +110,16 @@ def baseline(
         horizon_factor=horizon_factor,
         cases=texts(cases),
         force=force,
+        vary=texts(vary),
+        search=search,
+        num_trials=num_trials,
     )
     say = (progress or SilentProgress()).say
     for suite in texts(suites):
         require_suite(suite)
         _make(Path(suite), settings, say)
     return [
-        baseline_path(Path(suite), optimizer, named_grid(grid).name)
+        baseline_path(Path(suite), optimizer, settings.tuning(optimizer).name)
         for suite in texts(suites)
         for optimizer in settings.optimizers
     ]
@@ -99,11 +130,11 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
     from lobench.evaluation.tuning import step_zero, tune
     from lobench.inner.backend import device_description
 
-    grid, layers = named_grid(command.grid), default_layers()
+    grids, layers = {name: command.tuning(name) for name in command.optimizers}, default_layers()
     found = list(_bound_cases(suite, command, layers))
-    for optimizer in command.optimizers:
+    for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        baseline = _start(path, suite, command, optimizer, grid)
+        baseline = _start(path, suite, command, optimizer, grid.name)
         for spec, bound in found:
             name = case_key(spec)
             before = _kept(baseline, spec, bound, command)
@@ -111,7 +142,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
                     continue
-                starts = step_zero(spec, layers, optimizer, grid, num_seeds=command.seeds)
+                starts = step_zero(spec, layers, optimizer, before.grid[0].values, num_seeds=command.seeds)
                 scored = dataclasses.replace(before, starts=starts, scale=bound.case.scale, minimum=bound.case.minimum)
                 baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                 baseline.save(path)
@@ -132,7 +163,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             baseline.save(path)
             best = ", ".join(f"{key} {value:g}" for key, value in case.grid[case.best[0]].values.items())
             loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
-            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(grid.points)} points in {seconds:.0f} s")
+            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(case.grid)} points in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
             known = {case_key(spec) for spec, _ in found}
@@ -145,9 +176,10 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
-    grid, problems = named_grid(command.grid), []
+    problems: list[str] = []
+    grids = {name: command.tuning(name) for name in command.optimizers}
     found = list(_bound_cases(suite, command, default_layers()))
-    for optimizer in command.optimizers:
+    for optimizer, grid in grids.items():
         path, refresh = baseline_path(suite, optimizer, grid.name), command.line(suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: there is no such baseline; run `{refresh}`")
@@ -177,10 +209,10 @@ def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: Baselin
     return case if is_as_asked else None
 
 
-def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid) -> Baseline:
+def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, protocol: str) -> Baseline:
     """Returns what the file holds already, or an empty baseline."""
     refresh = command.line(suite, optimizer)
-    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
+    empty = Baseline(optimizer=optimizer, protocol=protocol, refresh=refresh)
     if not path.is_file():
         return empty
     try:

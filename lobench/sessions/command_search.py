@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, Method
+from lobench.core.planner import CommandId
 from lobench.core.search import Trial
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.core.trials import is_over
@@ -49,6 +50,7 @@ class CommandSearch(SearchRun):
         self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
         self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
         self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
+        self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
         self._evaluated: set[Key] = set()
 
     @property
@@ -56,6 +58,8 @@ class CommandSearch(SearchRun):
         return len(self._place.experiment.sessions or (0,))
 
     def given(self) -> list[Given]:
+        ids = [run.id for runs in self._runs.values() for run in runs]
+        self._settled.update(filter(self._commands.is_through, ids))
         self._look_at_commands()
         return super().given()
 
@@ -109,7 +113,7 @@ class CommandSearch(SearchRun):
         """Ends the trials of which all sessions have ended, and their last checkpoints are evaluated."""
         for trial in self.course.trials:
             runs = self._runs.get(trial.number, ())
-            if is_over(trial.state) or not all(self._commands.is_through(run.id) for run in runs):
+            if is_over(trial.state) or not all(run.id in self._settled for run in runs):
                 continue
             states = {self._commands.states[run.id] for run in runs}
             last = [self._last.get(run.folder) for run in runs]

@@ -13,7 +13,7 @@ from pathlib import Path
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
-from lobench.core.subject import Given, optimizer_sha256
+from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED, is_over
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.checkpoints.readers import load_checkpoint
@@ -256,8 +256,9 @@ def _name(row: EvaluationRow) -> str:
 
 
 def _sha256(method: Method, manager: PluginManager, *, allow_pickle: bool) -> str:
-    if method.kind == "optimizer":
-        return optimizer_sha256(optimizer_text(method))
-    if method.kind == "checkpoint":
-        return load_checkpoint(method.checkpoint, manager, allow_pickle=allow_pickle)[0].sha256
-    return ""
+    if method.kind == "command":
+        return ""
+    given = given_method(method, label=method.title)
+    if isinstance(given, Subject):
+        return given.sha256
+    return load_checkpoint(given.uri, manager, allow_pickle=allow_pickle)[0].sha256

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lobench.analysis.searched import trial_of
-from lobench.core.errors import ConfigError, LobenchError, PluginError
+from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method, Search
-from lobench.core.headline import headline
 from lobench.core.search import SearchStrategy, Trial, num_trials_of, search_seed
 from lobench.core.space import Space
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -76,22 +75,11 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
     """Makes what a file names, with the keywords that are bound.
 
     Raises:
-      ConfigError: there is no such search, or it does not take them.
+      LobenchError: there is no such search, or it does not take them.
     """
-    registered = manager.find("lobench_search_strategies", search.name, kind="search")
-    factory = registered.load()
-    try:
-        strategy: SearchStrategy = factory(**dict(search.keywords))
-    except LobenchError:
-        raise
-    except TypeError as error:
-        got = ", ".join(f"{name}={value!r}" for name, value in search.keywords)
-        raise ConfigError(f"search {search.name!r}: {headline(error)}", where=where, got=got) from error
-    except Exception as error:
-        raise PluginError(
-            f"{search.name!r} of plugin {registered.plugin!r} cannot be made", where=where, got=headline(error)
-        ) from error
-    return strategy
+    registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
+    made: SearchStrategy = registered.make(where=where, **dict(search.keywords))
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,8 @@ class Trials:
         return self._commands.has_news or any(one.has_news for one in self._searches)
 
     def given(self) -> list[Given]:
-        return [*self._commands.given(), *(given for one in self._searches for given in one.given())]
+        # The searches first: what commands gave at the last call was taken since.
+        return [*(given for one in self._searches for given in one.given()), *self._commands.given()]
 
     def taken(self, given: Given, subject: Subject | None) -> None:
         for one in self._searches:

@@ -6,14 +6,21 @@ import ast
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lobench.analysis.grids import Searched
 from lobench.core.errors import UsageError
-from lobench.core.space import Kind
+from lobench.core.experiment import Search
+from lobench.core.search import num_trials_of
+from lobench.core.space import Kind, Space
+from lobench.engine.config.searches import space_of
+from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.whole_file import write_whole
+from lobench.plugins import PluginManager
+from lobench.sessions.searches import strategy_of
 
-__all__ = ["DEFAULT_VARY", "TuneSettings", "tune_file", "tune_text"]
+__all__ = ["DEFAULT_VARY", "TuneSettings", "searched", "tune_file", "tune_text"]
 
 DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
 
@@ -51,6 +58,10 @@ class TuneSettings:
         return found[1]
 
     @property
+    def search_name(self) -> str:
+        return self.search or ("ic_grid" if self.num_trials is None else "random")
+
+    @property
     def name(self) -> str:
         """Of the experiment."""
         return f"tune-{self.method}"
@@ -69,8 +80,8 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
     if settings.sessions is not None:
         lines.append(f"Experiment.num_sessions = {settings.sessions}")
     call = call if call.endswith(")") else f"{call}()"
-    search = settings.search or ("ic_grid" if settings.num_trials is None else "random")
-    lines += ["", f"{name}/Method.optimizer = @{call.lstrip('@')}", f"{name}/Method.search = @{search}()"]
+    lines += ["", f"{name}/Method.optimizer = @{call.lstrip('@')}"]
+    lines.append(f"{name}/Method.search = @{settings.search_name}()")
     for key in ("num_trials", "report_sessions"):
         if (value := getattr(settings, key)) is not None:
             lines.append(f"{name}/Method.{key} = {value}")
@@ -78,6 +89,25 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
     for line in settings.vary or (DEFAULT_VARY,):
         lines += _space_lines(name, line)
     return "\n".join(lines) + "\n"
+
+
+def searched(settings: TuneSettings, manager: PluginManager) -> Searched:
+    """Returns the search alone, for who trains its points by itself: values of the optimizer's own parameters.
+
+    Raises:
+      UsageError: a space cannot be read. ConfigError: a range is wrong, there is no such search, ...
+    """
+    name = settings.method
+    bindings = [one for one in parse_text(tune_text(settings, Path()), "--vary") if isinstance(one, Binding)]
+    own = [one for one in bindings if one.scope == name and one.selector == name]
+    paths = space_of(name, own, bindings)
+    if len(paths) != len(settings.vary or (DEFAULT_VARY,)) or any(one.when for one in paths):
+        raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
+    parameters = [replace(one, path=one.path.rpartition(".")[2]) for one in paths]
+    called = settings.search_name
+    strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(parameters)
+    num_trials_of(strategy, space, settings.num_trials, where="--search")
+    return Searched(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
 
 
 def tune_file(settings: TuneSettings, folder: Path) -> Path:

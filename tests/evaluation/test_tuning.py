@@ -13,6 +13,7 @@ import pytest
 from tiny import PATIENCE, make_suite
 
 from lobench.analysis.baseline_file import Baseline
+from lobench.analysis.grids import velo_grid
 from lobench.evaluation.tuning import _best
 
 
@@ -78,9 +79,35 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     assert case.tuned_mean("train/loss") == pytest.approx(np.mean(winners), rel=1e-5)
 
 
+def test_a_grid_is_a_search_like_any_other_with_the_same_bits(suite: Path) -> None:
+    rates = [point["learning_rate"] for point in velo_grid().points]
+    done = lobench("baseline", str(suite), "--case", "a", "--search", "grid", "--vary", f"learning_rate = {rates}")
+    assert done.returncode == 0, done.stderr
+    searched = Baseline.load(suite / "baselines" / "adam-grid.json")
+    velo = Baseline.load(suite / "baselines" / "adam-velo.json").cases["tiny.gin:a"]
+    assert searched.cases["tiny.gin:a"].grid == velo.grid and searched.cases["tiny.gin:a"].tuned == velo.tuned
+    assert searched.refresh.endswith(f"--search grid --vary 'learning_rate = {rates}'")
+
+
+def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
+    varied = ("--vary", 'learning_rate = Real(1e-3, 1.0, scale="log", num_values=4)', "--vary", "b1 = [0.5, 0.9]")
+    options = (str(suite), "--case", "a", "--seeds", "2", "--horizon-factor", "1", "--search", "ic_grid", *varied)
+    done = lobench("baseline", *options)
+    assert done.returncode == 0, done.stderr
+    case = Baseline.load(suite / "baselines" / "adam-ic_grid.json").cases["tiny.gin:a"]
+    rates = [point.values["learning_rate"] for point in case.grid]
+    assert rates[:4] == [1e-3, 1e-2, 0.1, 1.0] and len(case.grid) == 5
+    first = min(case.grid[:4], key=lambda point: point.final)
+    assert rates[4] == first.values["learning_rate"] and case.grid[4].values["b1"] == 0.5
+    assert "fresh" in lobench("baseline", *options).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        (("--search", "random"), "this search has no end of its own; bind Method.num_trials"),
+        (("--vary", "other/adam.b1 = [0.5, 0.9]"), "expected parameters of adam alone"),
+        (("--vary", 'b1 = ["a", "b"]'), "a baseline is tuned over numbers"),
         (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
         (("--case", "c"), "no case c"),

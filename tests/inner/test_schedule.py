@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,6 +131,8 @@ def test_what_is_not_there_is_suggested(suite: Path) -> None:
         bind(suite, "adam(); adam.learning_rate = @cosin()")
     with pytest.raises(ConfigError, match=r"has no parameter 'pek'.*did you mean 'peak'"):
         bind(suite, "adam(); adam.learning_rate = @cosine(); cosine.pek = 1.0")
+    with pytest.raises(ConfigError, match="missing a required argument: 'init_value'"):
+        bind(suite, "adam(); adam.learning_rate = @optax.cosine_decay_schedule()")
 
 
 def takers() -> dict[str, Callable[..., Any]]:
@@ -137,8 +140,8 @@ def takers() -> dict[str, Callable[..., Any]]:
     homes = {"lobench": optimizers, "optax": optax, "optax.contrib": optax.contrib}
     found = {}
     for home, module in homes.items():
-        for name in dir(module):
-            function = getattr(module, name) if name.islower() and "privat" not in name and name != "dpsgd" else None
+        for name in (name for name in dir(module) if re.match(r"(?!.*(dpsgd|private))[a-z]", name)):
+            function = getattr(module, name)
             if inspect.isfunction(function) and "learning_rate" in inspect.signature(function).parameters:
                 found[f"{home}.{name}"] = function
     return found

@@ -69,8 +69,8 @@ class Planner:
             max_gpus=max_gpus,
             together=together,
             deaths=history.deaths,
-            durations=history.durations,
         )
+        self._seconds = dict(history.durations)  # by case, and by program of the cases that are known
         self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
         self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
         self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
@@ -137,6 +137,9 @@ class Planner:
         if variant in self._cases:
             return
         self._cases[variant] = cases
+        for case in cases:
+            if case.key in self._seconds:
+                self._seconds.setdefault(case.program_key, self._seconds[case.key])
         for subject in list(self._open):
             if subject.variant == variant:
                 self._expand(subject, cases)
@@ -166,7 +169,7 @@ class Planner:
         for evaluation, case in evaluations:
             wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
             if not wanted.subjects:
-                works.append(_work(evaluation, case, position))
+                works.append(self._work(evaluation, case, position))
             for subject in subjects:
                 if evaluation not in self._outstanding[subject]:
                     self._outstanding[subject].add(evaluation)
@@ -202,6 +205,18 @@ class Planner:
             self._backlog.reopen(position)
             self._actions.append(events.Reopen(position))
             self._open_position(position)
+
+    def _work(self, evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
+        guess = _GUESS_SECONDS * case.num_inner_steps * evaluation.block.size
+        return schedule.Work(
+            key=evaluation,
+            warm_key=case.program_key,
+            size=_size(case),
+            timeout_seconds=case.timeout_seconds,
+            rank=position,
+            guess_seconds=self._seconds.get(case.key, self._seconds.get(case.program_key, guess)),
+            alike=(evaluation.case_key, evaluation.block) if evaluation.block in case.blocks() else None,
+        )
 
     # Results.
 
@@ -300,16 +315,4 @@ def _size(case: CaseInfo) -> schedule.Size:
 def _command_work(command: CommandId, size: schedule.Size) -> schedule.Work:
     return schedule.Work(
         key=command, warm_key=f"command {command.method}", size=size, timeout_seconds=math.inf, rank=_COMMANDS_RANK
-    )
-
-
-def _work(evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
-    return schedule.Work(
-        key=evaluation,
-        warm_key=evaluation.case_key,
-        size=_size(case),
-        timeout_seconds=case.timeout_seconds,
-        rank=position,
-        guess_seconds=_GUESS_SECONDS * case.num_inner_steps * evaluation.block.size,
-        alike=(evaluation.case_key, evaluation.block) if evaluation.block in case.blocks() else None,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lobench.core.schedule.events import Returned, Work
 from lobench.core.schedule.workers import Leased
 
@@ -11,14 +9,10 @@ __all__ = ["Durations"]
 
 
 class Durations:
-    """The last one of each warm key.
+    """The last one of each warm key."""
 
-    Args:
-      known: Seconds by `Work.warm_key`.
-    """
-
-    def __init__(self, known: Mapping[str, float]) -> None:
-        self._seconds = dict(known)
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
 
     def estimate(self, work: Work) -> float:
         return self._seconds.get(work.warm_key, work.guess_seconds)

@@ -35,7 +35,6 @@ class Machine:
       max_gpus: Devices that they may take together; infinite where the executor knows better.
       together: Works that are alike and that a worker may compute together.
       deaths: Workers that died with a work in earlier starts, by its key.
-      durations: Seconds that work took in earlier starts, by warm key.
       rules: How often something may go wrong.
     """
 
@@ -46,7 +45,6 @@ class Machine:
         max_gpus: float = math.inf,
         together: int = 1,
         deaths: Mapping[Any, int] | None = None,
-        durations: Mapping[str, float] | None = None,
         rules: Rules | None = None,
     ) -> None:
         self._rules = rules or Rules()
@@ -54,7 +52,7 @@ class Machine:
         self._widest: float = max_cores
         self._losses = Losses(deaths or {}, self._rules)
         self._groups = Groups(together, self._losses)
-        self._durations = Durations(durations or {})
+        self._durations = Durations()
         self._works: dict[Any, Work] = {}  # that have not ended
         self._dropped: set[Any] = set()  # of those that are leased or promised
         self._next_lease = 0

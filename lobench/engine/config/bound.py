@@ -19,12 +19,12 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
 from lobench.core.metric import EVALUATED_SPLITS
+from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
-    OPTIMIZER_FIELDS,
     BoundPhase,
     bind_phases,
     in_phases,
@@ -34,7 +34,7 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.reach import bindings_in, task_lines, walk
+from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
@@ -62,6 +62,8 @@ class BoundCase:
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
       prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
+      settings: The real-valued ones of these; of all phases, one after another.
+      phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
@@ -76,6 +78,8 @@ class BoundCase:
     optimizer_bindings: str
     has_optimizer: bool
     prefixes: tuple[str, ...]
+    settings: Settings
+    phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     problems: tuple[str, ...] = ()
 
@@ -94,6 +98,7 @@ class BoundCase:
         return CaseInfo(
             identity=self.identity,
             optimizer_hash=self.optimizer_hash,
+            program_hash=self.settings.program_hash,
             suite=self.spec.suite,
             name=name or self.spec.scope,
             node_id=node_id,
@@ -124,13 +129,16 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
       ConfigError: an unknown name (with a suggestion), an unknown parameter, a value out of range, a failing
         constructor.
     """
-    with isolated_gin(str(Path(spec.path).parent), spec.root, *layers.import_folders):
+    paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
+    with isolated_gin(*paths):
         problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
-        phases = bind_phases(spec.scope, where, num_inner_steps=_num_inner_steps(spec.scope), build=build)
+        phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
         optimizer_hash = _sha256(*reached_optimizer)
+        settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
+        settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
             case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         case = in_phases(case, phases)
@@ -152,6 +160,8 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
         prefixes=prefixes(case, task_lines(spec.scope, reached_case), reached_optimizer, phases),
+        settings=settings,
+        phases=tuple(phases),
         theta_part=part,
         problems=tuple(problems),
     )
@@ -255,7 +265,7 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
     phase_lines = [line for phase in phases for line in phase.case_lines]
     # What phases say themselves is no binding of the case, nor is the length that theirs take the place of.
     left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
-    lines: dict[str, None] = {}
+    lines: dict[str, Reached] = {}
     walk(scope, "lobench.Case", {name: bindings[name] for name in bindings if name not in left_out}, lines, set())
     expected = bindings_in(scope, "lobench.expect")
     case_lines = [*lines, *phase_lines, *(f"expect.{name} = {value!r}" for name, value in sorted(expected.items()))]

@@ -17,10 +17,10 @@ from lobench.core.case import Case
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import cause, headline
 from lobench.core.phases import Phase, prefix_sha256s
-from lobench.engine.config.reach import bindings_in, walk
+from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
+from lobench.engine.config.reach import Reached, bindings_in, walk
 
 __all__ = [
-    "OPTIMIZER_FIELDS",
     "BoundPhase",
     "bind_phases",
     "in_phases",
@@ -33,7 +33,6 @@ __all__ = [
 
 _PHASE = gin.external_configurable(Phase, name="Phase", module="lobench")
 _CASE, _PHASE_NAME = "lobench.Case", "lobench.Phase"
-OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 # What a phase's scope may bind and its optimizer does not read.
 _NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
 _MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
@@ -48,11 +47,13 @@ class BoundPhase:
       phase: What is bound, its defaults chosen; its optimizer is None unless it was built.
       case_lines: What the case says of it.
       optimizer_lines: What is reached from its optimizer.
+      settings: The real-valued ones of these.
     """
 
     phase: Phase
     case_lines: tuple[str, ...]
     optimizer_lines: tuple[str, ...]
+    settings: Settings
 
     def prefix_lines(self, index: int) -> list[str]:
         """Returns what fixes the bits of this phase, after those before."""
@@ -61,10 +62,11 @@ class BoundPhase:
         return [str(phase.num_inner_steps), *handover, *self.optimizer_lines]
 
 
-def bind_phases(scope: str, where: str, *, num_inner_steps: Any, build: bool) -> list[BoundPhase]:
+def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps: Any, build: bool) -> list[BoundPhase]:
     """Returns the phases of a case in gin's current configuration; none where it is one phase.
 
     Args:
+      paths: Folders whose modules can be imported while an optimizer is made.
       num_inner_steps: The case's, for phases that a list of values stands for.
     Raises:
       ConfigError: no phases, or wrong ones; a phase without steps.
@@ -95,12 +97,15 @@ def bind_phases(scope: str, where: str, *, num_inner_steps: Any, build: bool) ->
             phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
             chosen_before = kind
             lines = optimizer_lines(scope)
+            settings = settings_of(scope, lines, paths)
             if build:
                 built = _built(scope, chosen, called)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
         said = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
         case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named else []
-        found.append(BoundPhase(phase=phase, case_lines=tuple(case_lines), optimizer_lines=tuple(lines)))
+        found.append(
+            BoundPhase(phase=phase, case_lines=tuple(case_lines), optimizer_lines=tuple(lines), settings=settings)
+        )
     return found
 
 
@@ -110,7 +115,7 @@ def optimizer_lines(scope: str) -> list[str]:
     The scope must not part optimizers that are the same: cases compare across optimizers and back.
     """
     bindings = bindings_in(scope, _CASE)
-    lines: dict[str, None] = {}
+    lines: dict[str, Reached] = {}
     walk(scope, _CASE, {name: bindings[name] for name in bindings if name in OPTIMIZER_FIELDS}, lines, set())
     found = list(lines)
     if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated

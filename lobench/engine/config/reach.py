@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin.config as gin_state
 
-__all__ = ["bindings_in", "task_lines", "walk"]
+__all__ = ["Reached", "bindings_in", "source_of", "task_lines", "walk"]
 
 _NOT_THE_TASK = ("lobench.Case.", "expect.")
 
 
+class Reached(NamedTuple):
+    """A binding as a configurable reads it: in the scope that it is called in, wherever it is bound."""
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any
+
+    @property
+    def name(self) -> str:
+        return f"{self.scope + '/' if self.scope else ''}{self.selector}.{self.parameter}"
+
+    @property
+    def line(self) -> str:
+        return f"{self.name} = {self.value!r}"
+
+
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns what gin would supply to a configurable in a scope: outer scopes first, inner ones win."""
-    parts = scope.split("/") if scope else []
     found: dict[str, Any] = {}
-    for depth in range(len(parts) + 1):
-        found.update(gin_state._CONFIG.get(("/".join(parts[:depth]), selector), {}))
+    for each in _enclosing(scope):
+        found.update(_at(each, selector))
     return found
+
+
+def source_of(reached: Reached) -> str:
+    """Returns the scope that a reached binding stands in: its own, or one around it."""
+    held = [each for each in _enclosing(reached.scope) if reached.parameter in _at(each, reached.selector)]
+    return held[-1]
+
+
+def _at(scope: str, selector: str) -> dict[str, Any]:
+    found: dict[str, Any] = gin_state._CONFIG.get((scope, selector), {})
+    return found
+
+
+def _enclosing(scope: str) -> list[str]:
+    """Returns a scope and those around it, the outermost first."""
+    parts = scope.split("/") if scope else []
+    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
 def _references(value: Any) -> Iterator[Any]:
@@ -33,16 +66,19 @@ def _references(value: Any) -> Iterator[Any]:
             yield from _references(item)
 
 
-def walk(scope: str, selector: str, bindings: dict[str, Any], lines: dict[str, None], seen: set[Any]) -> None:
-    """Adds a line for every binding reached; a reference with a scope of its own replaces the scope."""
+def walk(
+    scope: str, selector: str, bindings: dict[str, Any], found: dict[str, Reached], seen: set[tuple[str, str]]
+) -> None:
+    """Adds every binding reached, by its line; a reference with a scope of its own replaces the scope."""
     for parameter, value in sorted(bindings.items()):
-        lines.setdefault(f"{scope + '/' if scope else ''}{selector}.{parameter} = {value!r}")
+        reached = Reached(scope, selector, parameter, value)
+        found.setdefault(reached.line, reached)
         for reference in _references(value):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector
             if (inner_scope, inner) not in seen:
                 seen.add((inner_scope, inner))
-                walk(inner_scope, inner, bindings_in(inner_scope, inner), lines, seen)
+                walk(inner_scope, inner, bindings_in(inner_scope, inner), found, seen)
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:

@@ -98,8 +98,8 @@ def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any
 
 
 def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    parameters = inspect.signature(function).parameters.values()
-    ends = [each.name for each in parameters if each.name in _ENDS and each.default is each.empty]
+    signature = inspect.signature(function)
+    ends = [each.name for each in signature.parameters.values() if each.name in _ENDS and each.default is each.empty]
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:
@@ -107,6 +107,7 @@ def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callab
         if not missing:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")
+        signature.bind(**values, **dict.fromkeys(missing))  # what else is missing is said at once
         return Schedule(
             lambda num_steps: function(**values, **dict.fromkeys(missing, max(num_steps - 1, 1))), f"optax.{name}"
         )

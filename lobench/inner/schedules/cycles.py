@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lobench.inner.configurable import configurable
 from lobench.inner.schedule import Rate, Schedule
 from lobench.inner.schedules.decays import last_step
+from lobench.inner.schedules.settings import check_numbers
 
 __all__ = ["cyclic", "one_cycle"]
 
@@ -22,6 +23,8 @@ def cyclic(low: Rate = 1e-4, high: Rate = 1e-2, period: float = 100) -> Schedule
     `period = 10` has `high` at the updates 5, 15, 25 and `low` at 0, 10, 20.
     Source: Smith 2017, "Cyclical learning rates for training neural networks"; his stepsize is half a period.
     """
+    check_numbers("cyclic", low=low, high=high)
+    check_numbers("cyclic", above=0, period=period)
 
     def schedule(count: jax.Array) -> jax.Array:
         # The remainder first: a quotient of large counts has no digits left for the place inside a period.
@@ -39,6 +42,9 @@ def one_cycle(
     The last update has the lowest rate exactly; the update `floor(pct_start (num_steps - 1))` has the peak. These are
     the names and the values of `optax.cosine_onecycle_schedule(num_steps - 1, peak, ...)`.
     """
+    check_numbers("one_cycle", peak=peak)
+    check_numbers("one_cycle", at_least=0, at_most=1, pct_start=pct_start)
+    check_numbers("one_cycle", above=0, div_factor=div_factor, final_div_factor=final_div_factor)
 
     def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         last = last_step(num_steps)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
 from lobench.inner.schedule import Rate, Schedule
+from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["constant", "cosine", "exponential", "linear", "step"]
 
@@ -17,12 +18,14 @@ __all__ = ["constant", "cosine", "exponential", "linear", "step"]
 @configurable
 def constant(value: Rate = 1e-3) -> Schedule:
     """The same rate at every update."""
+    check_numbers("constant", value=value)
     return Schedule(lambda num_steps: lambda count: jnp.asarray(value, jnp.float32), "constant")
 
 
 @configurable
 def linear(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     """A straight line from `peak` at the first update to `final` at the last one."""
+    check_numbers("linear", peak=peak, final=final)
     return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda left: left), "linear")
 
 
@@ -32,7 +35,7 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
 
     final + (peak - final) (1 + cos(pi t / (N - 1))) / 2 at t = 0 .. N - 1.
     """
-
+    check_numbers("cosine", peak=peak, final=final)
     # (1 + cos x) / 2 is the square of a sine that is 0 at the end: nothing cancels where the rate is small.
     return Schedule(lambda n: _between(peak, final, n, lambda left: jnp.sin(math.pi / 2 * left) ** 2), "cosine")
 
@@ -40,6 +43,7 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
 @configurable
 def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None) -> Schedule:
     """Multiplies the rate by `factor` over `every` updates, a little at each; None: from the first to the last one."""
+    _check_decay("exponential", peak, factor, every)
 
     def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         return lambda count: peak * jnp.power(factor, count / (every or last_step(num_steps)))
@@ -50,11 +54,19 @@ def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None
 @configurable
 def step(peak: Rate = 1e-3, factor: Rate = 0.1, every: int | None = None) -> Schedule:
     """Multiplies the rate by `factor` after each `every` updates; None: after each third of the training."""
+    _check_decay("step", peak, factor, every)
 
     def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         return lambda count: peak * jnp.power(factor, jnp.floor(count / (every or max(math.ceil(num_steps / 3), 1))))
 
     return Schedule(of, "step")
+
+
+def _check_decay(name: str, peak: Rate, factor: Rate, every: int | None) -> None:
+    check_numbers(name, peak=peak)
+    check_numbers(name, above=0, factor=factor)
+    if every is not None:
+        check_whole(name, at_least=1, every=every)
 
 
 def last_step(num_steps: int) -> int:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.schedule import LossSchedule, Rate
+from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["plateau"]
 
@@ -67,10 +67,9 @@ def plateau(
     windows after a reduction count for nothing. A constant loss with patience 2 and window 1 halves the rate (factor
     0.5) at the third, the fifth and the seventh update; torch's patience 2 waits one longer.
     """
-    lowest = {"patience": (patience, 1), "cooldown": (cooldown, 0), "window": (window, 1)}
-    for name, (value, least) in lowest.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"plateau.{name}", got=repr(value), expected=f"an integer >= {least}")
-    if isinstance(factor, int | float) and not 0 < factor < 1:
-        raise ConfigError("plateau.factor", got=repr(factor), expected="a number between 0 and 1")
+    check_numbers("plateau", rate=rate)
+    check_numbers("plateau", above=0, at_most=1, factor=factor)
+    check_numbers("plateau", at_least=0, at_most=1, rtol=rtol)
+    check_whole("plateau", at_least=1, patience=patience, window=window)
+    check_whole("plateau", at_least=0, cooldown=cooldown)
     return _Plateau(rate, factor, patience, cooldown, rtol, window)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.schedule import Horizon, Rate, Schedule, rate_at, within
+from lobench.inner.schedules.settings import check_numbers, check_whole
 
 __all__ = ["warmup"]
 
@@ -31,6 +31,8 @@ def warmup(steps: int = 100, then: Rate = 1e-3, initial: Rate = 0.0) -> Schedule
     `then` is a rate or a schedule, optax's or lobench's. It counts from its own start, and its number of steps is
     what the warm-up leaves: `cosine` after 100 of 1,000 updates runs over 900.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ConfigError("warmup.steps", got=repr(steps), expected="an integer >= 0")
+    check_whole("warmup", at_least=0, steps=steps)
+    check_numbers("warmup", initial=initial)
+    if not callable(then):
+        check_numbers("warmup", then=then)
     return _Warmup(steps, then, initial)

@@ -12,7 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Grid, Kind, Parameter, Scale, Space, Trial, Value, grid_values, trials_left
+from lobench.extend import (
+    Grid,
+    Kind,
+    Parameter,
+    PluginError,
+    Scale,
+    Space,
+    Trial,
+    Value,
+    grid_values,
+    headline,
+    trials_left,
+)
 from lobench_optuna.samplers import Sampler, quietly, sampler_named
 
 if TYPE_CHECKING:
@@ -53,10 +65,19 @@ class OptunaSearch:
         history = sorted(history, key=lambda trial: trial.number)
         wave = history[-1].wave + 1 if history else 0
         domains = {each.path: _Domain(each, is_grid=self.sampler.is_grid) for each in space.parents_first}
-        with quietly():
-            study = _rebuilt(self.sampler, history, domains, seed)
-            study.sampler = self.sampler.make(seed, wave)
-            return [_asked(study, space, domains) for _ in range(left)]
+        try:
+            with quietly():
+                study = _rebuilt(self.sampler, history, domains, seed)
+                study.sampler = self.sampler.make(seed, wave)
+                return [_asked(study, space, domains) for _ in range(left)]
+        except Exception as error:
+            options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
+            raise PluginError(
+                f"optuna's sampler {self.sampler.name!r} proposes nothing",
+                where=f"wave {wave}",
+                got=headline(error),
+                next_step=f"are its options right? {options}" if options else "",
+            ) from error
 
 
 class _Domain:

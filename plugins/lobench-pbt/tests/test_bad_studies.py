@@ -99,7 +99,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_good_study_is_read_and_crosses_as_json(folder: Path) -> None:
+def test_a_good_study_is_read_and_crosses_as_json(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pbt_trainer", raising=False)  # another test's may have been imported here
     study = read_study(folder / "study.gin")
     assert (study.name, study.population, len(study.parameters)) == ("study", 3, 4)
     assert study_from_json(study_to_json(study)) == study

@@ -11,7 +11,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.program import ELSEWHERE, Program, describe_programs
+from lobench.core.program import ELSEWHERE, PROGRAM_VERSION, Program, describe_programs
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
@@ -53,7 +53,7 @@ def old_store(folder: Path, **provenances: Provenance | None) -> Path:
     """A store as an older lobench left it: its keys have a number alone, and it has no table of programs."""
     ledger = Ledger.open(folder)
     for sha256, provenance in provenances.items():
-        record(ledger, sha256, "3", provenance)
+        record(ledger, sha256, PROGRAM_VERSION, provenance)
     ledger.close()
     with sqlite3.connect(folder / "ledger.sqlite") as database:
         database.execute("DROP TABLE programs")
@@ -76,15 +76,15 @@ def test_an_old_store_counts_as_what_its_provenance_says(tmp_path: Path, read_on
     elsewhere = dataclasses.replace(HERE, host="another machine")
     gpu = dataclasses.replace(elsewhere, device="gpu: NVIDIA H200", together="2 of 4")
     store = old_store(tmp_path, here=HERE, there=elsewhere, gpu=gpu, error=None)
-    known = Program(version="3", jax="0.7.0", jaxlib="0.7.0", device=f"cpu: {instruction_set()}")
+    known = Program(jax="0.7.0", jaxlib="0.7.0", device=f"cpu: {instruction_set()}")
     assert programs(store, read_only=read_only) == {
         "here": known,
         "there": dataclasses.replace(known, device=""),
         "gpu": dataclasses.replace(known, device="gpu: NVIDIA H200", together=4),
-        "error": Program(version="3"),
+        "error": Program(),
     }
     assert "unknown device" in str(dataclasses.replace(known, device=""))
-    assert str(Program(version="3")) == "unknown program (version 3)"
+    assert str(Program(version="1")) == "unknown program (version 1)"
 
 
 def test_a_row_without_curves_counts_as_made_like_the_others(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_several_programs_are_said_in_one_line() -> None:
     other = dataclasses.replace(one, jax="0.7.1", together=4)
     assert describe_programs([one]) == ""
     assert describe_programs([one, other]) == (
-        "results of 2 programs, which may differ in bits: version 3, jax 0.7.0, cpu: x86-64-v3; "
-        "version 3, jax 0.7.1 (jaxlib 0.7.0), cpu: x86-64-v3, 4 thetas together"
+        f"results of 2 programs, which may differ in bits: version {PROGRAM_VERSION}, jax 0.7.0, cpu: x86-64-v3; "
+        f"version {PROGRAM_VERSION}, jax 0.7.1 (jaxlib 0.7.0), cpu: x86-64-v3, 4 thetas together"
     )
     assert len({one.key, other.key, dataclasses.replace(one, device="")}) == 3
 

@@ -1,0 +1,144 @@
+"""The real-valued settings of an optimizer: found in gin's configuration, and bound to other values to make it again.
+
+A compiled program takes their values as arguments. So two evaluations that differ in nothing else share it, and what
+names it (`Settings.program_hash`) leaves the values out.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import gin
+import gin.config as gin_state
+
+from lobench.engine.config.isolation import isolated_gin
+from lobench.engine.config.reach import Reached, bindings_in, source_of, walk
+
+__all__ = ["OPTIMIZER_FIELDS", "Settings", "settings_of", "settings_of_phases"]
+
+OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+_OF_THE_CASE = ("lobench.Case", "lobench.Phase", "lobench.expect", "lobench.Method", "lobench.Experiment")
+_HASHED = 16  # hex digits
+_USUAL = 0.5  # of a parameter without a default: nearly every check lets it pass
+
+_Key = tuple[str, str]  # a scope and a selector, as gin keeps what is bound
+
+
+class _Lent:
+    """Stands for a value that gin must hand on as it is: gin copies what is bound before each call."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The real-valued settings that a case's optimizer reaches, in an order that hangs on their names alone.
+
+    Attributes:
+      names: As canonical lines say them, without the scope of the case: `lobench.adam.learning_rate`.
+      values: What is bound.
+      usual: What each is where nothing is bound. It stands for the value where that must not count.
+      program_hash: sha256 (16 hex digits) of all that is bound but these values and the case, which has an identity.
+    """
+
+    names: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    usual: tuple[float, ...] = ()
+    program_hash: str = ""
+    _make: Callable[[Sequence[Any]], Any] = field(default=lambda values: None, repr=False, compare=False)
+
+    def make(self, values: Sequence[Any]) -> Any:
+        """Makes the optimizer of `Case.optimizer` or `Case.learned_optimizer` with other values, traced ones perhaps.
+
+        It is bound and called as for the case. gin's state is as before afterwards.
+
+        Raises:
+          Whatever the optimizer's constructor raises.
+        """
+        return self._make(values)
+
+
+def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]) -> Settings:
+    """Finds them in gin's current configuration, of which a copy is kept.
+
+    Args:
+      scope: Of the case.
+      optimizer_lines: Canonical ones, of all that the optimizer reaches.
+      paths: Folders whose modules can be imported while the optimizer is made.
+    """
+    bound = bindings_in(scope, "lobench.Case")
+    used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
+    reached: dict[str, Reached] = {}
+    if used is not None:
+        walk(scope, "lobench.Case", {used: bound[used]}, reached, set())
+    real = {one.name.removeprefix(f"{scope}/"): one for one in reached.values() if type(one.value) is float}
+    names = tuple(sorted(real))
+    found = [real[name] for name in names]
+    config = {key: dict(parameters) for key, parameters in gin_state._CONFIG.items()}
+    # A binding stands in the scope that reads it, or in one around it.
+    sources = [((source_of(one), one.selector), one.parameter) for one in found]
+    places = [*sources, *(((one.scope, one.selector), one.parameter) for one in found)]
+
+    def make(values: Sequence[Any]) -> Any:
+        with isolated_gin(*paths):
+            gin_state._CONFIG.update({key: dict(parameters) for key, parameters in config.items()})
+            # Both places, the narrower one last: what reads it in another scope must not find the old value either.
+            for (key, parameter), value in zip(places, (*values, *values), strict=True):
+                gin_state._CONFIG.setdefault(key, {})[parameter] = _Lent(value)
+            with gin.config_scope(scope):
+                return copy.deepcopy(bound[used]) if used is not None else None
+
+    lines = [name if (name := line.partition(" = ")[0]) in real else line for line in optimizer_lines]
+    return Settings(
+        names=names,
+        values=tuple(one.value for one in found),
+        usual=tuple(map(_usual, found)),
+        program_hash=_sha256(*lines, *_rest(config, set(sources))),
+        _make=make,
+    )
+
+
+def settings_of_phases(phases: Sequence[Settings]) -> Settings:
+    """Returns the settings of all phases, one after another; each phase makes its own optimizer."""
+    return Settings(
+        names=tuple(f"phases[{index}]: {name}" for index, each in enumerate(phases) for name in each.names),
+        values=tuple(value for each in phases for value in each.values),
+        usual=tuple(value for each in phases for value in each.usual),
+        program_hash=_sha256(*(each.program_hash for each in phases)),
+    )
+
+
+def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
+    """Yields all that is bound, the case and the values of settings left out: an optimizer may read what it does not
+    reach, by calling another configurable."""
+    for (scope, selector), parameters in sorted(config.items()):
+        if selector not in _OF_THE_CASE:
+            for parameter, value in sorted(parameters.items()):
+                is_setting = ((scope, selector), parameter) in sources
+                yield f"{scope}/{selector}.{parameter}" if is_setting else f"{scope}/{selector}.{parameter} = {value!r}"
+
+
+def _usual(setting: Reached) -> float:
+    """Returns the default of a setting's parameter."""
+    try:
+        parameters = inspect.signature(gin_state._REGISTRY[setting.selector].wrapped).parameters
+    except (TypeError, ValueError):  # what is written in C may have no signature
+        return _USUAL
+    default = getattr(parameters.get(setting.parameter), "default", None)
+    return default if type(default) is float and math.isfinite(default) else _USUAL
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASHED]

@@ -1,0 +1,40 @@
+"""Checks of what gin files give to schedules; what is traced is not looked at."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.schedule import Schedule
+
+__all__ = ["check_numbers", "check_whole"]
+
+
+def check_numbers(
+    schedule: str, *, above: float = -math.inf, at_least: float = -math.inf, at_most: float = math.inf, **values: Any
+) -> None:
+    """Raises ConfigError where one of the values is no number, or a known number that is out of range."""
+    for name, value in values.items():
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.integer):
+            raise ConfigError(
+                f"{schedule}.{name} is the index of an update",
+                next_step=f"bind `@{schedule}()` where `@{schedule}` is bound",
+            )
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not (above < value and at_least <= value <= at_most):
+            bounds = {"above": above, "at least": at_least, "at most": at_most}
+            said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"a number {said or 'that is one'}")
+        if not is_number and not isinstance(value, Schedule) and not hasattr(value, "dtype"):
+            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected="a number")
+
+
+def check_whole(schedule: str, *, at_least: int, **values: Any) -> None:
+    """Raises ConfigError where one of the values is no whole number, or below the least."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"an integer >= {at_least}")

@@ -1,0 +1,93 @@
+"""Trials that differ in real numbers compile nothing after the first, in every way of running."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import PATIENCE, make_suite, results
+
+RATES = [(0.1, 0.9), (0.2, 0.8), (0.05, 0.95)]
+TRIALS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = {decay}" for rate, decay in RATES]
+# Programs that a cache on disk has are not counted as compiled.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
+NOTEBOOK = """
+import json, sys
+import lobench
+suite, *trials = sys.argv[1:]
+found = [lobench.evaluate(suite, case="a", optimizer=trial, test="test_tiny") for trial in trials]
+print(json.dumps([sum(block.num_compilations for block in each.blocks) for each in found]))
+"""
+EXPERIMENT = """
+Experiment.suites = ["tiny"]
+""" + "\n".join(
+    f"m{number}/Method.optimizer = @adam()\nm{number}/adam.learning_rate = {rate}\nm{number}/adam.b1 = {decay}"
+    for number, (rate, decay) in enumerate(RATES)
+)
+
+
+def run(*words: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=cwd,
+        env={**ENVIRONMENT, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def compiled_once(store: Path) -> bool:
+    """Says whether one trial of each case compiled its program, and no other trial any."""
+    counts: dict[str, list[int]] = {}
+    for row in results(store):
+        counts.setdefault(row["case"]["name"], []).append(row["num_compilations"])
+    assert [len(each) for each in counts.values()] == [3, 3]
+    return all(sorted(each) == [0, 0, max(each)] and max(each) == 1 for each in counts.values())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a suite of two cases, and an experiment of three trials."""
+    make_suite(tmp_path)
+    (tmp_path / "e.gin").write_text(EXPERIMENT)
+    return tmp_path
+
+
+def test_a_worker_compiles_each_case_once(place: Path) -> None:
+    run("-m", "lobench.cli", "run", "e.gin", "--workers", "1", "--store", "store", cwd=place)
+    assert compiled_once(place / "store")
+
+
+def test_so_does_a_test_session(place: Path) -> None:
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "e.gin", "--lobench-store", "store", cwd=place)
+    assert compiled_once(place / "store")
+
+
+def test_so_does_the_process_beside_a_test_session_whose_backend_is_another(place: Path) -> None:
+    (place / "early_jax.py").write_text("import jax\njax.devices()\n")
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "early_jax", "e.gin", "--lobench-store", "store")
+    run(*words, cwd=place, PYTHONPATH=str(place))
+    assert compiled_once(place / "store")
+
+
+def test_so_does_a_notebook(place: Path) -> None:
+    assert json.loads(run("-c", NOTEBOOK, place / "tiny" / "tiny.gin", *TRIALS, cwd=place)) == [1, 0, 0]
+
+
+def test_a_trial_has_the_bits_of_the_same_optimizer_by_itself(place: Path) -> None:
+    """Whatever was trained before it in the same process, and however it was run."""
+    run("-m", "lobench.cli", "run", "e.gin", "--workers", "1", "--store", "store", cwd=place)
+    together = {(row["label"], row["case"]["name"]): row["curves"] for row in results(place / "store", "--curves")}
+    for number, trial in enumerate(TRIALS):
+        words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny", "--lobench-optimizer", trial)
+        run(*words, "--lobench-store", f"store_{number}", cwd=place)
+        for row in results(place / f"store_{number}", "--curves"):
+            assert together[f"m{number}", row["case"]["name"]] == row["curves"]
