@@ -24,6 +24,7 @@ from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.optimizers import baselines
 from lobench.inner.train import Program
 
+MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules")
 BLOCK = SeedBlock(start=0, size=2)
 RULES = """
 import gin, jax, jax.numpy as jnp, numpy as np, optax
@@ -142,7 +143,7 @@ def bound(tmp_path: Path, home: Path) -> Callable[[str], BoundCase]:
 
     def bind(text: str) -> BoundCase:
         params = tuple(line for line in text.replace(";", "\n").splitlines() if line.strip())
-        layers = Layers(import_folders=(str(home),), gin_modules=("lobench.inner.optimizers",), gin_params=params)
+        layers = Layers(import_folders=(str(home),), gin_modules=MODULES, gin_params=params)
         return bind_case(spec, layers)
 
     return bind
@@ -227,6 +228,22 @@ sgd.learning_rate = @optax.cosine_decay_schedule()
 optax.cosine_decay_schedule.init_value = {}
 optax.cosine_decay_schedule.alpha = {}
 optax.cosine_decay_schedule.decay_steps = 4
+""",
+    "a cosine after a warm-up": """
+Case.optimizer = @adam()
+adam.learning_rate = @warmup()
+warmup.steps = 2
+warmup.then = @cosine()
+cosine.peak = {}
+cosine.final = {}
+""",
+    "a plateau": """
+Case.optimizer = @optax.lamb()
+optax.lamb.learning_rate = @plateau()
+plateau.rate = {}
+plateau.factor = {}
+plateau.patience = 1
+plateau.window = 1
 """,
     "an object in google's manner": "Case.optimizer = @Foreign()\nForeign.learning_rate = {}\nForeign.beta = {}\n",
 }

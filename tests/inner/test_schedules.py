@@ -95,7 +95,7 @@ def test_one_cycle_is_two_halves_of_a_cosine(num_steps: int, pct_start: float) -
             wanted = 0.4 + (first - 0.4) * (1 + math.cos(math.pi * at / top)) / 2
         else:
             wanted = end + (0.4 - end) * (1 + math.cos(math.pi * (at - top) / (last - top))) / 2
-        assert rate == pytest.approx(wanted, rel=1e-5, abs=0)
+        assert rate == pytest.approx(wanted, rel=1e-6, abs=0)
     if num_steps > 1:
         assert found[-1] == np.float32(np.float32(0.4) / np.float32(20) / np.float32(100))
     if num_steps == 101 and pct_start == 0.3:
@@ -233,6 +233,15 @@ def test_a_bare_call_says_what_is_missing() -> None:
 def test_a_setting_that_cannot_be_is_refused_in_a_line(name: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         getattr(schedules, name)(**values)
+
+
+def test_what_is_no_rate_takes_no_schedule() -> None:
+    with pytest.raises(
+        ConfigError, match="a schedule stands where the optimizer hands a number to a compiled function"
+    ):
+        used(optax.adam(0.1, b1=schedules.cosine()), [1.0])
+    made = optax.inject_hyperparams(optax.adam)(learning_rate=schedules.cosine(), b1=schedules.linear(peak=0.9))
+    assert len(set(used(made, [1.0] * 4))) == 4
 
 
 SETTINGS: dict[str, dict[str, float]] = {

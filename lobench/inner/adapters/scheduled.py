@@ -106,7 +106,15 @@ class Watches:
             with within(self._horizon(watch)):
                 return self._step(opt_state, params, model_state, params, jnp.float32(0), key, value_fn)
 
-        jax.eval_shape(update, opt_state, params, model_state, key)
+        try:
+            jax.eval_shape(update, opt_state, params, model_state, key)
+        except ValueError as error:
+            if "__jax_array__" not in str(error):  # how jax says that a compiled function was given a schedule
+                raise
+            raise ConfigError(
+                "a schedule stands where the optimizer hands a number to a compiled function, and is none",
+                next_step="schedules are for rates; `optax.inject_hyperparams` makes other settings such",
+            ) from error
         return watch
 
     def _observed(self, schedule: LossSchedule, origin: int, opt_state: Watched, index: int, loss: jax.Array) -> PyTree:
