@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         transaction,
         write_ahead,
     )
+    from lobench.engine.store.states import leave_mark, marked_folder
     from lobench.engine.whole_file import sync, write_whole
     from lobench.engine.workers.channel import Channel
     from lobench.engine.workers.chief_end import ChiefEnd
@@ -81,6 +82,7 @@ _HOMES = {
     "lobench.engine.store.database": (
         "StoreLock database_errors newer_schema open_to_read open_to_write schema_version transaction write_ahead"
     ),
+    "lobench.engine.store.states": "leave_mark marked_folder",
     "lobench.engine.workers.channel": "Channel",
     "lobench.engine.workers.parcel": "Parcel",
     "lobench.engine.workers.pool": "LocalPool WorkerConfig",
@@ -103,12 +105,12 @@ __all__ = [
     "LossSchedule", "Member", "Message", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
     "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
     "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
-    "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for",
-    "compiler_options", "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold",
-    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "load_plugins", "newer_schema", "open_to_read",
-    "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule", "schema_version",
-    "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "trials_left", "weighted", "write_ahead",
-    "write_whole",
+    "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options",
+    "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold", "grid_values",
+    "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "newer_schema",
+    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule",
+    "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "trials_left", "weighted",
+    "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -9,13 +9,15 @@ import numpy as np
 
 from lobench.analysis.comparison import Effect, paired_t
 from lobench.analysis.findings import Findings
-from lobench.analysis.laws import t_sf
+from lobench.analysis.intervals import Interval
+from lobench.analysis.laws import t_isf, t_sf
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
 __all__ = ["Column", "bold_columns", "bold_means"]
 
 _ALPHA = 0.05
+_MANY = 1e12  # degrees of freedom of what has no spread
 
 # Final values of one column by seed; NaN where it diverged.
 Column = dict[int, float]
@@ -66,11 +68,8 @@ def _welch_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
     if min(len(ours), len(theirs)) < 2:
         return math.nan
     errors = [float(np.var(side, ddof=1)) / len(side) for side in (ours, theirs)]
-    difference, error = abs(float(np.mean(ours)) - float(np.mean(theirs))), math.sqrt(math.fsum(errors))
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    spread = math.fsum(one**2 / (len(side) - 1) for one, side in zip(errors, (ours, theirs), strict=True))
-    return 2 * float(t_sf(difference / error, math.fsum(errors) ** 2 / spread))
+    difference = abs(float(np.mean(ours)) - float(np.mean(theirs)))
+    return _welch(difference, errors, [len(ours) - 1, len(theirs) - 1])
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:
@@ -79,5 +78,38 @@ def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[
     if all(map(math.isnan, means)):
         return set()
     best = int(np.nanargmax(means))
-    others = ((i, findings.comparison(subjects[best], subject, metric)) for i, subject in enumerate(subjects))
-    return {best, *(i for i, found in others if found is not None and i != best and found.verdict is Effect.UNDECIDED)}
+    found = {best}
+    for index, subject in enumerate(subjects):
+        if index == best or math.isnan(means[index]):
+            continue
+        if _is_searched(findings, subject) != _is_searched(findings, subjects[best]):  # they share no seed
+            sides = [findings.mean_score(one, metric).interval for one in (subject, subjects[best])]
+            is_open = not _independent_p(*sides) <= _ALPHA
+        else:
+            comparison = findings.comparison(subjects[best], subject, metric)
+            is_open = comparison is not None and comparison.verdict is Effect.UNDECIDED
+        found |= {index} if is_open else set()
+    return found
+
+
+def _is_searched(findings: Findings, subject: int) -> bool:
+    search = findings.reading.search(subject)
+    return search is not None and search.is_fresh
+
+
+def _independent_p(one: Interval, other: Interval) -> float:
+    """Returns the two-sided p-value of two means that share no seed, by Welch's t test; NaN where one has no spread."""
+    found = [(side.upper - side.mean) / float(t_isf(_ALPHA / 2, side.degrees)) for side in (one, other)]
+    if any(map(math.isnan, found)):
+        return math.nan
+    return _welch(abs(one.mean - other.mean), [error**2 for error in found], [one.degrees, other.degrees])
+
+
+def _welch(difference: float, errors: Sequence[float], degrees: Sequence[float]) -> float:
+    """Returns the p-value of a difference, from the squared standard errors of both sides."""
+    total = math.fsum(errors)
+    if not total:
+        return 1.0 if difference == 0 else 0.0
+    # Shares, and not the errors themselves: their squares would underflow for small losses.
+    inverse = math.fsum((error / total) ** 2 / degree for error, degree in zip(errors, degrees, strict=True))
+    return 2 * float(t_sf(difference / math.sqrt(total), 1 / inverse if inverse else _MANY))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from lobench.core.phases import Phase
+
 __all__ = ["SESSIONS", "Case", "CaseInfo", "CaseSpec", "Expectations", "SeedBlock", "seed_blocks"]
 
 SESSIONS = ("apart", "shared", "synced", "mean")
@@ -47,6 +49,11 @@ class Case:
       num_cpus: Cores of the inner program, over which its lanes are spread; part of what fixes the bits.
       num_gpus: Devices, over which lanes are spread, or a share of one.
       timeout_seconds: Deadline of one seed block, compilation included.
+      phases: Parts of the training one after another, each with settings of its own; `num_inner_steps` is then the sum
+        of theirs, whatever else is bound. None: the training is one phase.
+      save_every: Inner steps between saves of a training's state, from which it goes on after a kill or a deadline;
+        None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
+      keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
     """
 
     task: Any = None
@@ -69,6 +76,9 @@ class Case:
     num_cpus: int = 1
     num_gpus: float = 0.0
     timeout_seconds: float = 3600.0
+    phases: Sequence[Phase] = ()
+    save_every: int | None = None
+    keep_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -81,6 +81,8 @@ class Curves:
       ahead_seconds: How much of `compile_seconds` had passed when it began; 0 but in payloads of an older lobench.
       num_params: Inner parameters of the task.
       num_compilations: Programs that XLA compiled for it (0 with a warm program).
+      resumed_at: Inner step of the saved state that it went on from, 0 where it was computed from its start; the
+        seconds are those of the whole training all the same.
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       directions: Which way metrics are better, as task and plugins declare it.
       added: The metrics that plugins computed from the others; None in payloads of an older lobench.
@@ -97,6 +99,7 @@ class Curves:
     ahead_seconds: float = 0.0
     num_params: int = 0
     num_compilations: int = 0
+    resumed_at: int = 0
     provenance: Provenance = field(default_factory=Provenance)
     problems: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -159,6 +162,7 @@ class Curves:
             "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
+            "resumed_at": self.resumed_at,
             "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
             "problems": self.problems,
             "directions": dict(self.directions),
@@ -201,6 +205,7 @@ class Curves:
             ahead_seconds=header.get("ahead_seconds", 0.0),
             num_params=header["num_params"],
             num_compilations=header["num_compilations"],
+            resumed_at=header.get("resumed_at", 0),
             provenance=Provenance(**header["provenance"]),
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec
+from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.parallel_sessions import num_updates
+from lobench.inner.phases import later_phases, stepper_in
 from lobench.inner.train import Program
 
 __all__ = ["Programs", "Warm"]
@@ -22,16 +26,23 @@ class _Maker:
     def __init__(self, bound: BoundCase) -> None:
         self.bound = bound
 
+    def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
+        settings = self.bound.phases[index].settings
+        made = None if _is_as_bound(values, settings) else settings.make(values)
+        return stepper_in(self.bound.case, index, theta, made)
+
     def __call__(self, theta: Any, *values: Any) -> Stepper:
         case, settings = self.bound.case, self.bound.settings
         num_steps = case.num_inner_steps * num_updates(case)
-        is_as_bound = all(
-            type(value) is float and value == own for value, own in zip(values, settings.values, strict=True)
-        )
+        is_as_bound = _is_as_bound(values, settings)
         if case.optimizer is not None:
             return as_stepper(case.optimizer if is_as_bound else settings.make(values), num_steps)
         learned = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
         return as_stepper(learned.opt_fn(theta, num_steps), num_steps)
+
+
+def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
+    return all(type(value) is float and value == own for value, own in zip(values, settings.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -57,6 +68,15 @@ class Programs:
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)
-            program = Program(bound.case, as_task(bound.case.task), maker, num_seeds, bound.settings.usual)
-            warm = self._shared[key] = Warm(maker, program)
+            warm = self._shared[key] = Warm(maker, _program(bound, maker, num_seeds))
         return warm
+
+
+def _program(bound: BoundCase, maker: _Maker, num_seeds: int) -> Program:
+    case, task = bound.case, as_task(bound.case.task)
+    if not bound.phases:
+        return Program(case, task, maker, num_seeds, bound.settings.usual)
+    usual = [phase.settings.usual for phase in bound.phases]
+    where = f"{bound.spec.path}: case {bound.spec.scope!r}"
+    later = later_phases(case, maker.in_phase, usual=usual, where=where)
+    return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later)

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.checkpoint import OWN_BINDINGS, theta_sha256
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
+from lobench.core.phases import state_prefix
+from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
+from lobench.engine.store.states import BlockStates, States, owner_of
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
@@ -57,10 +60,11 @@ class BlockRunner:
     Args:
       layers: gin text around the cases.
       programs: Shared with other runners of this process.
+      states: Where trainings are saved as they go; None: nowhere.
     """
 
-    def __init__(self, layers: Layers, programs: Programs | None = None) -> None:
-        self._layers = layers
+    def __init__(self, layers: Layers, programs: Programs | None = None, states: States | None = None) -> None:
+        self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, str, int], Warm] = {}
@@ -187,10 +191,14 @@ class BlockRunner:
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
         program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
-            curves = program.run(matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past)
+            saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
+            curves = program.run(
+                matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past, saves=saves
+            )
             found = [curves] if curves is not None else None
         else:
             found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
@@ -199,7 +207,6 @@ class BlockRunner:
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
-        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         return [
             dataclasses.replace(
                 curves,
@@ -210,6 +217,24 @@ class BlockRunner:
             )
             for curves in found
         ]
+
+    def _saves(
+        self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram
+    ) -> BlockStates | None:
+        """Returns where the block's states are; what carries bindings of its own is known by those of the case."""
+        if self._states is None:
+            return None
+        sha256 = theta_sha256(theta.leaves) if theta.leaves is not None else ""
+        known = self.bind(bound.spec, test)
+        return BlockStates(
+            folder=self._states.folder,
+            prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
+            block=block,
+            owner=owner_of(sha256, f"{known.identity}:{known.optimizer_hash}", block),
+            program=str(program),
+            where=f"{bound.spec.suite}/{bound.spec.scope}",
+            say=self._states.say,
+        )
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):

@@ -36,12 +36,17 @@ OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
 
 class Trained(NamedTuple):
-    """A block at its end; the seconds are each theta's share."""
+    """A block at its end; the seconds are each theta's share.
+
+    Attributes:
+      resumed_at: The step of the saved state that it went on from; 0 where there was none.
+    """
 
     carry: Carry
     compile_seconds: float
     wall_seconds: float
     cpu_seconds: float
+    resumed_at: int = 0
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -78,6 +83,7 @@ def curves_of(
         compile_seconds=trained.compile_seconds,
         wall_seconds=trained.wall_seconds,
         cpu_seconds=trained.cpu_seconds,
+        resumed_at=trained.resumed_at,
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 

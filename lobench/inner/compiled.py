@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from lobench.inner.arguments import Arguments, Constants, Given, Settings, read_
 from lobench.inner.backend import compiler_options
 from lobench.inner.optimizer import PyTree, Theta
 
-__all__ = ["Compiled", "Layout"]
+__all__ = ["Compiled", "Found", "Layout", "ProgramText"]
 
 _MOST_KEPT = 8  # of different constants
 
@@ -25,12 +27,24 @@ class Layout(NamedTuple):
     axes: tuple[Any, ...]
 
 
+class ProgramText:
+    """A program as XLA gets it. What is traced anew from the same code and shapes has the same text."""
+
+    def __init__(self, lowered: Any) -> None:
+        self._lowered = lowered
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self._lowered.as_text().encode()).hexdigest()
+
+
 class Found(NamedTuple):
     """A compiled program with its first argument; the seconds that compiling took are 0 where it was there."""
 
     given: Given
     program: Any
     layout: Layout
+    text: ProgramText
     compile_seconds: float
 
 
@@ -44,7 +58,7 @@ class Compiled:
     def __init__(self, usual: Sequence[float]) -> None:
         self._usual = tuple(usual)
         self._arguments: dict[int, Arguments] = {}
-        self._programs: dict[tuple[int, Constants], tuple[Any, Layout]] = {}
+        self._programs: dict[tuple[int, Constants], tuple[Any, Layout, ProgramText]] = {}
 
     def find(
         self,
@@ -80,9 +94,9 @@ class Compiled:
             if not settings.arguments:
                 raise
             settings = arguments.refuse(settings)
-        program = stage(settings).lower().compile(compiler_options())
-        layout = traced[settings.constants][1]
-        self._programs[num_thetas, settings.constants] = program, layout
+        lowered = stage(settings).lower()
+        found = (lowered.compile(compiler_options()), traced[settings.constants][1], ProgramText(lowered))
+        self._programs[num_thetas, settings.constants] = found
         if len(self._programs) > _MOST_KEPT:
             del self._programs[next(iter(self._programs))]
-        return Found((theta, settings), program, layout, time.perf_counter() - started)
+        return Found((theta, settings), *found, time.perf_counter() - started)

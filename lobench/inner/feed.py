@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -35,8 +37,7 @@ class Feed:
     """
 
     def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
-        self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
-        self._num_lanes = num_lanes(case)
+        self._repeat, self._num_lanes = tasks_per_seed, num_lanes(case)
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
@@ -45,35 +46,61 @@ class Feed:
                 self.eval_batches[split] = self._by_lane(rows, axis=0)
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
-        self._iterators: list[Iterator[PyTree]] = []
-        self._first: PyTree = None
-        if isinstance(train, IteratorDataset):
-            self._iterators = [
-                iter(train.batches(seed * self._num_lanes + lane))
-                for seed in block.seeds
-                for lane in range(self._num_lanes)
-            ]
-            self._first = self._read()
+        self._batches = train.batches if isinstance(train, IteratorDataset) else None
+        self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
+        self._iterators = self._open()
+        self._first = [_take(iterator, 1, "train") for iterator in self._iterators]  # read ahead, for their shapes
+        one = self._rows(self._first) if self.feeds_training else None
+        self.example_chunk = jax.tree.map(
+            lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), one
+        )
 
-    @property
-    def example_chunk(self) -> PyTree:
-        return self._first
+    def _open(self) -> list[Iterator[PyTree]]:
+        return [iter(self._batches(seed)) for seed in self._seeds] if self._batches is not None else []
 
-    def next_chunk(self) -> PyTree:
-        """Returns the next batches, leaves [chunk, (num_lanes,) ...]; a short last chunk repeats its last batch."""
+    def next_chunk(self, count: int) -> PyTree:
+        """Returns the next `count` batches, leaves [chunk, (num_lanes,) ...]; a short chunk repeats its last batch."""
         if not self.feeds_training:
             return None
-        chunk, self._first = (self._first, None) if self._first is not None else (self._read(), None)
-        return chunk
+        first, self._first = self._first or [None] * len(self._iterators), []
+        rows = [
+            _take(iterator, count, "train", first=ahead, pad_to=ITERATOR_CHUNK)
+            for iterator, ahead in zip(self._iterators, first, strict=True)
+        ]
+        return self._rows(rows)
 
-    def _read(self) -> PyTree:
-        wanted = min(ITERATOR_CHUNK, self._remaining)
-        self._remaining -= wanted
-        rows = [_take(iterator, wanted, "train", pad_to=ITERATOR_CHUNK) for iterator in self._iterators]
+    def _rows(self, rows: list[PyTree]) -> PyTree:
+        """Returns the batches of each iterator as those of each lane."""
         if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
             rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
             rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
         return self._by_lane(rows, axis=1)
+
+    def positions(self) -> list[Any] | None:
+        """Returns where the iterators of training are, as they say themselves; None where one does not say it.
+
+        An iterator says it with `get_state()` and takes it with `set_state(state)`, as those of grain do.
+        """
+        if not self._iterators or not all(hasattr(iterator, "get_state") for iterator in self._iterators):
+            return None
+        states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
+        try:
+            return states if json.loads(json.dumps(states)) == states else None
+        except (TypeError, ValueError):
+            return None
+
+    def go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
+        """Opens the iterators of training anew, and has them go on with the batch of a step.
+
+        Args:
+          positions: As `positions` returned them; None: the batches before are read once more.
+        """
+        self._iterators, self._first = self._open(), []
+        for index, iterator in enumerate(self._iterators):
+            if positions is not None and hasattr(iterator, "set_state"):
+                iterator.set_state(positions[index])
+            else:
+                collections.deque(itertools.islice(iterator, step), maxlen=0)
 
     def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
         if len(rows) * self._repeat == 1:
@@ -93,9 +120,14 @@ def empty(leaf: jax.ShapeDtypeStruct) -> Any:
     return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
 
 
-def _take(iterator: Iterator[PyTree], count: int, split: str, *, pad_to: int = 0) -> PyTree:
-    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused."""
-    batches = list(itertools.islice(iterator, count))
+def _take(iterator: Iterator[PyTree], count: int, split: str, *, first: PyTree = None, pad_to: int = 0) -> PyTree:
+    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused.
+
+    Args:
+      first: A stack of one batch that was read before; None: there is none.
+    """
+    ahead = [] if first is None else [jax.tree.map(lambda leaf: leaf[0], first)]
+    batches = [*ahead, *itertools.islice(iterator, count - len(ahead))]
     if len(batches) < count:
         raise ConfigError(
             f"the iterator of split {split!r} ended early",

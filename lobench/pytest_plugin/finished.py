@@ -12,13 +12,15 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
 from lobench.engine.config.layers import Layers
+from lobench.engine.store.states import States
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "Finished"]
+__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "Finished"]
 
 # How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
+STATES: pytest.StashKey[States] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 # What an item has for its report: its curves, why they were computed in another process, what its gate measured.
 DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()

@@ -16,7 +16,7 @@ from lobench.engine.config import bound as binding
 from lobench.engine.config.layers import Layers
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT, ItemMember, member_of
-from lobench.pytest_plugin.finished import CURRENT_JOB
+from lobench.pytest_plugin.finished import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of
 from lobench.pytest_plugin.reuse import REUSED
 
@@ -70,7 +70,7 @@ def runners_of(config: pytest.Config, variant: Variant) -> Runners:
         known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in known:
             layers = _layers_of(config, variant)
-            here = BlockRunner(layers, programs)
+            here = BlockRunner(layers, programs, config.stash.get(STATES, None))
             known[variant] = Runners(layers, here, JobRunner(here), apart)
         known.move_to_end(variant)
         if len(known) > _MOST_VARIANTS:

@@ -18,6 +18,7 @@ import pytest
 
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
+from lobench.engine.store.states import States
 from lobench.engine.workers.chief_end import ChiefEnd
 from lobench.engine.workers.command import run_command
 from lobench.engine.workers.last_words import last_words
@@ -32,11 +33,12 @@ from lobench.engine.workers.protocol import (
     Job,
     Progress,
     Ready,
+    Remark,
     Result,
     ToWorker,
 )
 from lobench.pytest_plugin import case_of
-from lobench.pytest_plugin.finished import CURRENT_JOB, LAYERS, ON_PROGRESS, Finished
+from lobench.pytest_plugin.finished import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, Finished
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.variants import VariantCases
@@ -72,6 +74,8 @@ class Loop:
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[LAYERS] = self._configure.layers
         config.stash[ON_PROGRESS] = self._progress
+        if self._configure.state_folder:
+            config.stash[STATES] = States(folder=Path(self._configure.state_folder), say=self._remark)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -175,6 +179,9 @@ class Loop:
             message = f"teardown: {lines[-1] if lines else 'failed'}"
             return dataclasses.replace(finished, outcome=Outcome.ERROR, message=message)
         return finished
+
+    def _remark(self, line: str) -> None:
+        self._chief.say(Remark(line=line))
 
     def _progress(self, step: int) -> None:
         self._chief.say(Progress(lease=self._lease, step=step))

@@ -17,6 +17,7 @@ from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.states import state_folder
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
@@ -73,6 +74,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
         serve=CASE_WORKER,
         log_folder=store / "logs",
         compilation_cache=(store / "xla_cache").absolute(),
+        state_folder=state_folder(store).absolute(),
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
         address=settings.ray_address,
         insecure=settings.insecure,

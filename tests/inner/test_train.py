@@ -122,12 +122,12 @@ class Noisy(Task):
 
 
 def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lobench.inner import feed, train
+    from lobench.inner import course, feed
 
     whole = run(Noisy(), num_inner_steps=83).to_payload()
     unseen = run(Noisy(), num_inner_steps=83, eval_batches=0).to_payload()
     for chunk in (1, 7, 25):
-        monkeypatch.setattr(train, "FIRST_CHUNK", chunk)
+        monkeypatch.setattr(course, "FIRST_CHUNK", chunk)
         monkeypatch.setattr(feed, "_CHUNK_SECONDS", 0.0)
         again = run(Noisy(), num_inner_steps=83)
         assert again.metrics.keys() == {"train/loss", "test/loss"}

@@ -16,6 +16,7 @@ from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.programs import Expected
+from lobench.engine.store.states import free_states, state_folder, sweep_states
 
 __all__ = ["Decision", "Journal"]
 
@@ -38,6 +39,8 @@ class Journal:
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self.programs = ledger.accepted_programs(self._expected.all())
         self._gathered: list[Decision] = []
+        self._states = state_folder(ledger.store)
+        sweep_states(self._states, ledger.connection)
         self._log: DecisionLog | None = None
         self._commit_seconds = 0.0
         self.commit_at = math.inf
@@ -68,9 +71,17 @@ class Journal:
                 for action, curves in decisions:
                     self._write(action, curves)
             self._commit_seconds = time.monotonic() - started
+            self._free_states(decisions)
         if self._log is not None:
             self._log.write()
         return decisions
+
+    def _free_states(self, decisions: Sequence[Decision]) -> None:
+        """Removes what trainings saved whose results are durable now; one without curves may be tried again."""
+        for action, curves in decisions:
+            if isinstance(action, planner.Record) and curves is not None:
+                evaluation = action.evaluation
+                free_states(self._states, evaluation.sha256, evaluation.case_key, evaluation.block)
 
     def _write(self, action: planner.Action, curves: Curves | None) -> None:
         match action:

@@ -30,7 +30,7 @@ from lobench.engine.chief.variants import Variants
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.workers.protocol import Described, Failed, Ready, Result
+from lobench.engine.workers.protocol import Described, Failed, Ready, Remark, Result
 from lobench.engine.workers.protocol import Progress as Step
 from lobench.hookspecs import Capacity, CheckpointReader, CheckpointSource, Died, Executor, Notice
 from lobench.plugins import PluginManager
@@ -315,7 +315,7 @@ class Chief:
             case Capacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
                 return [(planner.Capacity(sizes, limit or math.inf), None)]
-            case Notice(message=line):
+            case (_, Remark(line=line)) | Notice(message=line):
                 self._progress.say(line)
         return []
 

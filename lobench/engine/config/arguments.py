@@ -20,10 +20,10 @@ import gin.config as gin_state
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.reach import Reached, bindings_in, source_of, walk
 
-__all__ = ["OPTIMIZER_FIELDS", "Settings", "settings_of"]
+__all__ = ["OPTIMIZER_FIELDS", "Settings", "settings_of", "settings_of_phases"]
 
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
-_OF_THE_CASE = ("lobench.Case", "lobench.expect", "lobench.Method", "lobench.Experiment")
+_OF_THE_CASE = ("lobench.Case", "lobench.Phase", "lobench.expect", "lobench.Method", "lobench.Experiment")
 _HASHED = 16  # hex digits
 _USUAL = 0.5  # of a parameter without a default: nearly every check lets it pass
 
@@ -107,6 +107,16 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
         usual=tuple(map(_usual, found)),
         program_hash=_sha256(*lines, *_rest(config, set(sources))),
         _make=make,
+    )
+
+
+def settings_of_phases(phases: Sequence[Settings]) -> Settings:
+    """Returns the settings of all phases, one after another; each phase makes its own optimizer."""
+    return Settings(
+        names=tuple(f"phases[{index}]: {name}" for index, each in enumerate(phases) for name in each.names),
+        values=tuple(value for each in phases for value in each.values),
+        usual=tuple(value for each in phases for value in each.usual),
+        program_hash=_sha256(*(each.program_hash for each in phases)),
     )
 
 

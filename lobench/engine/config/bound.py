@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import math
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import gin
-import gin.config as gin_state
 
 from lobench.core.case import SESSIONS, Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
@@ -19,11 +19,21 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
 from lobench.core.metric import EVALUATED_SPLITS
-from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
+from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
+from lobench.engine.config.phases import (
+    BoundPhase,
+    bind_phases,
+    in_phases,
+    lines_of_all,
+    optimizer_lines,
+    plain,
+    prefixes,
+    without_optimizers,
+)
 from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
 from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
@@ -36,8 +46,9 @@ _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
-# Which seeds is part of an evaluation's identity, not of the case's; how it is scored is part of neither.
-_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum")
+# Which seeds is part of an evaluation's identity, not of the case's; how it is scored, and when its state is saved,
+# is part of neither.
+_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +61,9 @@ class BoundCase:
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
-      settings: The real-valued ones of these.
+      prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
+      settings: The real-valued ones of these; of all phases, one after another.
+      phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
@@ -64,7 +77,9 @@ class BoundCase:
     bindings: str
     optimizer_bindings: str
     has_optimizer: bool
+    prefixes: tuple[str, ...]
     settings: Settings
+    phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     problems: tuple[str, ...] = ()
 
@@ -118,11 +133,15 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     with isolated_gin(*paths):
         problems = _bind_layers(parse_layers(spec, layers))
         where = f"{spec.path}: case {spec.scope!r}"
-        reached_case, reached_optimizer = _reached(spec.scope, where)
+        phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
+        reached_case, reached_optimizer = _reached(spec.scope, where, phases)
         identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
         optimizer_hash = _sha256(*reached_optimizer)
-        settings = settings_of(spec.scope, reached_optimizer, paths)
-        case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
+        settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
+        settings = settings or settings_of(spec.scope, reached_optimizer, paths)
+        with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
+            case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
+        case = in_phases(case, phases)
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
@@ -140,7 +159,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
         has_optimizer=bool(reached_optimizer),
+        prefixes=prefixes(case, task_lines(spec.scope, reached_case), reached_optimizer, phases),
         settings=settings,
+        phases=tuple(phases),
         theta_part=part,
         problems=tuple(problems),
     )
@@ -229,47 +250,34 @@ def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str
     with isolated_gin():
         for index, layer in enumerate(layers):
             bind_what_is_known(layer, override=index == len(layers) - 1)
-        return {name: _plain(value) for name, value in bindings_in(scope, selector).items()}
+        return {name: plain(value) for name, value in bindings_in(scope, selector).items()}
 
 
 def _sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _reached(scope: str, where: str) -> tuple[list[str], list[str]]:
+def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list[str], list[str]]:
     """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
     bindings = bindings_in(scope, "lobench.Case")
     if "task" not in bindings:
         raise ConfigError("the scope binds no Case.task", where=where, expected="a line such as `x/Case.task = @T()`")
-    groups: list[list[str]] = []
-    for keep in (False, True):
-        lines: dict[str, Reached] = {}
-        names = [name for name in bindings if (name in OPTIMIZER_FIELDS) == keep and name not in _NO_IDENTITY]
-        chosen = {name: bindings[name] for name in names}
-        walk(scope, "lobench.Case", chosen, lines, set())
-        groups.append(list(lines))
-    case_lines, optimizer_lines = groups
+    phase_lines = [line for phase in phases for line in phase.case_lines]
+    # What phases say themselves is no binding of the case, nor is the length that theirs take the place of.
+    left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
+    lines: dict[str, Reached] = {}
+    walk(scope, "lobench.Case", {name: bindings[name] for name in bindings if name not in left_out}, lines, set())
     expected = bindings_in(scope, "lobench.expect")
-    case_lines += [f"expect.{name} = {value!r}" for name, value in sorted(expected.items())]
-    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
-        chosen = bindings_in(scope, "lobench.Checkpoint")
-        optimizer_lines += [f"lobench.Checkpoint.{name} = {value!r}" for name, value in chosen.items()]
-    # The scope of the case must not part optimizers that are the same: cases compare across optimizers and back.
-    prefix = f"{scope}/"
-    return case_lines, sorted(line.removeprefix(prefix) for line in optimizer_lines)
+    case_lines = [*lines, *phase_lines, *(f"expect.{name} = {value!r}" for name, value in sorted(expected.items()))]
+    return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
 
 
-def _plain(value: Any) -> Any:
-    """Resolves macros; leaves any other reference out (None)."""
-    if isinstance(value, gin_state.ConfigurableReference):
-        if value.configurable.selector == "gin.macro":
-            return _plain(gin_state._CONFIG.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
-        return None
-    return value
+def _num_inner_steps(scope: str) -> Any:
+    return plain(bindings_in(scope, "lobench.Case").get("num_inner_steps", Case().num_inner_steps))
 
 
 def _plain_case(scope: str, where: str) -> Case:
-    bindings = {name: _plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
+    bindings = {name: plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
     try:
         return Case(**{name: value for name, value in bindings.items() if name not in ("task", *OPTIMIZER_FIELDS)})
     except TypeError as error:
@@ -344,6 +352,7 @@ def _check_sessions(case: Case, where: str) -> None:
 def _check(case: Case, where: str) -> None:
     """Refuses numbers that no program can be made from."""
     rules: tuple[tuple[str, int, bool], ...] = (
+        ("save_every", 0, True),
         ("num_inner_steps", 1, False),
         ("num_seeds", 1, False),
         ("first_seed", 0, False),
@@ -364,6 +373,8 @@ def _check(case: Case, where: str) -> None:
     sizes = case.block_sizes
     if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
         raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
+    if not isinstance(case.keep_state, bool):
+        raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
     low = case.minimum

@@ -70,9 +70,6 @@ _TABLES = (
   experiment INTEGER NOT NULL, method TEXT NOT NULL, trial NOT NULL, session NOT NULL, evaluation INTEGER NOT NULL,
   UNIQUE (experiment, method, trial, session, evaluation))""",
     "CREATE INDEX IF NOT EXISTS memberships_by_evaluation ON memberships (evaluation)",
-    """CREATE TABLE IF NOT EXISTS states (
-  prefix_sha256 TEXT NOT NULL, seed_start INTEGER NOT NULL, seed_count INTEGER NOT NULL, step INTEGER NOT NULL,
-  file TEXT NOT NULL, bytes INTEGER NOT NULL, UNIQUE (prefix_sha256, seed_start, seed_count, step))""",
     """CREATE TABLE IF NOT EXISTS described (
   variant TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, cases_json TEXT NOT NULL, files_json TEXT NOT NULL)""",
     # What were columns of the evaluations in schema 1: of several memberships the first one.

@@ -44,6 +44,7 @@ class WorkerConfig:
       address: Where an executor of many machines finds them; "" where it needs none.
       insecure: Whether it may use machines that let anybody in.
       file_folder: Where files that messages name lie by their names alone; None: where the messages say.
+      state_folder: Where trainings are saved as they go; None: nowhere.
     """
 
     arguments: tuple[str, ...]
@@ -55,6 +56,7 @@ class WorkerConfig:
     address: str = ""
     insecure: bool = False
     file_folder: Path | None = None
+    state_folder: Path | None = None
 
     def configure(self, num_cpus: int, *, log: str = "", log_start: int = 0) -> Configure:
         """Returns the first message to a worker."""
@@ -67,6 +69,7 @@ class WorkerConfig:
             log=log,
             log_start=log_start,
             file_folder=str(self.file_folder or ""),
+            state_folder=str(self.state_folder or ""),
         )
 
 

@@ -1,9 +1,9 @@
 """What a chief and its workers say to each other, each message a frozen dataclass.
 
 A chief says `Configure` first. A worker says `Ready` once it has collected its suites, and then answers: `Describe` by
-`Described` or `Failed`, `Job` by `Progress` as often as it likes and one `Result`. Executors carry the bytes of these
-and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside its protocol in
-`lobench.hookspecs`.
+`Described` or `Failed`, `Job` by `Progress` and `Remark` as often as it likes and one `Result`. Executors carry the
+bytes of these and do not open them. What an executor says for itself (`Died`, `Notice`, `Capacity`) is beside its
+protocol in `lobench.hookspecs`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "Job",
     "Progress",
     "Ready",
+    "Remark",
     "Result",
     "ToWorker",
 ]
@@ -51,6 +52,7 @@ class Configure(Message):
         and when the pipe ends; `owns_process` says whether the process is the worker's own, which then ends too.
       log: File that takes what the process prints, from `log_start` on; "" where there is none.
       file_folder: Where the files lie that messages name, by their names alone; "": where the messages say.
+      state_folder: Where trainings are saved as they go; "": nowhere.
     """
 
     num_cpus: int
@@ -61,6 +63,7 @@ class Configure(Message):
     log: str = ""
     log_start: int = 0
     file_folder: str = ""
+    state_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,13 @@ class Progress(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remark(Message):
+    """A line for people on the job that runs: a saved state that is of no use, say."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Message):
     """How a job ended.
 
@@ -184,7 +194,7 @@ class Result(Message):
 
 
 ToWorker: TypeAlias = Job | Command | Describe | Exit
-FromWorker: TypeAlias = Ready | Described | Failed | Progress | Result
+FromWorker: TypeAlias = Ready | Described | Failed | Progress | Remark | Result
 
 TO_WORKER: Codec[ToWorker] = Codec(Job, Command, Describe, Exit)
-FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Result)
+FROM_WORKER: Codec[FromWorker] = Codec(Ready, Described, Failed, Progress, Remark, Result)

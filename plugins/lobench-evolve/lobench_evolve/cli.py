@@ -18,7 +18,10 @@ Examples:
   lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --cases permuted --cases wide
   lobench evolve examples/evolve/digits_es.gin --store runs/study --seeds 10 --shard 3/20
 
-The same command again goes on where a killed one stood. A store holds checkpoints/ (the elite, or theta), for a genetic
+The same command again resumes what was killed. With a larger Evolve.num_generations, --extend goes on with a run of
+evolution strategies in STORE/extended_to_N, where the rate falls along a cosine over the added generations.
+
+A store holds checkpoints/ (the elite, or theta), for a genetic
 algorithm best/ (the best of the population), evolve.sqlite and logs/."""
 )
 @click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CONFIG.gin")
@@ -38,6 +41,12 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
 @click.option("--case", "scopes", multiple=True, help="One run on these cases of the file alone; may be given again.")
 @click.option("--parallel", default=1, show_default=True, type=click.IntRange(min=1), help="Of many runs: at a time.")
 @click.option("--shard", default="", metavar="I/N", help="Of many runs: the Ith of N shares, from 0; for job arrays.")
+@click.option(
+    "--extend",
+    is_flag=True,
+    help="Go on with a run that has ended, over the generations that Evolve.num_generations has more now, in a branch "
+    "of its store.",
+)
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over the file's own.")
 def evolve(**options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""

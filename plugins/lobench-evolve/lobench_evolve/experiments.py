@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from lobench import UsageError
+from lobench_evolve.extension import extended
 from lobench_evolve.run import Machines, plan, run_experiment
 
 __all__ = ["EvolveCommand", "run_command", "share"]
@@ -41,6 +42,7 @@ class EvolveCommand:
     parallel: int
     shard: str
     gin_params: tuple[str, ...]
+    extend: bool
 
 
 def run_command(command: EvolveCommand) -> int:
@@ -61,6 +63,8 @@ def run_command(command: EvolveCommand) -> int:
             seed=command.seed,
             gin_params=command.gin_params,
         )
+        if command.extend:
+            experiment = extended(experiment)
         workers = command.workers or os.cpu_count() or 1
         machines = Machines(executor=command.executor, address=command.ray_address, insecure=command.insecure)
         generations = run_experiment(experiment, machines, num_workers=workers, say=_say)
@@ -68,7 +72,8 @@ def run_command(command: EvolveCommand) -> int:
         _say("interrupted; the same command goes on from here")
         return 130
     last = generations[-1].ended
-    _say(f"{len(generations)} generations; last fitness {last.elite_fitness:.6g}; {command.store / 'checkpoints'}")
+    reached, folder = generations[-1].generation + 1, experiment.folder / "checkpoints"
+    _say(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
     return 0
 
 
@@ -137,6 +142,7 @@ def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: in
     ]
     arguments += ["--seed", str(seed), "--executor", command.executor, "--workers", str(workers)]
     arguments += ["--ray-address", command.ray_address, *(["--insecure"] if command.insecure else [])]
+    arguments += ["--extend"] if command.extend else []
     for scope in [case] if case else []:
         arguments += ["--case", scope]
     for text in command.gin_params:

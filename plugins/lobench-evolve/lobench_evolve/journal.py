@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
 import sqlite3
@@ -14,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lobench import StoreError, UsageError
+from lobench import StoreError
 from lobench.extend import StoreLock, database_errors, open_to_read, open_to_write, transaction, write_ahead
+from lobench_evolve.differences import LINES as _LINES
+from lobench_evolve.differences import differences, refusal
 from lobench_evolve.truncation_ga import Generation
 
-__all__ = ["Block", "Closed", "Journal", "read_generations"]
+__all__ = ["Block", "Closed", "Ended", "Journal", "read_generations", "read_run"]
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -63,11 +64,13 @@ class Journal:
     Args:
       folder: Of the run.
       identity: What must be the same when a run goes on: settings, bindings, seed.
+      bindings: The cases' own lines, of which the identity has a hash: they say what differs.
     Raises:
       StoreBusy: another process writes it. UsageError: it belongs to another run. StoreError: it cannot be written.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, identity: Mapping[str, str], *, bindings: str = "") -> None:
+        self._bindings = bindings
         self._path = folder / "evolve.sqlite"
         self._lock = StoreLock(folder, file="evolve.lock", busy="another `lobench evolve` writes this run")
         with _using(self._path):
@@ -80,25 +83,21 @@ class Journal:
         """Writes values into a new run, or one that has no result yet; compares them with those of another.
 
         Raises:
-          UsageError: one differs; it is named with both values.
+          UsageError: some differ; each field is named with both values.
         """
         with self._transaction() as connection:
             has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
             known = dict(connection.execute("SELECT name, value FROM run"))
-            for name, value in values.items():
-                if known.get(name) == value:
-                    continue
-                if name in known and has_results:
-                    raise UsageError(
-                        f"the run was begun with another {name}; its bits would not go on",
-                        where=str(self._path.parent),
-                        got=_from_difference(value, known[name]),
-                        expected=_from_difference(known[name], value),
-                        next_step="choose another --store, or begin again in an empty one",
-                    )
+            changed = {name: value for name, value in values.items() if known.get(name) != value}
+            if has_results and changed.keys() & known.keys():
+                now = {**known, **values, _LINES: self._bindings}
+                raise refusal(str(self._path.parent), differences(known, now), values=now)
+            if "bindings" in changed and self._bindings:
+                changed[_LINES] = self._bindings
+            for name, value in changed.items():
                 connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
-                if name in known:
-                    connection.execute("DELETE FROM state")
+            if changed.keys() & known.keys():
+                connection.execute("DELETE FROM state")
 
     def blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
@@ -129,9 +128,10 @@ class Journal:
             if state is not None:
                 self._keep_state(connection, closed.generation + 1, state)
 
-    def begin_state(self, state: bytes) -> None:
+    def begin_state(self, generation: int, state: bytes) -> None:
+        """Keeps what the run's first generation starts from."""
         with self._transaction() as connection:
-            self._keep_state(connection, 0, state)
+            self._keep_state(connection, generation, state)
 
     def _keep_state(self, connection: sqlite3.Connection, generation: int, state: bytes) -> None:
         connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
@@ -148,6 +148,34 @@ class Journal:
     def close(self) -> None:
         self._connection.close()
         self._lock.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a run that is extended has reached.
+
+    Attributes:
+      values: What its identity was, and its bindings' lines.
+      state: That its next generation would start from, and which one that is; None where there is none.
+    """
+
+    values: Mapping[str, str]
+    num_generations: int
+    state: tuple[int, bytes] | None
+
+
+def read_run(folder: Path) -> Ended:
+    """Returns what there is of a run.
+
+    Raises:
+      StoreError: there is no run.
+    """
+    closed = read_generations(folder)
+    path = folder / "evolve.sqlite"
+    with _using(path), contextlib.closing(open_to_read(path)) as connection:
+        row = connection.execute("SELECT generation, data FROM state").fetchone()
+        values = dict(connection.execute("SELECT name, value FROM run"))
+    return Ended(values=values, num_generations=len(closed), state=(row[0], row[1]) if row else None)
 
 
 def read_generations(folder: Path) -> list[Closed]:
@@ -176,13 +204,6 @@ def _generations(connection: sqlite3.Connection) -> list[Closed]:
         Closed(generation=generation, ended=Generation(**_numbers(json.loads(record))), seconds=seconds)
         for generation, record, seconds in rows
     ]
-
-
-def _from_difference(value: str, other: str) -> str:
-    """Returns what is worth showing of a long text: a little before the first difference, and what follows."""
-    num_same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other, strict=False)))
-    start = max(num_same - 40, 0)
-    return ("..." if start else "") + value[start : start + 120]
 
 
 def _unpack(data: bytes) -> tuple[float, ...]:

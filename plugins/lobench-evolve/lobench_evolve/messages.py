@@ -20,6 +20,7 @@ __all__ = [
     "Export",
     "Learn",
     "Moved",
+    "Rewind",
     "State",
     "Task",
     "ToWorker",
@@ -72,6 +73,14 @@ class Begin(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind(Message):
+    """Asks for a state (base64) as it is, but for the outer schedule, which stands at its first step."""
+
+    state: str
+    job: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State(Message):
     """Asks for the state where the course has led it."""
 
@@ -114,8 +123,8 @@ class Broken(Message):
     message: str
 
 
-Task: TypeAlias = Evaluate | Begin | State | Export
+Task: TypeAlias = Evaluate | Begin | Rewind | State | Export
 ToWorker: TypeAlias = Learn | Task | Exit
 
-TO_WORKER: Codec[ToWorker] = Codec(Learn, Evaluate, Begin, State, Export, Exit)
+TO_WORKER: Codec[ToWorker] = Codec(Learn, Evaluate, Begin, Rewind, State, Export, Exit)
 FROM_WORKER: Codec[Welcome | Answer | Broken] = Codec(Welcome, Answer, Broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -18,7 +19,7 @@ from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
 from lobench_evolve.journal import Closed, Journal
-from lobench_evolve.messages import Begin, Evaluate, Export, State
+from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, State
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
@@ -34,6 +35,7 @@ class Experiment:
     Attributes:
       optimizer_config: gin text that a checkpoint's reader needs, for the `config.gin` beside it.
       num_cpus, num_gpus, timeout_seconds: Of the cases, the larger.
+      parent_state: Of the run that this one extends, at its end; empty where it extends none.
     """
 
     folder: Path
@@ -48,6 +50,7 @@ class Experiment:
     num_cpus: int
     num_gpus: float
     timeout_seconds: float
+    parent_state: bytes = b""
 
     def identity(self) -> dict[str, str]:
         """Returns what fixes the run's decisions and bits, as far as the configuration does."""
@@ -56,11 +59,14 @@ class Experiment:
         fixed = dataclasses.asdict(self.run) | {"checkpoint_every": None}
         if self.run.strategy == "ga":
             fixed["num_generations"] = None
-        return {
+        if not self.run.first_generation:
+            del fixed["first_generation"]
+        found = {
             "seed": str(self.seed),
             "settings": json.dumps([fixed, dataclasses.asdict(strategy)], sort_keys=True),
             "bindings": hashlib.sha256(self.bindings.encode()).hexdigest(),
         }
+        return found | ({"extends": hashlib.sha256(self.parent_state).hexdigest()} if self.parent_state else {})
 
 
 def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_params: Sequence[str] = ()) -> Experiment:
@@ -75,6 +81,11 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
     found = read_config(config, gin_params)
     selection_strategy(found.ga)  # an unknown one is said here
+    if found.run.first_generation:
+        raise UsageError(
+            "Evolve.first_generation", where=str(config), got=str(found.run.first_generation),
+            expected="nothing: `lobench evolve --extend` binds it",
+        )  # fmt: skip
     modules = tuple(load_plugins().declarations("lobench_gin_modules"))
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
     bound = [bind_case(spec, layers, build=False) for spec in found.cases]
@@ -145,9 +156,10 @@ def run_experiment(
     Raises:
       LobenchError: of another run's folder, a busy one, a failing task, workers that do not start.
     """
-    journal = Journal(experiment.folder, experiment.identity())
+    journal = Journal(experiment.folder, experiment.identity(), bindings=experiment.bindings)
     try:
-        if len(journal.generations()) < experiment.run.num_generations:
+        run = experiment.run
+        if run.first_generation + len(journal.generations()) < run.num_generations:
             crew = make_crew(experiment, machines, num_workers=num_workers, say=say)
             try:
                 journal.check(crew.start())
@@ -170,11 +182,12 @@ class _Runner:
     def run(self) -> None:
         self._resume()
         started = time.perf_counter()
-        for generation in range(len(self._journal.generations()), self._run.num_generations):
+        first = self._run.first_generation
+        for generation in range(first + len(self._journal.generations()), self._run.num_generations):
             before = time.perf_counter()
             ended = self._generation(generation)
             state = None
-            if generation == 0 or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
+            if generation == first or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
                 state = self._write_checkpoints(generation, ended)
                 self._say(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
@@ -281,16 +294,17 @@ class _EsRunner(_Runner):
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
         kept = self._journal.state()
         if kept is None:
-            state = self._one(Job(task=Begin(seed=self._search.init_seed)), {})
-            self._journal.begin_state(state)
-            kept = (0, state)
+            first, parent = self._run.first_generation, self._experiment.parent_state
+            begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
+            kept = (first, self._one(Job(task=begin), {}))
+            self._journal.begin_state(*kept)
         self._step, self._state = kept
         self._updates: list[Update] = []
         self._search.skip_to(self._step)
-        num_closed = len(self._journal.generations())
-        if num_closed == 0:
-            self._write_theta(0)
-        while self._search.generation < num_closed:
+        next_generation = self._run.first_generation + len(self._journal.generations())
+        if next_generation == self._run.first_generation:
+            self._write_theta(next_generation)
+        while self._search.generation < next_generation:
             self._generation(self._search.generation)
 
     @property

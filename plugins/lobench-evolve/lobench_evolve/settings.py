@@ -28,6 +28,7 @@ class Evolve:
       strategy: "ga" or "es".
       cases: Those of the file that fitness is the mean over; empty: all.
       num_generations: How many generations there are, >= 1.
+      first_generation: The one that a run begins with that extends another; `lobench evolve --extend` sets it.
       checkpoint_every: Generations between checkpoints; the first and the last are always written.
       members_per_program: Members that are trained side by side in one compiled program: the unit of work, of a message
         and of a repetition; no more than there are. Part of what fixes the bits.
@@ -42,6 +43,7 @@ class Evolve:
     strategy: str = "ga"
     cases: Sequence[str] = ()
     num_generations: int = 100
+    first_generation: int = 0
     checkpoint_every: int = 10
     members_per_program: int = 16
     first_n: int = 0
@@ -105,6 +107,7 @@ _LARGEST = 1_000_000  # members, each a genome in memory
 # By class and field: lowest, highest.
 _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (Evolve, "num_generations"): (1, math.inf),
+    (Evolve, "first_generation"): (0, math.inf),
     (Evolve, "checkpoint_every"): (1, math.inf),
     (Evolve, "members_per_program"): (1, math.inf),
     (Evolve, "first_n"): (0, math.inf),

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lobench import ConfigError, LobenchError
 from lobench.extend import (
@@ -42,6 +43,7 @@ from lobench_evolve.messages import (
     Evaluate,
     Export,
     Learn,
+    Rewind,
     State,
     Task,
     ToWorker,
@@ -84,7 +86,8 @@ class Evaluator:
             for spec, case in zip(cases, bound, strict=True)
         ]
         self._width = run.members_per_program
-        self._outer = cosine_adam(es.learning_rate, run.num_generations, es.final_rate_fraction, es.clip_norm)
+        num_steps = run.num_generations - run.first_generation
+        self._outer = cosine_adam(es.learning_rate, num_steps, es.final_rate_fraction, es.clip_norm)
         self._outer_step = jax.jit(self._apply)
         self._theta_id = -1
         self._state: Any = None
@@ -114,11 +117,24 @@ class Evaluator:
         theta = self.weights.init(key_of(seed))
         return _dump((theta, self._outer.init(theta)))
 
+    def rewind(self, state: bytes) -> bytes:
+        """Returns a state whose outer schedule stands at its first step: Adam's moments stay."""
+
+        def one(node: Any) -> Any:
+            is_schedule = isinstance(node, optax.ScaleByScheduleState)
+            return node._replace(count=jnp.zeros_like(node.count)) if is_schedule else node
+
+        found = self._loaded(state)
+        return _dump(jax.tree.map(one, found, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
+
+    def _loaded(self, state: bytes) -> Any:
+        zeros = jnp.zeros(self.weights.num_weights)
+        return _load(state, (zeros, self._outer.init(zeros)))
+
     def follow(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
         """Moves theta by updates, from a state or from where it was; noise is made again from its seeds."""
         if state is not None:
-            zeros = jnp.zeros(self.weights.num_weights)
-            self._state = _load(state, (zeros, self._outer.init(zeros)))
+            self._state = self._loaded(state)
         for update in updates:
             theta, outer_state = self._state
             gradient = jnp.zeros_like(theta)
@@ -201,6 +217,8 @@ def _answer(evaluator: Evaluator, task: Task) -> bytes:
             return evaluator.evaluate(trials).astype("<f4").tobytes()
         case Begin(seed=seed):
             return evaluator.begin(seed)
+        case Rewind(state=state):
+            return evaluator.rewind(base64.b64decode(state))
         case State():
             return evaluator.state()
         case Export(genome=genome, outer_step=outer_step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lobench_evolve.journal import read_generations
 from tiny import PATIENCE, make_suite, results, watch
@@ -204,8 +206,75 @@ def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[s
     store, options = reference
     done = run(command(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02"))
     assert done.returncode == 2
-    assert "the run was begun with another bindings" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    (line,) = done.stderr.splitlines()
+    assert "the run was begun otherwise" in line
+    assert "got LearnableAdam.initial_lr is 0.02 and was 0.01; to resume it, bind them as they were" in line
+    assert "to extend it, change Evolve.num_generations alone and give --extend" in line
+
+
+def es(config: Path, store: Path, generations: int, *options: str) -> list[str]:
+    params = ("Evolve.strategy = 'es'", f"Evolve.num_generations = {generations}")
+    given = [text for param in params for text in ("--gin-param", param)]
+    return command(config, store, *given, "--executor", "inline", "--workers", "1", *options)
+
+
+def rates_of(store: Path) -> list[float]:
+    """How far theta moved from one checkpoint to the next; every generation of these runs writes one."""
+    paths = sorted((store / "checkpoints").glob("*.npz"))
+    thetas = [
+        np.concatenate([leaf.ravel() for name, leaf in np.load(path).items() if "theta" in name]) for path in paths
+    ]
+    return [float(np.abs(after - before).max()) for before, after in itertools.pairwise(thetas)]
+
+
+def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(config: Path, tmp_path: Path) -> None:
+    often = ("--gin-param", "Evolve.checkpoint_every = 1", "--gin-param", "AntitheticES.final_rate_fraction = 0.0")
+    store = tmp_path / "run"
+    assert "there is no run" in run(es(config, store, 5, *often, "--extend")).stderr
+    assert run(es(config, store, 3, *often)).returncode == 0
+    before = content(store)
+    refused = run(es(config, store, 6, *often))
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert (
+        "got Evolve.num_generations is 6 and was 3; to resume it, leave Evolve.num_generations at 3; to extend" in line
+    )
+    assert "by 3 generations" in line and "--extend" in line
+    done = run(es(config, store, 6, *often, "--extend"))
+    assert done.returncode == 0 and "6 generations" in done.stdout, done.stderr
+    branch = store / "extended_to_6"
+    assert [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
+    assert content(store) == before, "the run itself is as it was"
+    last, first = (path / "checkpoints" / "generation_000003.npz" for path in (store, branch))
+    assert last.read_bytes() == first.read_bytes(), "it starts where the other ended"
+    assert rates_of(branch)[0] > rates_of(store)[-1], "along a cosine of its own"
+    again = run(es(config, store, 6, *often, "--extend"))
+    assert again.returncode == 0 and [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
+    further = run(es(config, branch, 7, *often, "--extend"))
+    assert further.returncode == 0 and [one.generation for one in read_generations(branch / "extended_to_7")] == [6]
+    assert "adds no generation" in run(es(config, store, 3, *often, "--extend")).stderr
+    two = run(es(config, store, 6, *often, "--extend", "--gin-param", "AntitheticES.sigma = 0.2", "--seed", "1"))
+    assert "AntitheticES.sigma is 0.2 and was 0.1" in two.stderr and "seed is 1 and was 0" in two.stderr
+
+
+def test_an_extension_that_is_killed_goes_on_with_the_same_bits(config: Path, tmp_path: Path) -> None:
+    for name in ("calm", "killed"):
+        assert run(es(config, tmp_path / name, 2)).returncode == 0
+    assert run(es(config, tmp_path / "calm", 4, "--extend")).returncode == 0
+    arguments = es(config, tmp_path / "killed", 4, "--extend")[3:]
+    for write in (3, 5):
+        assert run([sys.executable, "-c", KILLED, str(write), *arguments]).returncode == -9
+    unfinished = run(es(config, tmp_path / "killed" / "extended_to_4", 5, "--extend"))
+    assert "this one has not" in unfinished.stderr and "resume it first" in unfinished.stderr
+    assert run(es(config, tmp_path / "killed", 4, "--extend")).returncode == 0
+    assert content(tmp_path / "killed" / "extended_to_4") == content(tmp_path / "calm" / "extended_to_4")
+
+
+def test_a_genetic_algorithm_goes_on_in_place_with_either_word(config: Path, tmp_path: Path) -> None:
+    longer = ("--executor", "inline", "--workers", "1", "--gin-param", "Evolve.num_generations = 4")
+    evolve(config, tmp_path / "run", "--executor", "inline", "--workers", "1")
+    evolve(config, tmp_path / "run", *longer, "--extend")
+    assert [entry.generation for entry in read_generations(tmp_path / "run")] == [0, 1, 2, 3]
 
 
 def test_an_error_of_a_task_is_said(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ IDENTITY = {"seed": "1"}
 def test_what_was_added_is_there_after_a_restart(tmp_path: Path) -> None:
     journal = Journal(tmp_path, IDENTITY)
     journal.add(0, "population", 1, b"\0\0\x80\x3f")
-    journal.begin_state(b"state")
+    journal.begin_state(0, b"state")
     journal.close()
     again = Journal(tmp_path, IDENTITY)
     assert [(block.block, block.fitness) for block in again.blocks(0, "population")] == [(1, (1.0,))]
     assert again.state() == (0, b"state")
     again.close()
-    with pytest.raises(UsageError, match="another seed"):
+    with pytest.raises(UsageError, match="got seed is 2 and was 1"):
         Journal(tmp_path, {"seed": "2"})
 
 
@@ -36,15 +36,15 @@ def test_no_database(tmp_path: Path) -> None:
 def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None:
     """Such as one whose configuration was wrong in what only a worker sees."""
     journal = Journal(tmp_path, {"settings": "a"})
-    journal.begin_state(b"state")
+    journal.begin_state(0, b"state")
     journal.close()
     again = Journal(tmp_path, {"settings": "b"})
     assert again.state() is None
-    again.begin_state(b"other")
+    again.begin_state(0, b"other")
     again.check({"settings": "b"})
     assert again.state() == (0, b"other")
     again.add(0, "population", 0, b"")
-    with pytest.raises(UsageError, match="another settings"):
+    with pytest.raises(UsageError, match="settings is a and was b"):
         again.check({"settings": "a"})
     again.close()
 
@@ -52,6 +52,6 @@ def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None
 def test_what_differs_is_shown_however_long_the_values_are(tmp_path: Path) -> None:
     journal = Journal(tmp_path, {"settings": "x" * 500 + "first_n: 1"})
     journal.add(0, "population", 0, b"")
-    with pytest.raises(UsageError, match=r"got \.\.\..*first_n: 2; expected \.\.\..*first_n: 1"):
+    with pytest.raises(UsageError, match=r"got settings is \.\.\..*first_n: 2 and was \.\.\..*first_n: 1"):
         journal.check({"settings": "x" * 500 + "first_n: 2"})
     journal.close()

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lobench import LobenchError
-from lobench.extend import Channel, Message, Parcel, WorkerConfig
+from lobench.extend import Channel, Message, Parcel, WorkerConfig, leave_mark
 from lobench.hookspecs import Capacity, Died, Heard, Notice, Said
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
@@ -123,6 +123,7 @@ class RayExecutor:
             suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
             layers=self._config.layers.relative_to(self._parcel.base),
             serve=self._config.serve,
+            state_mark=leave_mark(self._config.state_folder) if self._config.state_folder is not None else "",
         )
         join = Join(
             address=self._config.address or "auto",

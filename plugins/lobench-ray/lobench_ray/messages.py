@@ -39,12 +39,14 @@ class Plan(Message):
       suites: Their names in the parcel.
       layers: gin text around the cases, the files by their names in the parcel.
       serve: As `WorkerConfig`.
+      state_mark: In the store's folder of states: a node that has this file sees the store, and saves there.
     """
 
     sha256: str
     suites: tuple[str, ...]
     layers: Layers
     serve: str
+    state_mark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

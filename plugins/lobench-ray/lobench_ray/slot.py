@@ -21,7 +21,7 @@ from pathlib import Path
 import ray
 
 from lobench import LobenchError
-from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, write_whole
+from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, marked_folder, write_whole
 from lobench.hookspecs import Died, Heard, Said
 from lobench_ray.messages import Log, Plan, Refused
 
@@ -102,6 +102,7 @@ class Slot:
             log_folder=log_folder,
             compilation_cache=root / "xla_cache",
             file_folder=root / "theta",
+            state_folder=marked_folder(planned.state_mark),
         )
         self._worker = worker
         self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)

@@ -1,0 +1,336 @@
+"""The phases of a case: each is bound as the case is, with what its own scope binds for the optimizer over that."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gin
+import gin.config as gin_state
+
+from lobench.core.case import Case
+from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.headline import cause, headline
+from lobench.core.phases import Phase, prefix_sha256s
+from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
+from lobench.engine.config.reach import Reached, bindings_in, walk
+
+__all__ = [
+    "BoundPhase",
+    "bind_phases",
+    "in_phases",
+    "lines_of_all",
+    "optimizer_lines",
+    "plain",
+    "prefixes",
+    "without_optimizers",
+]
+
+_PHASE = gin.external_configurable(Phase, name="Phase", module="lobench")
+_CASE, _PHASE_NAME = "lobench.Case", "lobench.Phase"
+# What a phase's scope may bind and its optimizer does not read.
+_NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
+_MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
+_ONE = re.compile(r"\b(float|int|bool|str|Rate|Scalar\w*)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPhase:
+    """A phase with its values.
+
+    Attributes:
+      phase: What is bound, its defaults chosen; its optimizer is None unless it was built.
+      case_lines: What the case says of it.
+      optimizer_lines: What is reached from its optimizer.
+      settings: The real-valued ones of these.
+    """
+
+    phase: Phase
+    case_lines: tuple[str, ...]
+    optimizer_lines: tuple[str, ...]
+    settings: Settings
+
+    def prefix_lines(self, index: int) -> list[str]:
+        """Returns what fixes the bits of this phase, after those before."""
+        phase = self.phase
+        handover = [phase.opt_state or "", phase.schedule] if index else []
+        return [str(phase.num_inner_steps), *handover, *self.optimizer_lines]
+
+
+def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps: Any, build: bool) -> list[BoundPhase]:
+    """Returns the phases of a case in gin's current configuration; none where it is one phase.
+
+    Args:
+      paths: Folders whose modules can be imported while an optimizer is made.
+      num_inner_steps: The case's, for phases that a list of values stands for.
+    Raises:
+      ConfigError: no phases, or wrong ones; a phase without steps.
+    """
+    named = plain(bindings_in(scope, _CASE).get("phases", ()))
+    if not isinstance(named, list | tuple) or not all(_is_phase(value) for value in named):
+        raise ConfigError(
+            "Case.phases", where=where, got=repr(named), expected="a list such as [@warm/Phase(), @cool/Phase()]"
+        )
+    scopes = ["/".join(reference.scopes) for reference in named]
+    lists = _lists(scope)
+    if not scopes and not lists:
+        return []
+    if not scopes:
+        length = len(next(iter(lists.values())))
+        steps = _equal_steps(num_inner_steps, lists, where)
+        own = [{"num_inner_steps": steps}] * length
+        scopes = [""] * length
+    else:
+        own = [bindings_in(phase_scope or scope, _PHASE_NAME) for phase_scope in scopes]
+    found: list[BoundPhase] = []
+    chosen_before = ""
+    for index, (phase_scope, bindings) in enumerate(zip(scopes, own, strict=True)):
+        called = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
+        with _as_in_phase(scope, phase_scope, bindings, index, len(scopes), called):
+            chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
+            kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
+            phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
+            chosen_before = kind
+            lines = optimizer_lines(scope)
+            settings = settings_of(scope, lines, paths)
+            if build:
+                built = _built(scope, chosen, called)
+                phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
+        said = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named else []
+        found.append(
+            BoundPhase(phase=phase, case_lines=tuple(case_lines), optimizer_lines=tuple(lines), settings=settings)
+        )
+    return found
+
+
+def optimizer_lines(scope: str) -> list[str]:
+    """Returns what is reached from a case's optimizer, as canonical lines without the case's scope.
+
+    The scope must not part optimizers that are the same: cases compare across optimizers and back.
+    """
+    bindings = bindings_in(scope, _CASE)
+    lines: dict[str, Reached] = {}
+    walk(scope, _CASE, {name: bindings[name] for name in bindings if name in OPTIMIZER_FIELDS}, lines, set())
+    found = list(lines)
+    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
+        found += [
+            f"lobench.Checkpoint.{name} = {value!r}" for name, value in bindings_in(scope, "lobench.Checkpoint").items()
+        ]
+    return sorted(line.removeprefix(f"{scope}/") for line in found)
+
+
+def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
+    """Returns the case with its phases: it is as long as they are, and has the optimizer of the first one."""
+    if not phases:
+        return case
+    bound = tuple(each.phase for each in phases)
+    learned = next((phase.learned_optimizer for phase in bound if phase.learned_optimizer is not None), None)
+    return dataclasses.replace(
+        case,
+        phases=bound,
+        num_inner_steps=sum(phase.num_inner_steps or 0 for phase in bound),
+        learned_optimizer=learned,
+        optimizer=None if learned is not None else bound[0].optimizer,
+    )
+
+
+def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
+    """Returns what is reached from the optimizers; phases that have no settings of their own add nothing."""
+    first = phases[0].optimizer_lines
+    others = [(index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first]
+    return [*first, *(f"phases[{index}]: {line}" for index, lines in others for line in lines)]
+
+
+def prefixes(
+    case: Case, task_lines: Sequence[str], optimizer_lines: Sequence[str], phases: Sequence[BoundPhase]
+) -> tuple[str, ...]:
+    """Returns for each phase what names the training up to its end, whatever the case is called.
+
+    Args:
+      task_lines: What is bound of the task.
+      optimizer_lines: Of a case that is one phase.
+    """
+    fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
+    common = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]
+    lines = [phase.prefix_lines(index) for index, phase in enumerate(phases)]
+    return prefix_sha256s(common, lines or [[str(case.num_inner_steps), *optimizer_lines]])
+
+
+@contextlib.contextmanager
+def without_optimizers(scope: str) -> Iterator[None]:
+    """Has the case build no optimizer: its phases do, each with values of its own."""
+    with _restored():
+        for ancestor in _ancestors(scope):
+            for name in (*OPTIMIZER_FIELDS, "phases"):
+                gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
+        yield
+
+
+def plain(value: Any) -> Any:
+    """Resolves macros; of other references only a list of them stays."""
+    if isinstance(value, gin_state.ConfigurableReference):
+        if value.configurable.selector == "gin.macro":
+            return plain(gin_state._CONFIG.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
+        return None
+    return value
+
+
+@contextlib.contextmanager
+def _as_in_phase(
+    scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
+) -> Iterator[None]:
+    """Binds for the case what is bound in a phase's scope, and of each list of values the phase's own one."""
+    with _restored():
+        if phase_scope and phase_scope != scope:
+            _check_changes_no_task(scope, phase_scope, where)
+            for ancestor in _ancestors(phase_scope)[1:]:
+                for (bound_scope, selector), parameters in list(gin_state._CONFIG.items()):
+                    if bound_scope == ancestor and selector not in _NOT_ITS_OPTIMIZER:
+                        gin_state._CONFIG.setdefault((scope, selector), {}).update(parameters)
+        if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
+            for ancestor in _ancestors(scope):
+                for name in OPTIMIZER_FIELDS:
+                    gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
+            gin_state._CONFIG.setdefault((scope, _CASE), {}).update(chosen)
+        for (reached_scope, selector, name), values in _lists(scope).items():
+            if len(values) != count:
+                raise ConfigError(
+                    f"{_short(selector)}.{name} has {len(values)} values, one for each phase",
+                    where=where,
+                    got=repr(values),
+                    expected=f"{count}, as there are phases",
+                )
+            for ancestor in _ancestors(reached_scope):
+                parameters = gin_state._CONFIG.get((ancestor, selector), {})
+                if name in parameters:
+                    parameters[name] = values[index]
+        yield
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """Leaves gin's configuration as it was."""
+    saved = {key: dict(parameters) for key, parameters in gin_state._CONFIG.items()}
+    try:
+        yield
+    finally:
+        gin_state._CONFIG.clear()
+        gin_state._CONFIG.update(saved)
+
+
+def _ancestors(scope: str) -> list[str]:
+    """Returns the scopes whose bindings hold in a scope, the outermost first."""
+    parts = scope.split("/") if scope else []
+    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
+    """Returns the lists that stand where a setting of the optimizer takes one value, by scope, name and parameter.
+
+    A parameter that could take a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is no single value, and
+    its type says so, or says nothing.
+    """
+    bindings = bindings_in(scope, _CASE)
+    seen: set[Any] = set()
+    walk(scope, _CASE, {name: bindings[name] for name in bindings if name in OPTIMIZER_FIELDS}, {}, seen)
+    return {
+        (reached, selector, name): value
+        for reached, selector in sorted(seen)
+        for name, value in bindings_in(reached, selector).items()
+        if isinstance(value, list) and value and _takes_one_value(selector, name)
+    }
+
+
+def _takes_one_value(selector: str, name: str) -> bool:
+    """Says whether a parameter is declared to take one number, name or schedule, and no list."""
+    parameter = inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters.get(name)
+    if parameter is None:
+        return False
+    annotation = "" if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation)
+    if _MANY.search(annotation):
+        return False
+    return isinstance(parameter.default, bool | int | float | str) or bool(_ONE.search(annotation))
+
+
+def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
+    (_, selector, name), values = next(iter(lists.items()))
+    if not isinstance(num_inner_steps, int) or num_inner_steps < len(values) or num_inner_steps % len(values):
+        raise ConfigError(
+            f"{_short(selector)}.{name} has {len(values)} values, each for a phase of equal length",
+            where=where,
+            got=f"Case.num_inner_steps = {num_inner_steps!r}",
+            expected=f"a multiple of {len(values)}",
+            next_step="or bind Case.phases, whose lengths may differ",
+        )
+    return num_inner_steps // len(values)
+
+
+def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
+    """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
+    bindings = bindings_in(scope, _CASE)
+    seen: set[tuple[str, str]] = set()
+    walk(scope, _CASE, {name: bindings[name] for name in bindings if name == "task"}, {}, seen)
+    of_task = {selector for _, selector in seen}
+    for (bound_scope, selector), parameters in gin_state._CONFIG.items():
+        if bound_scope == phase_scope and selector in of_task and parameters:
+            name = next(iter(parameters))
+            raise ConfigError(
+                f"{phase_scope}/{_short(selector)}.{name} is a setting of the task",
+                where=where,
+                expected="settings of the optimizer: the task is the same in all phases",
+            )
+
+
+def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
+    """Returns a phase's plain values."""
+    values = {name: plain(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
+    phase = Phase(**values)
+    steps = phase.num_inner_steps
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise ConfigError(
+            "Phase.num_inner_steps" + (" is not bound" if steps is None else ""),
+            where=where,
+            got="" if steps is None else repr(steps),
+            expected="an integer >= 1: each phase says its own length",
+        )
+    if phase.opt_state not in (None, "keep", "reset"):
+        raise ConfigError("Phase.opt_state", where=where, got=repr(phase.opt_state), expected="'keep' or 'reset'")
+    if phase.schedule not in ("new", "continue"):
+        raise ConfigError("Phase.schedule", where=where, got=repr(phase.schedule), expected="'new' or 'continue'")
+    return dataclasses.replace(phase, opt_state=phase.opt_state or default)
+
+
+def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
+    """Returns a phase with its optimizer alone."""
+    for ancestor in _ancestors(scope):
+        gin_state._CONFIG.pop((ancestor, _PHASE_NAME), None)
+    gin_state._CONFIG[scope, _PHASE_NAME] = chosen
+    try:
+        with gin.config_scope(scope):
+            built = _PHASE()
+    except LobenchError as error:
+        # gin raises a subclass of its own making, whose text has a second line on where gin was.
+        raise ConfigError(cause(error), where=where) from error
+    except Exception as error:
+        raise ConfigError("cannot build the optimizer", where=where, got=headline(error)) from error
+    assert isinstance(built, Phase)
+    return built
+
+
+def _is_phase(value: Any) -> bool:
+    return isinstance(value, gin_state.ConfigurableReference) and value.configurable.selector == _PHASE_NAME
+
+
+def _kind(value: Any) -> str:
+    """Returns which optimizer a reference names, whatever its scope."""
+    return str(value.configurable.selector) if isinstance(value, gin_state.ConfigurableReference) else repr(value)
+
+
+def _short(selector: str) -> str:
+    return selector.rsplit(".", 1)[-1]

@@ -1,0 +1,265 @@
+"""Saved states of trainings: files of a store's folder `states/`, until a result that is durable takes their place.
+
+A file's name says what it is a state of, at which step, and whose: `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is
+a hash of all that fixes the bits up to there, so that any training that begins alike may go on from it. The owner is
+the evaluation that saved it; `kept` is a final state that stays for longer ones (`Case.keep_state`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lobench.core.case import SeedBlock
+from lobench.core.checkpoint import theta_sha256
+from lobench.core.headline import cause, headline
+from lobench.engine.whole_file import write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "BlockStates",
+    "StateFile",
+    "States",
+    "free_states",
+    "leave_mark",
+    "marked_folder",
+    "owner_of",
+    "state_folder",
+    "sweep_states",
+]
+
+_KEPT = "kept"
+_MARK = ".mark-"
+_SUFFIX = ".safetensors"
+
+
+def state_folder(store: Path) -> Path:
+    """Returns where a store's states lie; the first of them makes it."""
+    return store / "states"
+
+
+def leave_mark(folder: Path) -> str:
+    """Leaves a file by which a process on another machine knows that it sees this very folder, and returns its path.
+
+    "": the folder cannot be written, and nobody will save there.
+    """
+    mark = folder / f"{_MARK}{uuid.uuid4().hex}"
+    try:
+        write_whole(mark, b"")
+    except OSError:
+        return ""
+    return str(mark)
+
+
+def marked_folder(mark: str) -> Path | None:
+    """Returns the folder of a mark, where this machine sees it."""
+    return Path(mark).parent if mark and Path(mark).is_file() else None
+
+
+class StateFile(NamedTuple):
+    """What the name of a file says."""
+
+    prefix: str
+    seeds: str
+    step: int
+    owner: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.prefix}.{self.seeds}.{self.step}.{self.owner}{_SUFFIX}"
+
+    @classmethod
+    def of_name(cls, name: str) -> StateFile | None:
+        parts = name.removesuffix(_SUFFIX).split(".")
+        if not name.endswith(_SUFFIX) or len(parts) != 4 or not parts[2].isdecimal():
+            return None
+        return cls(parts[0], parts[1], int(parts[2]), parts[3])
+
+
+def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
+    """Returns what names an evaluation among the states.
+
+    Args:
+      sha256: Of its theta; "" of an optimizer without one.
+      case_key: `CaseInfo.key`.
+    """
+    return hashlib.sha256(f"{sha256} {case_key} {block}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """A store's states, as a process that trains sees them.
+
+    Attributes:
+      folder: `state_folder`; it need not be there.
+      say: Told what is worth knowing, a line each.
+    """
+
+    folder: Path
+    say: Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockStates:
+    """The states of one seed block's training.
+
+    Attributes:
+      folder, say: As `States` has them.
+      prefixes: What fixes the bits up to the end of each phase of the training.
+      owner: `owner_of` the evaluation.
+      program: What computes it, for people.
+      where: How lines name the case.
+    """
+
+    folder: Path
+    prefixes: Sequence[str]
+    block: SeedBlock
+    owner: str
+    program: str
+    where: str
+    say: Callable[[str], None]
+    _mine: Path | None = None  # what the next save takes the place of
+    _loaded: Path | None = None
+    _has_failed: bool = False
+
+    def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
+        """Returns the leaves and the header of the furthest state that is whole; what is not, is said and removed."""
+        found = [file for file in _files(self.folder) if file.seeds == str(self.block)]
+        for file in sorted(found, key=lambda file: -file.step):
+            path, is_mine = self.folder / file.name, file.owner == self.owner
+            if file.prefix in self.prefixes:
+                try:
+                    leaves, header = _read(path)
+                except FileNotFoundError:
+                    continue  # its owner has saved the next one, or has ended
+                except (OSError, ValueError) as error:
+                    self._say_anew(f"the saved state of step {file.step} cannot be used ({headline(error)})")
+                    _remove(path)
+                    continue
+                self._loaded, self._mine = path, path if is_mine else None
+                return leaves, header
+            if is_mine:
+                with contextlib.suppress(OSError, ValueError):
+                    other = _read(path)[1].get("made_by", "")
+                    self._say_anew(f"the saved state of step {file.step} is of another program ({other})")
+                _remove(path)
+        return None
+
+    def save(self, state: tuple[Mapping[str, np.ndarray], Mapping[str, Any]], *, is_final: bool) -> None:
+        """Writes a state, and removes the one before; where the disk does not take it, the training goes on without."""
+        leaves, header = state
+        owner = _KEPT if is_final else self.owner
+        file = StateFile(self.prefixes[header["phase"]], str(self.block), header["step"], owner)
+        path = self.folder / file.name
+        try:
+            write_whole(path, _bytes(leaves, {**header, "made_by": self.program}))
+        except OSError as error:
+            if not self._has_failed:
+                self.say(f"{self.where}: its state cannot be saved in {self.folder}: {cause(error)}; going on without")
+            self._has_failed = True
+            return
+        if self._mine is not None and self._mine != path:
+            _remove(self._mine)
+        self._mine = None if is_final else path
+
+    def refuse(self, why: str) -> None:
+        """Says that the state which was loaded is of no use, and removes it where it is this evaluation's own."""
+        assert self._loaded is not None
+        file = StateFile.of_name(self._loaded.name)
+        assert file is not None
+        self._say_anew(f"the saved state of step {file.step} is of another program ({why})")
+        if self._mine is not None:
+            _remove(self._mine)
+            self._mine = None
+
+    def _say_anew(self, why: str) -> None:
+        self.say(f"{self.where}, seeds {self.block}: {why}: computed anew")
+
+
+def free_states(folder: Path, sha256: str, case_key: str, block: SeedBlock) -> None:
+    """Removes the states of an evaluation whose result is durable, but for those that are kept."""
+    owners = {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
+    for file in _files(folder):
+        if file.owner in owners:
+            _remove(folder / file.name)
+
+
+def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
+    """Removes what a killed chief left: half-written files, and states of evaluations that have a result."""
+    files = list(_files(folder))
+    with contextlib.suppress(OSError):
+        for path in (*folder.glob(".tmp-*"), *folder.glob(f"{_MARK}*")):
+            _remove(path)
+    if not any(file.owner != _KEPT for file in files):
+        return
+    rows = ledger.execute(
+        "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count FROM evaluations "
+        "WHERE payload IS NOT NULL"
+    )
+    done = set()
+    for sha256, case_key, start, size in rows:
+        block = SeedBlock(start=start, size=size)
+        done |= {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
+    for file in files:
+        if file.owner in done:
+            _remove(folder / file.name)
+
+
+def _files(folder: Path) -> Iterator[StateFile]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return  # there is none yet
+    yield from filter(None, map(StateFile.of_name, names))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _bytes(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes:
+    from safetensors.numpy import save  # imports numpy
+
+    text = json.dumps(header)
+    whole = {name: leaf.copy(order="C") for name, leaf in leaves.items()}
+    metadata = {"header": text, "sha256": _checksum(whole, text)}
+    return bytes(save(whole, metadata=metadata))
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Reads what `_bytes` made.
+
+    Raises:
+      ValueError: it is truncated or damaged. OSError: it cannot be read.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    data = path.read_bytes()
+    try:
+        (length,) = struct.unpack_from("<Q", data)
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        leaves = load(data)
+        header: dict[str, Any] = json.loads(metadata["header"])
+        is_whole = metadata["sha256"] == _checksum(leaves, metadata["header"])
+    except (SafetensorError, struct.error, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError("the file is truncated or damaged") from error
+    if not is_whole:
+        raise ValueError("the file is damaged: its checksum is another")
+    return leaves, header
+
+
+def _checksum(leaves: Mapping[str, np.ndarray], header: str) -> str:
+    return hashlib.sha256(f"{theta_sha256(leaves)}\0{header}".encode()).hexdigest()

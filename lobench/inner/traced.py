@@ -1,0 +1,254 @@
+"""What is traced of a training: what it starts from, its inner steps, and the evaluations between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.case import Case
+from lobench.inner.adapters.stepper import Stepper
+from lobench.inner.arguments import Given
+from lobench.inner.block import Carry
+from lobench.inner.data import (
+    INIT,
+    LOSS,
+    OPTIMIZER,
+    Lane,
+    draw_ahead,
+    draw_evaluation,
+    fits_ahead,
+    key_of,
+    per_lane,
+    steps_ahead,
+    stream,
+    train_batch,
+)
+from lobench.inner.optimizer import PyTree
+from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
+from lobench.inner.phases import Handover, handed_over
+from lobench.inner.recorder import Recorder, named_values
+from lobench.inner.task import ArrayDataset, Task, TaskFamily
+
+__all__ = ["Traced"]
+
+_FAMILY_SEED = 0x10BE  # tasks of a family hang on their index alone
+
+
+class Traced:
+    """One phase of a training, for `Program` to compile.
+
+    Args:
+      case: With task (or family) built.
+      task: `case.task` as a Task or TaskFamily.
+      datasets: By split, those that are read.
+      recorder: Of the whole training.
+      make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
+      span: The inner steps of the phase, in the training's count: `range(200, 300)`.
+      handover: What of the phase before goes on; None for the first one.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        task: Task | TaskFamily,
+        datasets: Mapping[str, Any],
+        recorder: Recorder,
+        make_stepper: Callable[..., Stepper],
+        span: range,
+        handover: Handover | None = None,
+    ) -> None:
+        self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
+        self._make_stepper = make_stepper
+        self._span, self._handover = span, handover
+        self._evals_by_the_end = sum(step <= span.stop for step in recorder.eval_steps)
+
+    def _task_of(self, lane: Lane) -> Task:
+        if isinstance(self._task, TaskFamily):
+            key = jax.random.fold_in(key_of(_FAMILY_SEED), lane.task)
+            return self._task.task_fn(self._task.sample(key))
+        return self._task
+
+    def _stepper(self, given: Given) -> Stepper:
+        theta, settings = given
+        return with_copies(self._make_stepper(theta, *settings.values), self._case)
+
+    def initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
+        stepper = self._stepper(given)
+
+        def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
+            params = stepper.initial_params(params)
+            return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
+
+        opt_state, params, model_state = per_lane(one, lanes)(lanes)
+
+        def of_batch() -> PyTree:
+            def one(lane: Lane, drawn: PyTree, params: PyTree, state: PyTree) -> dict[str, jax.Array]:
+                return self._batch_loss(lane, arrays, drawn, jnp.int32(0), state)(params)[1][1]
+
+            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), params, model_state)
+
+        def of_evaluation() -> PyTree:
+            evaluation = self._evaluation(lanes, arrays, eval_batches)
+            return self._evaluate(stepper, lanes, evaluation, opt_state, params, model_state)
+
+        return Carry(
+            opt_state=opt_state,
+            params=params,
+            model_state=model_state,
+            diverged_at=jnp.full(lanes.seed.shape, -1, jnp.int32),
+            step=jnp.int32(0),
+            num_evals=jnp.int32(0),
+            **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
+        )
+
+    def enter(self, given: Given, lanes: Lane, before: Carry) -> Carry:
+        """Returns what a later phase starts from: all that the phase before left, but for the optimizer's state."""
+        stepper, handover = self._stepper(given), self._handover
+        assert handover is not None
+
+        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> PyTree:
+            # The keys of the steps are folded with 1 and higher: this one is nobody's.
+            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), self._span.start)
+            return handed_over(opt_state, stepper.init(params, model_state, key), handover)
+
+        opt_state = per_lane(one, lanes)(lanes, before.opt_state, before.params, before.model_state)
+        return before._replace(opt_state=opt_state)
+
+    def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
+        """Returns what every evaluation computes on, by split, leaves [(num_lanes,) num_splits, num_batches, ...]."""
+
+        def one(lane: Lane, fed: PyTree) -> PyTree:
+            return draw_evaluation(self._datasets, arrays, fed, lane, self._case.eval_batches)
+
+        return per_lane(one, lanes)(lanes, eval_batches)
+
+    def _evaluate(
+        self, stepper: Stepper, lanes: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+    ) -> dict[str, jax.Array]:
+        """Returns each metric, float32[(num_lanes)]: the mean over the evaluation's batches."""
+
+        def one(
+            lane: Lane, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
+        ) -> dict[str, Any]:
+            task = self._task_of(lane)
+            at = stepper.eval_params(opt_state, params)
+
+            def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
+                loss, aux = task.eval_loss_with_aux(at, model_state, key, data)
+                named = named_values(task, loss, aux)
+                return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
+
+            metrics: dict[str, jax.Array] = {}
+            for splits, (keys, batches) in evaluation.items():
+                values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
+                for index, split in enumerate(splits.split(",")):
+                    metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
+            return metrics
+
+        return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
+
+    def advance(
+        self,
+        given: Given,
+        lanes: Lane,
+        arrays: PyTree,
+        eval_batches: PyTree,
+        chunk: PyTree,
+        carry: Carry,
+        start: jax.Array,
+        stop: jax.Array,
+    ) -> Carry:
+        """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
+        case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        arguments = (given, lanes, arrays, eval_batches, chunk)
+        if self._span.start == 0:
+            carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
+        draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
+        kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
+
+        def evaluate(carry: Carry) -> Carry:
+            def values() -> dict[str, jax.Array]:
+                evaluation = draw() if kept is None else kept
+                return self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
+
+            return self._recorder.evaluated(carry, values)
+
+        def step(index: jax.Array, carry: Carry, drawn: PyTree) -> Carry:
+            opt_state, params, model_state, values = self._step(stepper, lanes, arrays, drawn, index, carry)
+            carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
+            return self._recorder.stepped(carry, index, values)
+
+        def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> Carry:
+            due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
+            if self._span.start:
+                due &= carry.step > self._span.start  # that one was the end of the phase before
+            carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
+            until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
+
+            def body(index: jax.Array, carry: Carry) -> Carry:
+                return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn))
+
+            return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
+
+        def more(carry: Carry, until: jax.Array) -> jax.Array:
+            last_eval_due = (carry.step == self._span.stop) & (carry.num_evals < self._evals_by_the_end)
+            return (carry.step < until) | last_eval_due
+
+        def segments(carry: Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> Carry:
+            return jax.lax.while_loop(
+                lambda carry: more(carry, until), lambda carry: segment(carry, drawn, drawn_at, until), carry
+            )
+
+        if not isinstance(dataset, ArrayDataset):
+            return segments(carry, chunk, start, stop)
+        readers = members(lanes, num_lanes(case))
+        ahead = steps_ahead(dataset, readers.seed.size)
+
+        def stretch(carry: Carry) -> Carry:
+            drawn = draw_ahead(dataset, readers, carry.step, ahead)
+            return segments(carry, drawn, carry.step, jnp.minimum(stop, carry.step + ahead))
+
+        return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
+
+    def _step(
+        self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
+    ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+        """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
+
+        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
+            return self._batch_loss(lane, arrays, drawn, index, model_state)
+
+        def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+            return inner_step(self._case, stepper, loss_of, lane, drawn, index, (state[0], state[1], state[2]))
+
+        return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
+
+    def _batch_loss(
+        self, lane: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
+    ) -> Callable[[PyTree], tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]]:
+        """Returns params -> (loss, (model state, named values)) of a step's batch; no values where none are kept."""
+        task = self._task_of(lane)
+        data = train_batch(self._datasets["train"], arrays.get("train"), lane, index, drawn)
+
+        def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
+            key = jax.random.fold_in(stream(lane, LOSS), index)
+            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key, data)
+            if not self._recorder.keeps_batches:
+                return loss, (state, {})
+            named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
+            return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
+
+        return loss_fn
+
+    def _first_drawn(self, lanes: Lane, chunk: PyTree) -> PyTree:
+        """Returns what the batches of step 0 are made from."""
+        dataset = self._datasets["train"]
+        if isinstance(dataset, ArrayDataset):
+            return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
+        first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
+        return jax.tree.map(lambda leaf: leaf[first], chunk)

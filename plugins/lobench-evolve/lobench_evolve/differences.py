@@ -1,0 +1,97 @@
+"""In what a run differs from the one that a folder holds, field by field, and what can be done about it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lobench import UsageError
+
+__all__ = ["LENGTH", "LINES", "Difference", "differences", "refusal"]
+
+LENGTH = "Evolve.num_generations"
+LINES = "bindings_text"  # of a journal: the lines that its `bindings` is a hash of
+_CLASSES = {"ga": "TruncationGA", "es": "AntitheticES"}
+_SHOWN = 120  # characters
+
+
+class Difference(NamedTuple):
+    """A field, and its value now and when the run was begun; "" where it was or is not there."""
+
+    name: str
+    now: str
+    then: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.now or 'not bound'} and was {self.then or 'not bound'}"
+
+
+def differences(known: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
+    """Returns the fields that differ between what a journal knows and what is asked for."""
+    found: list[Difference] = []
+    for name in (name for name in values if name != LINES and name in known and values[name] != known[name]):
+        if name == "settings":
+            found += _in_settings(known[name], values[name])
+        elif name == "bindings":
+            found += _in_bindings(known.get(LINES, ""), values.get(LINES, ""))
+        else:
+            found.append(Difference(name, *_from_difference(values[name], known[name])))
+    return found
+
+
+def refusal(where: str, found: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
+    """Returns the error of a run that can be neither resumed nor extended as it is asked for."""
+    is_longer = [one.name for one in found] == [LENGTH] and int(found[0].now) > int(found[0].then)
+    if is_longer:
+        added = int(found[0].now) - int(found[0].then)
+        next_step = (
+            f"to resume it, leave {LENGTH} at {found[0].then}; to extend it by {added} generations, whose rate falls "
+            "along a cosine of their own, give --extend"
+        )
+    else:
+        next_step = (
+            f"to resume it, bind them as they were; to extend it, change {LENGTH} alone and give --extend; or choose "
+            "another --store"
+        )
+    return UsageError(
+        "the run was begun otherwise; its bits would not go on", where=where, got="; ".join(map(str, found)),
+        next_step=next_step,
+    )  # fmt: skip
+
+
+def _in_settings(then: str, now: str) -> Iterator[Difference]:
+    try:
+        before, after = _fields(then), _fields(now)
+    except (ValueError, TypeError, AttributeError):  # of another version of the plugin
+        yield Difference("settings", *_from_difference(now, then))
+        return
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield Difference(name, after.get(name, ""), before.get(name, ""))
+
+
+def _fields(settings: str) -> dict[str, str]:
+    run, strategy = json.loads(settings)
+    kind = _CLASSES.get(run.get("strategy"), "strategy")
+    named: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (kind, strategy)]
+    return {f"{name}.{field}": repr(value) for name, fields in named for field, value in fields.items()}
+
+
+def _in_bindings(then: str, now: str) -> Iterator[Difference]:
+    if not then or not now:
+        yield Difference("a binding of the cases", "another", "another")
+        return
+    before, after = (dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (then, now))
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield Difference(name.replace("lobench.", ""), after.get(name, ""), before.get(name, ""))
+
+
+def _from_difference(value: str, other: str) -> tuple[str, str]:
+    """Returns what is worth showing of two long texts: a little before the first difference, and what follows."""
+    num_same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other, strict=False)))
+    start = max(num_same - 40, 0)
+    cut = slice(start, start + _SHOWN)
+    return tuple(("..." if start else "") + text[cut] for text in (value, other))  # type: ignore[return-value]  # two

@@ -1,0 +1,65 @@
+"""A run that goes on with more generations than it was begun with: a branch of its store."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from lobench import UsageError
+from lobench_evolve.differences import LENGTH, LINES, differences, refusal
+from lobench_evolve.journal import read_run
+from lobench_evolve.run import Experiment
+
+__all__ = ["branch_folder", "extended"]
+
+
+def branch_folder(folder: Path, num_generations: int) -> Path:
+    """Returns where the branch of a run lies that goes to so many generations."""
+    return folder / f"extended_to_{num_generations}"
+
+
+def extended(experiment: Experiment) -> Experiment:
+    """Returns the run that goes on where another ended, over the generations that were added.
+
+    Theta and Adam's moments are those of the other's end, and the rate falls along a cosine over the added generations
+    alone. The other's folder stays as it is. A genetic algorithm has no schedule: its first generations are the same
+    however many there are, and it goes on in place.
+
+    Raises:
+      UsageError: there is nothing to add, the run is not at its end, or more than its length differs. StoreError: there
+        is no run.
+    """
+    if experiment.run.strategy != "es":
+        return experiment
+    where = str(experiment.folder)
+    parent = read_run(experiment.folder)
+    wanted = experiment.run.num_generations
+    then = json.loads(parent.values["settings"])[0]
+    as_then = dataclasses.replace(experiment.run, first_generation=then.get("first_generation", 0))
+    now = {**dataclasses.replace(experiment, run=as_then).identity(), LINES: experiment.bindings}
+    found = [one for one in differences(parent.values, now) if one.name != LENGTH]
+    if found:
+        raise refusal(where, found, values=now)
+    length = then["num_generations"]
+    if wanted <= length:
+        raise UsageError(
+            "--extend adds no generation", where=where, got=f"{LENGTH} = {wanted}", expected=f"more than {length}"
+        )
+    if parent.state is None or parent.state[0] != length:
+        reached = parent.state[0] if parent.state is not None else 0
+        raise UsageError(
+            "--extend goes on where a run has ended, and this one has not",
+            where=where,
+            got=f"generation {reached} of {length}",
+            next_step=f"resume it first: the same command with {LENGTH} = {length} and without --extend",
+        )
+    first, state = parent.state
+    gin_params = (*experiment.layers.gin_params, f"Evolve.first_generation = {first}")
+    return dataclasses.replace(
+        experiment,
+        folder=branch_folder(experiment.folder, wanted),
+        layers=dataclasses.replace(experiment.layers, gin_params=gin_params),
+        run=dataclasses.replace(experiment.run, first_generation=first),
+        parent_state=state,
+    )

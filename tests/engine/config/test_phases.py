@@ -1,0 +1,172 @@
+"""Phases in gin: what holds in each, what names them, and what is refused in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gin
+import pytest
+
+from lobench.core.case import CaseSpec
+from lobench.core.errors import ConfigError
+from lobench.core.phases import Clock, Phase, clocks
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+
+MODULES = ("lobench.inner.optimizers", "lobench.inner.tasks")
+SUITE = """
+Case.optimizer = @adam()
+adam.b1 = 0.8
+x/Case.task = @Quadratic()
+x/adam.learning_rate = 0.1
+warm/Phase.num_inner_steps = 200
+cool/Phase.num_inner_steps = 100
+cool/adam.learning_rate = 0.01
+"""
+TWO = "x/Case.phases = [@warm/Phase(), @cool/Phase()]"
+
+
+def bind(folder: Path, *params: str, build: bool = False, text: str = SUITE, **layers: object) -> BoundCase:
+    (folder / "s").mkdir(exist_ok=True)
+    path = folder / "s" / "x.gin"
+    path.write_text(text)
+    (spec,) = specs_in(path)
+    assert isinstance(spec, CaseSpec)
+    return bind_case(spec, Layers(gin_modules=MODULES, gin_params=params, **layers), build=build)  # type: ignore[arg-type]
+
+
+def rates(bound: BoundCase) -> list[str]:
+    """The learning rates that the lines of all phases say."""
+    return [line.split(" = ")[1] for line in bound.optimizer_bindings.splitlines() if "learning_rate" in line]
+
+
+def test_a_phase_is_the_case_with_its_own_settings_over_it(tmp_path: Path) -> None:
+    bound = bind(tmp_path, TWO, build=True)
+    assert bound.case.num_inner_steps == 300
+    assert [(phase.num_inner_steps, phase.opt_state, phase.schedule) for phase in bound.case.phases] == [
+        (200, "reset", "new"),
+        (100, "keep", "new"),
+    ]
+    assert all(phase.optimizer is not None for phase in bound.case.phases)
+    assert rates(bound) == ["0.1", "0.01"]
+    assert bound.optimizer_bindings.count("b1 = 0.8") == 2
+    assert bound.info(node_id="").num_inner_steps == bind(tmp_path, TWO).case.num_inner_steps == 300
+    assert gin.config_str() == ""
+
+
+def test_another_optimizer_begins_with_a_state_of_its_own(tmp_path: Path) -> None:
+    for extra, expected in (
+        ("cool/Phase.optimizer = @sgd()", "reset"),
+        ("cool/Phase.optimizer = @other/adam()", "keep"),
+        ("cool/Phase.opt_state = 'reset'", "reset"),
+    ):
+        assert bind(tmp_path, TWO, extra).case.phases[1].opt_state == expected, extra
+    learned = bind(
+        tmp_path, TWO, "Case.optimizer = None", "Case.learned_optimizer = @LearnableSGD()",
+        "warm/Phase.optimizer = @sgd()", build=True,
+    ).case  # fmt: skip
+    assert [phase.optimizer is None for phase in learned.phases] == [False, True]
+    assert learned.optimizer is None and learned.learned_optimizer is learned.phases[1].learned_optimizer
+
+
+def test_what_begins_alike_has_the_same_prefix_whatever_it_is_called(tmp_path: Path) -> None:
+    two = bind(tmp_path, TWO)
+    assert len(set(two.prefixes)) == 2
+    one = bind(tmp_path, "y/Case.num_inner_steps = 200", text=SUITE.replace("x/", "y/"))
+    assert one.prefixes == two.prefixes[:1] and one.identity != two.identity
+    assert bind(tmp_path, "x/Case.phases = [@warm/Phase()]").prefixes == two.prefixes[:1]
+    for other in (
+        "x/adam.learning_rate = 0.2",
+        "warm/Phase.num_inner_steps = 201",
+        "Case.eval_every = 3",
+        "Quadratic.dim = 4",
+        "Case.num_cpus = 2",
+    ):
+        assert bind(tmp_path, TWO, other).prefixes[0] != two.prefixes[0], other
+    for other in (
+        "cool/adam.learning_rate = 0.02",
+        "cool/Phase.opt_state = 'reset'",
+        "cool/Phase.schedule = 'continue'",
+    ):
+        changed = bind(tmp_path, TWO, other)
+        assert changed.prefixes[0] == two.prefixes[0] and changed.prefixes[1] != two.prefixes[1], other
+
+
+def test_when_a_state_is_saved_is_no_part_of_what_is_evaluated(tmp_path: Path) -> None:
+    plain = bind(tmp_path)
+    for same in ("Case.save_every = 10", "Case.keep_state = True"):
+        other = bind(tmp_path, same)
+        assert (other.identity, other.prefixes) == (plain.identity, plain.prefixes)
+
+
+def test_settings_of_a_phase_are_the_optimizers_and_not_the_cases(tmp_path: Path) -> None:
+    """Cases compare across optimizers: the lengths are the case's, the rates are not."""
+    two = bind(tmp_path, TWO)
+    slow = bind(tmp_path, TWO, "cool/adam.learning_rate = 0.02")
+    longer = bind(tmp_path, TWO, "cool/Phase.num_inner_steps = 101")
+    assert slow.identity == two.identity and slow.optimizer_hash != two.optimizer_hash
+    assert longer.identity != two.identity and longer.optimizer_hash == two.optimizer_hash
+    assert bind(tmp_path, TWO, "Case.num_inner_steps = 7").identity == two.identity, "which is not looked at"
+
+
+def test_a_list_where_a_value_stands_is_a_value_for_each_phase(tmp_path: Path) -> None:
+    halves = bind(tmp_path, "x/adam.learning_rate = [0.1, 0.01]", "Case.num_inner_steps = 300", build=True)
+    assert [phase.num_inner_steps for phase in halves.case.phases] == [150, 150]
+    assert rates(halves) == ["0.1", "0.01"]
+    assert halves.identity == bind(tmp_path, "Case.num_inner_steps = 300").identity, "it is the optimizer's alone"
+    with_lengths = bind(tmp_path, TWO, "x/adam.learning_rate = [0.1, 0.01]", "x/adam.b2 = [0.9, 0.99]")
+    written_out = bind(tmp_path, TWO, "x/adam.b2 = 0.9", "cool/adam.b2 = 0.99")
+    assert with_lengths.prefixes == written_out.prefixes
+    assert with_lengths.optimizer_hash == written_out.optimizer_hash
+
+
+def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(exist_ok=True)
+    (tmp_path / "s" / "phased_optimizers.py").write_text(
+        "import optax\nfrom collections.abc import Sequence\nfrom lobench import configurable\n"
+        "@configurable\ndef layered(rates: Sequence[float] = (0.1,), sizes=None, *, decay: float = 0.9):\n"
+        "    return optax.sgd(rates[0])\n"
+    )
+    text = SUITE + "import phased_optimizers\nCase.optimizer = @layered()\n"
+    one = bind(tmp_path, "layered.rates = [0.1, 0.2]", "layered.sizes = [3, 4]", text=text, build=True)
+    assert one.case.phases == ()
+    assert len(bind(tmp_path, "layered.decay = [0.1, 0.2]", text=text).case.phases) == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ((TWO, "warm/Phase.num_inner_steps = None"), r"phase 1 of 2 \('warm'\): Phase.num_inner_steps is not bound"),
+        (("x/Case.phases = [@bare/Phase()]",), r"Phase.num_inner_steps is not bound; expected an integer >= 1"),
+        ((TWO, "warm/Phase.num_inner_steps = 0"), r"Phase.num_inner_steps; got 0"),
+        ((TWO, "cool/Phase.opt_state = 'kept'"), r"Phase.opt_state; got 'kept'; expected 'keep' or 'reset'"),
+        ((TWO, "cool/Phase.schedule = 'old'"), r"Phase.schedule; got 'old'; expected 'new' or 'continue'"),
+        (("x/Case.phases = 3",), r"Case.phases; got 3; expected a list such as"),
+        (("x/Case.phases = [@adam()]",), r"Case.phases; got \[@adam\(\)\]; expected a list such as"),
+        ((TWO, "cool/Quadratic.dim = 3"), r"cool/Quadratic.dim is a setting of the task"),
+        ((TWO, "x/adam.b2 = [0.9, 0.99, 0.999]"), r"adam.b2 has 3 values, .* expected 2, as there are phases"),
+        (
+            ("x/adam.b2 = [0.9, 0.99, 0.999]",),
+            r"adam.b2 has 3 values, .*got Case.num_inner_steps = 1000; expected a mul",
+        ),
+        (("Case.save_every = -1",), r"Case.save_every; got -1"),
+        (("Case.keep_state = 3",), r"Case.keep_state; got 3; expected True or False"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line_before_anything_is_built(
+    tmp_path: Path, params: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        bind(tmp_path, *params)
+    assert "\n" not in str(caught.value)
+
+
+def test_where_optimizers_stand_at_the_first_update_of_their_phase() -> None:
+    def of(*phases: tuple[int, str, str]) -> list[Clock]:
+        return clocks([Phase(num_inner_steps=n, opt_state=state, schedule=schedule) for n, state, schedule in phases])
+
+    assert of((10, "reset", "new"), (5, "keep", "new")) == [(0, 0), (10, 10)]
+    assert of((10, "reset", "new"), (5, "keep", "continue")) == [(0, 0), (10, 0)]
+    assert of((10, "reset", "new"), (5, "reset", "continue")) == [(0, 0), (0, -10)]
+    assert of((10, "reset", "new"), (5, "reset", "continue"), (3, "keep", "new")) == [(0, 0), (0, -10), (5, 5)]

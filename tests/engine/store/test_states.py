@@ -1,0 +1,136 @@
+"""Saved states as files: whose they are, what is freed, and what is said of those that are of no use."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lobench.core.case import SeedBlock
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.states import (
+    BlockStates,
+    free_states,
+    leave_mark,
+    marked_folder,
+    owner_of,
+    state_folder,
+    sweep_states,
+)
+
+BLOCK = SeedBlock(start=0, size=2)
+LEAVES = {"['w']": np.arange(3, dtype=np.float32), "scalar": np.asarray(2, np.float16), "none": np.zeros((0, 2), bool)}
+
+
+def states(folder: Path, said: list[str] | None = None, **values: Any) -> BlockStates:
+    say = (said if said is not None else []).append
+    given = {"prefixes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "say": say}
+    return BlockStates(**{"folder": folder, **given, **values})
+
+
+def save(folder: Path, step: int, *, phase: int = 0, is_final: bool = False, **values: Any) -> None:
+    states(folder, **values).save((LEAVES, {"step": step, "phase": phase}), is_final=is_final)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name.removesuffix(".safetensors") for path in folder.iterdir())
+
+
+def test_the_furthest_state_of_what_begins_alike_is_loaded_whole(tmp_path: Path) -> None:
+    assert states(tmp_path / "none").load() is None
+    save(tmp_path, 5)
+    save(tmp_path, 9, owner="other")
+    save(tmp_path, 12, prefixes=["c"], owner="other")
+    save(tmp_path, 14, block=SeedBlock(start=2, size=2))
+    found = states(tmp_path).load()
+    assert found is not None
+    leaves, header = found
+    assert (header["step"], header["phase"], header["made_by"]) == (9, 0, "this")
+    assert leaves.keys() == LEAVES.keys()
+    for name, leaf in LEAVES.items():
+        assert (leaves[name].dtype, leaves[name].shape) == (leaf.dtype, leaf.shape)
+        assert leaves[name].tobytes() == leaf.tobytes()
+
+
+def test_a_save_takes_the_place_of_the_one_before_and_of_no_other(tmp_path: Path) -> None:
+    save(tmp_path, 9, owner="other")
+    mine = states(tmp_path)
+    for step in (3, 6):
+        mine.save((LEAVES, {"step": step, "phase": 0}), is_final=False)
+    assert names(tmp_path) == ["a.0+2.6.me", "a.0+2.9.other"]
+    mine.save((LEAVES, {"step": 8, "phase": 1}), is_final=True)
+    assert names(tmp_path) == ["a.0+2.9.other", "b.0+2.8.kept"]
+
+
+def test_what_is_truncated_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    save(tmp_path, 9)
+    path = tmp_path / "a.0+2.9.me.safetensors"
+    whole = path.read_bytes()
+    for size in (0, 4, 60, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        said: list[str] = []
+        found = states(tmp_path, said).load()
+        assert found is not None and found[1]["step"] == 5
+        assert not path.exists()
+        (line,) = said
+        assert line.startswith("s/c, seeds 0+2: the saved state of step 9 cannot be used") and line.endswith("anew")
+
+
+@pytest.mark.parametrize("place", [8, 40, -1])
+def test_one_flipped_bit_is_seen(tmp_path: Path, place: int) -> None:
+    save(tmp_path, 5)
+    (path,) = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
+    said: list[str] = []
+    assert states(tmp_path, said).load() is None and len(said) == 1
+
+
+def test_a_state_of_another_program_is_said_by_name_and_removed(tmp_path: Path) -> None:
+    save(tmp_path, 5, prefixes=["old"], program="version 2, jax 0.4")
+    save(tmp_path, 7, prefixes=["old"], owner="kept")
+    said: list[str] = []
+    assert states(tmp_path, said).load() is None
+    assert said == [
+        "s/c, seeds 0+2: the saved state of step 5 is of another program (version 2, jax 0.4): computed anew"
+    ]
+    assert names(tmp_path) == ["old.0+2.7.kept"]
+
+
+def test_where_the_disk_takes_nothing_the_training_goes_on_and_it_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    mine = states(tmp_path / "file", said)
+    for step in (1, 2):
+        mine.save((LEAVES, {"step": step, "phase": 0}), is_final=False)
+    (line,) = said
+    assert "its state cannot be saved in" in line and "going on without" in line
+
+
+def test_a_durable_result_frees_its_own_states(tmp_path: Path) -> None:
+    for sha256 in ("theta", ""):
+        save(tmp_path, 5, owner=owner_of(sha256, "case:adam", BLOCK))
+    save(tmp_path, 5, owner="other")
+    save(tmp_path, 6, is_final=True)
+    free_states(tmp_path, "theta", "case:adam", BLOCK)
+    assert names(tmp_path) == ["a.0+2.5.other", "a.0+2.6.kept"]
+    free_states(tmp_path / "none", "theta", "case:adam", BLOCK)
+
+
+def test_a_restart_sweeps_what_is_half_written_and_no_state_that_may_be_wanted(tmp_path: Path) -> None:
+    folder = state_folder(tmp_path)
+    save(folder, 5)
+    (folder / ".tmp-1").touch()
+    mark = leave_mark(folder)
+    assert marked_folder(mark) == folder
+    with contextlib.closing(Ledger.open(tmp_path, name="test")) as ledger:
+        sweep_states(folder, ledger.connection)
+    assert names(folder) == ["a.0+2.5.me"]
+    assert marked_folder(mark) is None and marked_folder("") is None
+    (tmp_path / "file").touch()
+    assert leave_mark(tmp_path / "file") == ""

@@ -1,0 +1,206 @@
+"""A training that was stopped goes on from its saved state, bit by bit as if it had not been."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+import pytest
+from saved_worlds import (
+    BLOCK,
+    OPTIMIZERS,
+    Batches,
+    Copies,
+    Counting,
+    Regression,
+    bits,
+    case_of,
+    phases_of,
+    program_of,
+    states_in,
+    theta_of,
+)
+
+from lobench.core.case import Case
+from lobench.core.phases import Phase
+from lobench.core.result import Curves
+
+
+@pytest.mark.parametrize("num_phases", [1, 2])
+@pytest.mark.parametrize("data", ["array", "iterator"])
+@pytest.mark.parametrize("task", [Regression, Counting])
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_it_goes_on_from_each_of_twenty_steps(
+    tmp_path: Path, optimizer: str, task: type, data: str, num_phases: int
+) -> None:
+    kind = {Regression: "replayed", Counting: "positioned"}[task] if data == "iterator" else data
+    case = case_of(phases_of(optimizer, num_phases), save_every=1, eval_batches=0 if kind == "replayed" else 2)
+    program, theta = program_of(case, task(kind)), theta_of(case)
+    whole = bits(program.run(theta, BLOCK))
+    copies = states_in(tmp_path / "all", case, kind=Copies)
+    copies.copies = tmp_path / "copies"
+    assert bits(program.run(theta, BLOCK, saves=copies)) == whole
+    assert sorted(int(copy.name) for copy in copies.copies.iterdir()) == list(range(1, 20))
+    for copy in copies.copies.iterdir():
+        step = int(copy.name)
+        phase = next(index for index, span in enumerate(program._spans) if step <= span.stop)
+        folder = tmp_path / f"at-{step}"
+        folder.mkdir()
+        states = states_in(folder, case)
+        shutil.copy(copy, folder / f"{states.prefixes[phase]}.{BLOCK}.{step}.{states.owner}.safetensors")
+        steps: list[int] = []
+        again = program.run(theta, BLOCK, saves=states, on_progress=steps.append)
+        assert again is not None and again.resumed_at == step
+        assert steps == list(range(step, 21)), "it was told, and ran, what was left"
+        assert bits(again) == whole, f"after step {step}"
+
+
+def stopped_at(program: Any, case: Case, folder: Path, step: int, said: list[str] | None = None) -> None:
+    reached: list[int] = []
+    curves = program.run(
+        theta_of(case), BLOCK, saves=states_in(folder, case, said), on_progress=reached.append,
+        should_stop=lambda: reached[-1] >= step,
+    )  # fmt: skip
+    assert curves is None and reached[-1] == step
+
+
+def test_a_deadline_saves_where_it_stops_whatever_the_interval(tmp_path: Path) -> None:
+    case = case_of(phases_of("adam", 2), save_every=8)
+    program = program_of(case, Regression())
+    whole = bits(program.run(theta_of(case), BLOCK))
+    stopped_at(program, case, tmp_path, 8)
+    (file,) = tmp_path.iterdir()
+    assert f".{BLOCK}.8." in file.name
+    again = program.run(theta_of(case), BLOCK, saves=states_in(tmp_path, case))
+    assert again is not None and (again.resumed_at, bits(again)) == (8, whole)
+    (last,) = tmp_path.iterdir()
+    assert f".{BLOCK}.16." in last.name, "the one before went"
+
+
+def test_seconds_are_those_of_the_whole_training(tmp_path: Path) -> None:
+    case = case_of(phases_of("adam", 1), save_every=5)
+    program = program_of(case, Regression())
+    stopped_at(program, case, tmp_path, 10)
+    curves = program.run(theta_of(case), BLOCK, saves=(states := states_in(tmp_path, case)))
+    loaded = states_in(tmp_path, case).load()
+    assert curves is not None and loaded is not None
+    assert 0 < loaded[1]["wall_seconds"] < curves.wall_seconds
+    assert states.owner in next(tmp_path.iterdir()).name
+
+
+def test_nothing_is_saved_where_nobody_asks_or_it_is_short(tmp_path: Path) -> None:
+    for save_every in (0, None):
+        case = case_of(phases_of("adam", 1), save_every=save_every)
+        program_of(case, Regression()).run(theta_of(case), BLOCK, saves=states_in(tmp_path / "s", case))
+        assert not (tmp_path / "s").exists()
+
+
+def test_an_iterator_that_says_where_it_was_is_not_replayed(tmp_path: Path) -> None:
+    case = case_of(phases_of("adam", 1), save_every=10, eval_batches=0)
+    program = program_of(case, Regression("positioned"))
+    stopped_at(program, case, tmp_path, 10)
+    Batches.read = 0
+    program.run(theta_of(case), BLOCK, saves=states_in(tmp_path, case))
+    assert Batches.read == BLOCK.size * (10 + 1), "ten each, and one each whose shape was looked at"
+
+
+def changed(case: Case) -> Case:
+    return case_of((Phase(num_inner_steps=20, optimizer=optax.adagrad(0.1)),), save_every=case.save_every)
+
+
+@pytest.mark.parametrize("other", ["optimizer", "task", "schedule", "evaluations"])
+def test_a_state_of_another_program_is_computed_anew_and_that_is_said(tmp_path: Path, other: str) -> None:
+    case = case_of(phases_of("adam", 1), save_every=10)
+    stopped_at(program_of(case, Regression()), case, tmp_path, 10)
+    task: Any = Regression()
+    now = case
+    if other == "optimizer":
+        now = changed(case)
+    elif other == "task":
+        task = Counting()
+    elif other == "schedule":
+        now = case_of((Phase(num_inner_steps=20, optimizer=optax.adam(0.01)),), save_every=10)
+    else:
+        now = case_of(case.phases, save_every=10, eval_every=7)
+    said: list[str] = []
+    program = program_of(now, task)
+    anew = program.run(theta_of(now), BLOCK, saves=states_in(tmp_path, now, said))
+    assert anew is not None and anew.resumed_at == 0
+    assert bits(anew) == bits(program.run(theta_of(now), BLOCK))
+    (line,) = said
+    assert line.startswith(f"s/c, seeds {BLOCK}: the saved state of step 10 is of another program (")
+    assert line.endswith("): computed anew") and "\n" not in line
+
+
+def test_a_lane_that_diverged_stays_so(tmp_path: Path) -> None:
+    phases = (Phase(num_inner_steps=20, optimizer=optax.sgd(100.0)),)
+    case = case_of(phases, save_every=5)
+    program = program_of(case, Counting())
+    whole = program.run({}, BLOCK)
+    assert whole is not None and all(0 < step < 20 for step in whole.diverged_at), whole.diverged_at
+    for step in (5, 10, 15):
+        stopped_at(program, case, tmp_path, step)
+        again = program.run({}, BLOCK, saves=states_in(tmp_path, case))
+        assert bits(again) == bits(whole)
+        shutil.rmtree(tmp_path)
+
+
+# Extending.
+
+
+def extended(short: int, eval_every: int, **values: Any) -> tuple[Case, Case]:
+    warm, cool = (
+        Phase(num_inner_steps=n, optimizer=optax.adam(rate), opt_state="keep") for n, rate in ((short, 0.1), (9, 0.01))
+    )
+    named = {"eval_every": eval_every, "log_every": 3, **values}
+    return case_of((warm,), keep_state=True, **named), case_of((warm, cool), **named)
+
+
+@pytest.mark.parametrize("eval_batches", [2, 0])
+@pytest.mark.parametrize(("steps", "eval_every"), [(12, 6), (11, 4), (5, 50), (12, 13), (10, 1)])
+def test_a_phase_that_is_appended_runs_alone_and_the_bits_are_those_of_both(
+    tmp_path: Path, steps: int, eval_every: int, eval_batches: int
+) -> None:
+    short, long = extended(steps, eval_every, eval_batches=eval_batches)
+    program_of(short, Regression()).run({}, BLOCK, saves=states_in(tmp_path, short))
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.endswith(f".{steps}.kept.safetensors")
+    program = program_of(long, Regression())
+    reached: list[int] = []
+    curves = program.run({}, BLOCK, saves=states_in(tmp_path, long), on_progress=reached.append)
+    assert curves is not None and curves.resumed_at == steps and reached == [steps, steps + 9]
+    assert [bool(each._programs) for each in program._compiled] == [False, True], "the first one is not even compiled"
+    whole = program_of(long, Regression()).run({}, BLOCK)
+    assert whole is not None and bits(curves) == bits(whole)
+    assert curves.eval_steps == whole.eval_steps and curves.log_steps == whole.log_steps
+    assert [path.name for path in tmp_path.iterdir()] == [kept.name], "a kept state stays"
+
+
+def test_the_last_evaluation_of_a_shorter_training_says_nothing_of_a_longer_one(tmp_path: Path) -> None:
+    """What is not finite at the end of the first phase, which the longer one does not look at, may be seen later."""
+
+    class Narrow(Counting):
+        """Its evaluations are not finite once it has trained; its batches are."""
+
+        def eval_loss_with_aux(self, params: Any, state: Any, key: Any, data: Any) -> Any:
+            loss = self.loss_with_state_and_aux(params, state, key, data)[0]
+            return jnp.where(state["count"] > 0, jnp.nan, loss), {}
+
+    short, long = extended(11, 40)
+    program_of(short, Narrow()).run({}, BLOCK, saves=states_in(tmp_path, short))
+    curves = program_of(long, Narrow()).run({}, BLOCK, saves=states_in(tmp_path, long))
+    whole = program_of(long, Narrow()).run({}, BLOCK)
+    assert curves is not None and whole is not None
+    assert bits(curves) == bits(whole) and curves.resumed_at == 11
+    assert set(curves.diverged_at) == {20}
+
+
+def test_a_kept_state_of_another_length_of_iterator_data_goes_on_too(tmp_path: Path) -> None:
+    short, long = extended(12, 6)
+    program_of(short, Regression("replayed")).run({}, BLOCK, saves=states_in(tmp_path, short))
+    curves = program_of(long, Regression("replayed")).run({}, BLOCK, saves=states_in(tmp_path, long))
+    assert isinstance(curves, Curves) and curves.resumed_at == 12
+    assert bits(curves) == bits(program_of(long, Regression("replayed")).run({}, BLOCK))
