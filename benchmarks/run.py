@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 
-_MODULES = ("inner", "wide", "chief", "makespan", "unevaluated")
+_MODULES = ("inner", "wide", "chief", "makespan", "unevaluated", "run_overhead")
 
 
 def _benchmarks() -> list[Benchmark]:
