@@ -33,13 +33,15 @@ from lobench.inner.witness import watch_for_backend
 __all__ = ["IsolatedRunner"]
 
 # gin raises subclasses of its own making, of the same names.
-_RAISED = {kind.__name__: kind for kind in (*(getattr(errors, name) for name in errors.__all__), WrongThreads)}
+_ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
+_RAISED = {kind.__name__: kind for kind in (*_ERRORS, WrongThreads)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(Message):
     """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none."""
 
+    layers: Layers
     spec: CaseSpec
     test: str
     theta: str
@@ -93,7 +95,7 @@ class IsolatedRunner:
             if theta.leaves is not None:
                 path = str(Path(folder) / "theta.npz")
                 Path(path).write_bytes(dump_theta(theta.leaves))
-            request = Train(spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
+            request = Train(layers=self._layers, spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
             try:
                 connection.send_bytes(request.to_bytes())
                 answer = _ANSWERS.from_bytes(connection.recv_bytes())
@@ -123,7 +125,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._child = subprocess.Popen(
-                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), self._layers.to_json()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -139,17 +141,18 @@ def _read(connection: Connection, requests: queue.Queue[bytes]) -> None:
     os._exit(1)
 
 
-def main(descriptor: int, layers: str) -> None:
+def main(descriptor: int) -> None:
     """Serves requests until the pipe ends."""
     current_folder_last()
     watch_for_backend()
     connection = Connection(descriptor)
     requests: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    runner = BlockRunner(Layers.from_json(layers))
+    runner: BlockRunner | None = None
     with contextlib.suppress(BrokenPipeError):
         while True:
             asked = Train.from_bytes(requests.get())
+            runner = runner or BlockRunner(asked.layers)  # its caller has one and the same for all
             try:
                 theta = ThetaLeaves.at(asked.theta, where=asked.where)
                 curves = runner.run(asked.spec, asked.test, theta, asked.seed_block)
@@ -161,4 +164,4 @@ def main(descriptor: int, layers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]))

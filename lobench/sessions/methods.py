@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.errors import StoreError, UsageError
+from lobench.core.errors import StoreError, UsageError, suggestion
 from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
 from lobench.core.subject import Given, optimizer_sha256
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
@@ -53,12 +52,11 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     known = {method.name: method for method in experiment.methods}
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise UsageError(
                 f"there is no method {name!r}",
                 where="--method",
                 expected="one of " + ", ".join(known),
-                next_step=f"did you mean {close[0]!r}?" if close else "",
+                next_step=suggestion(name, known),
             )
     return tuple(method for method in experiment.methods if not names or method.name in names)
 

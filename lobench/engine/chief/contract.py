@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.option import option
@@ -18,8 +17,8 @@ __all__ = ["ERRORS", "Ending", "Progress", "WatchOptions"]
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
-class Progress(Protocol):
-    """What a watch tells while it runs; the command line shows it."""
+class Progress:
+    """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
 
     def say(self, line: str) -> None: ...
 

@@ -1,36 +1,32 @@
-"""The chief's hands: workers through an executor that is made at the first checkpoint, and what they cost."""
+"""The chief's hands: workers through an executor that is made at the first checkpoint, and the jobs they are sent."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeAlias
 
+from lobench.core import planner
 from lobench.core.cost import Usage
-from lobench.core.planner import Finished, Size
+from lobench.core.planner import EvaluationId, Finished, Size
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
-from lobench.engine.workers.protocol import (
-    FROM_WORKER,
-    Command,
-    Describe,
-    Described,
-    Failed,
-    FromWorker,
-    Job,
-    Ready,
-    Result,
-)
+from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.contract import Progress
+from lobench.engine.chief.subjects import Subjects
+from lobench.engine.workers import protocol
+from lobench.engine.workers.protocol import Command, Job, Result
 from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
 
-__all__ = ["Told", "WatchWorkers", "finished_of"]
+__all__ = ["Errands", "Told", "WatchWorkers", "finished_of"]
 
 _SLOW_START_SECONDS = 60.0
 
 # A worker's number and what it says, or what its executor says.
-Told: TypeAlias = tuple[int, FromWorker] | Died | Notice | Capacity
+Told: TypeAlias = tuple[int, protocol.FromWorker] | Died | Notice | Capacity
 
 
 class WatchWorkers:
@@ -61,7 +57,7 @@ class WatchWorkers:
         self._ready: list[int] = []
         self._away: set[int] = set()  # those of them that run a command
         self._held: list[int] = []  # ready, and not said so yet: no cases are known
-        self._wanted: dict[str, Describe] = {}  # by variant, what is not answered
+        self._wanted: dict[str, protocol.Describe] = {}  # by variant, what is not answered
         self._asked: dict[str, int] = {}  # whom
         self._is_described = False
 
@@ -89,22 +85,22 @@ class WatchWorkers:
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[variant.key] = Describe(variant=variant)
+        self._wanted[variant.key] = protocol.Describe(variant=variant)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
         """Sends a job, which holds the worker's cores until its result comes; one that has died holds none."""
-        assert self._executor is not None
-        self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
-        thetas = [path for path in (job.theta_path, *(path for _, path in job.companions)) if path]
-        self._executor.send(worker, job.to_bytes(), thetas)
+        self._begin(worker, job, [path for path in (job.theta_path, *(path for _, path in job.companions)) if path])
 
     def command(self, worker: int, command: Command) -> None:
         """Gives a worker's slot to a command; until its end the worker hears nothing else."""
-        assert self._executor is not None
         self._away.add(worker)
+        self._begin(worker, command)
+
+    def _begin(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
+        assert self._executor is not None
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
-        self._executor.send(worker, command.to_bytes(), [])
+        self._executor.send(worker, message.to_bytes(), files)
 
     def wait(self, timeout: float) -> Sequence[Told]:
         """Returns what workers said, after `timeout` seconds at the latest."""
@@ -122,7 +118,7 @@ class WatchWorkers:
         """Returns what is told by it; who says what is no message of a worker's is ended."""
         if isinstance(heard, Said):
             try:
-                message = FROM_WORKER.from_bytes(heard.message)
+                message = protocol.FROM_WORKER.from_bytes(heard.message)
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(heard.worker)
@@ -134,13 +130,13 @@ class WatchWorkers:
             self._forget(heard.worker)
         return [heard]
 
-    def _hear(self, worker: int, message: FromWorker) -> Sequence[Told]:
+    def _hear(self, worker: int, message: protocol.FromWorker) -> Sequence[Told]:
         match message:
-            case Ready():
+            case protocol.Ready():
                 self._ready.append(worker)
                 self._held.append(worker)
                 self._ask()
-            case Described(variant_key=str(variant)) | Failed(variant_key=str(variant)):
+            case protocol.Described(variant_key=str(variant)) | protocol.Failed(variant_key=str(variant)):
                 if self._asked.get(variant) != worker:
                     return ()  # nobody wants to know
                 del self._wanted[variant], self._asked[variant]
@@ -150,7 +146,7 @@ class WatchWorkers:
                 self._usage.end(worker, time.monotonic())
                 self._away.discard(worker)
                 self._ask()
-        return self._released() if isinstance(message, Ready) else [(worker, message)]
+        return self._released() if isinstance(message, protocol.Ready) else [(worker, message)]
 
     def _released(self) -> Sequence[Told]:
         """Returns that workers are ready, once there are cases that they could run."""
@@ -159,7 +155,7 @@ class WatchWorkers:
         held, self._held = self._held, []
         for worker in held:
             self._starting.pop(worker, None)
-        return [(worker, Ready()) for worker in held]
+        return [(worker, protocol.Ready()) for worker in held]
 
     def _ask(self) -> None:
         free = [worker for worker in self._ready if worker not in self._away]
@@ -212,3 +208,48 @@ def finished_of(worker: int, result: Result, now: float) -> tuple[Finished, Curv
         curves.compile_seconds + curves.wall_seconds if curves is not None else None,
     )
     return event, curves
+
+
+class Errands:
+    """Sends workers jobs. A job of an optimizer without theta names no file."""
+
+    def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: Progress) -> None:
+        self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
+        self._copies: dict[int, tuple[str, int]] = {}  # by worker, of the theta that it was given
+
+    def lease(self, action: planner.Lease) -> planner.Finished | None:
+        """Sends a job; where its theta is gone, returns how it ended instead."""
+        evaluation = action.evaluation
+        subject = self._subjects.first(evaluation)
+        if not self._subjects.has_theta(evaluation):
+            text = f"its theta is gone: the spool lost its copy, and {subject.uri} cannot be read any more"
+            return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
+        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
+        self._progress.leased(action.lease, subject, action.case)
+        uri, theta_path = self._theta(evaluation)
+        job = Job(
+            lease=action.lease,
+            case_key=evaluation.case_key,
+            seed_block=evaluation.block,
+            checkpoint_uri=uri,
+            theta_path=theta_path,
+            companions=tuple(self._companion(other) for other in action.companions),
+            variant=subject.variant,
+        )
+        self._workers.run(action.worker, job)
+        return None
+
+    def returned(self, worker: int, result: Result, now: float) -> tuple[planner.Finished, Curves | None]:
+        """Returns a worker's result; an error whose theta left the spool meanwhile is void, and is tried again."""
+        event, curves = finished_of(worker, result, now)
+        before = self._copies.pop(worker, None)
+        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
+
+    def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
+        self._subjects.has_theta(evaluation)  # where it is gone, the worker does without it
+        return self._theta(evaluation)
+
+    def _theta(self, evaluation: EvaluationId) -> tuple[str, str]:
+        subject = self._subjects.first(evaluation)
+        return subject.uri, "" if subject.is_optimizer else str(self._spool.path(evaluation.sha256))

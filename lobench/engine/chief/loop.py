@@ -18,8 +18,7 @@ from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
-from lobench.engine.chief.errands import Errands
-from lobench.engine.chief.hands import Told, WatchWorkers
+from lobench.engine.chief.hands import Errands, Told, WatchWorkers
 from lobench.engine.chief.journal import Decision, Journal
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.observers import Observers
