@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.result import Result
     from lobench.inner.configurable import configurable
     from lobench.inner.optimizer import LearnedOptimizer
+    from lobench.inner.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
@@ -47,6 +48,7 @@ _HOMES = {
     "lobench.evaluation.result": "Result",
     "lobench.inner.configurable": "configurable",
     "lobench.inner.optimizer": "LearnedOptimizer",
+    "lobench.inner.schedule": "Schedule",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
@@ -68,6 +70,7 @@ __all__ = [
     "Outcome",
     "Result",
     "SampledDataset",
+    "Schedule",
     "StoreError",
     "StoredResults",
     "SuiteError",

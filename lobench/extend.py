@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves
+    from lobench.core.search import Grid, Trial, grid_values, trials_left
+    from lobench.core.space import Kind, Parameter, Rule, Scale, Space, Value, check_parameters
     from lobench.core.subject import Subject, Variant
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from lobench.evaluation.runner import claim_for
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import compiler_options, device_description
+    from lobench.inner.schedule import LossSchedule
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.lines import text_table
@@ -66,6 +69,8 @@ _HOMES = {
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
     "lobench.core.result": "Curves",
+    "lobench.core.search": "Grid Trial grid_values trials_left",
+    "lobench.core.space": "Kind Parameter Rule Scale Space Value check_parameters",
     "lobench.core.subject": "Subject Variant",
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
@@ -85,6 +90,7 @@ _HOMES = {
     "lobench.evaluation.runner": "claim_for",
     "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
     "lobench.inner.backend": "compiler_options device_description",
+    "lobench.inner.schedule": "LossSchedule",
     "lobench.inner.theta": "leaf_paths",
     "lobench.report.lines": "text_table",
     "lobench.plugins": "PluginManager load_plugins",
@@ -93,14 +99,16 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
-    "Configure", "Curves", "Direction", "Draws", "Exit", "Interval", "Layers", "LocalPool", "Member", "Message",
-    "Objective", "Parcel", "PickleRefused", "PluginError", "PluginManager", "Pool", "SeedBlock", "SeenCheckpoint",
-    "Selection", "StoreBusy", "StoreLock", "Subject", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
-    "as_task", "better", "bind_case", "cause", "checkpoint_sha256", "claim_for", "compiler_options", "content_of",
-    "database_errors", "device_description", "finite_or_none", "flatten", "fold", "headline", "is_settled", "kind_of",
-    "leaf_paths", "load_plugins", "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "schedule", "schema_version", "specs_in", "stratified_t_mean", "sync",
-    "text_table", "transaction", "weighted", "write_ahead", "write_whole",
+    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Interval", "Kind", "Layers", "LocalPool",
+    "LossSchedule", "Member", "Message", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
+    "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
+    "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
+    "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for",
+    "compiler_options", "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold",
+    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "load_plugins", "newer_schema", "open_to_read",
+    "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule", "schema_version",
+    "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "trials_left", "weighted", "write_ahead",
+    "write_whole",
 ]
 # fmt: on
 

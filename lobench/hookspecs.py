@@ -22,6 +22,7 @@ from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoin
 from lobench.core.heard import Capacity, Died, Heard, Notice, Said
 from lobench.core.population import Member, Pool, Selection
 from lobench.core.result import Curves, Outcome
+from lobench.core.search import SearchStrategy
 from lobench.core.subject import Subject
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "Notice",
     "ResultSink",
     "Said",
+    "SearchStrategy",
     "SelectionStrategy",
     "SinkContext",
     "SourceContext",
@@ -332,6 +334,14 @@ class HookSpecs:
     @hookspec
     def lobench_selection_strategies(self) -> Iterable[Declaration]:
         """Declares strategies that pick members of a population (`SelectionStrategy`)."""
+        return ()
+
+    @hookspec
+    def lobench_search_strategies(self) -> Iterable[Declaration]:
+        """Declares searches over a method's settings (`SearchStrategy`): `Method.search = @NAME()`.
+
+        The factory is called with what gin binds of it: `NAME.sampler = "tpe"` is `factory(sampler="tpe")`.
+        """
         return ()
 
     @hookspec

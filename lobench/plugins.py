@@ -17,7 +17,7 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.errors import LobenchError, PluginError, UsageError, suggestion
+from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageError, suggestion
 from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
@@ -63,16 +63,27 @@ class Registered:
                 got=headline(error),
             ) from error
 
-    def make(self, argument: object, *, where: str) -> Any:
-        """Calls the factory.
+    def make(self, *arguments: object, where: str, **keywords: object) -> Any:
+        """Calls the factory, with what the user gave it.
 
         Raises:
           LobenchError: what the factory raised as one.
+          ConfigError: It takes no such keyword.
           PluginError: whatever else it raised, in one line; `where` is what the user wrote.
         """
         factory = self.load()
+        known = inspect.signature(factory).parameters if keywords else {}
+        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        for name in keywords:
+            if name not in known and not is_open:
+                raise ConfigError(
+                    f"{self.declaration.name!r} takes no {name!r}",
+                    where=where,
+                    expected="one of " + ", ".join(known) if known else "nothing",
+                    next_step=suggestion(name, known),
+                )
         try:
-            return factory(argument)
+            return factory(*arguments, **keywords)
         except LobenchError:
             raise
         except Exception as error:

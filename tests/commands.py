@@ -22,10 +22,11 @@ class Done:
     stderr: str
 
 
-def lobench(*arguments: str | Path) -> Done:
-    """Runs a command of `lobench` to its exit."""
+def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
+    """Runs a command of `lobench` to its exit, in a folder."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
+        contextlib.chdir(cwd or "."),
         mock.patch.object(sys, "argv", ["lobench", *map(str, arguments)]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

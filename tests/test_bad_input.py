@@ -20,6 +20,7 @@ from tiny import (
     make_suite,
     results,
     watch,
+    watch_apart,
     watch_command,
     write_checkpoint,
 )
@@ -257,7 +258,7 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(f"import os, sys\nif 'lobench.cli.watch' in sys.modules:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
-    done = watch(run, suite, *ONCE)
+    done = watch_apart(run, suite, *ONCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"conftest.py does not import: SystemExit: {said}; its hooks do not take part" in done.stdout
     assert "left out: " in done.stdout and "half\\n2.npz: half-written" in done.stdout

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from commands import lobench
 from reference import ROOT
 
 
@@ -41,6 +43,7 @@ def test_the_notebook_example(tmp_path: Path) -> None:
 def test_every_command_has_help_with_examples_or_options() -> None:
     names = (
         "run",
+        "tune",
         "watch",
         "results",
         "compare",
@@ -54,16 +57,8 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "doctor",
     )
     for command in names:
-        done = subprocess.run(
-            [sys.executable, "-m", "lobench.cli", command, "--help"], capture_output=True, text=True, check=True
-        )
-        assert "Usage:" in done.stdout
-    assert (
-        "Examples:"
-        in subprocess.run(
-            [sys.executable, "-m", "lobench.cli", "--help"], capture_output=True, text=True, check=True
-        ).stdout
-    )
+        assert "Usage:" in lobench(command, "--help").stdout
+    assert "Examples:" in lobench("--help").stdout
 
 
 def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
@@ -104,11 +99,24 @@ def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh
     assert done.returncode == 0 and "[relu32]" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_search_of_the_page_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    _, gin = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "search.gin").write_text(gin)
+    words = [sys.executable, "-m", "lobench.cli", "run", "search.gin", "--workers", "1"]
+    check = subprocess.run([*words, "--check"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Adam, tuned: 5 trials, 6 evaluations (1 of them of the best on fresh seeds)" in check.stdout, check.stderr
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", done.stdout)
+    assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", done.stdout), done.stdout
+
+
 def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
     from lobench.engine.config.experiment_files import read_experiment
 
     text = (ROOT / "docs" / "experiments.md").read_text()
-    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    gin, _ = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
     (tmp_path / "experiment.gin").write_text(gin)
     (tmp_path / "suites").symlink_to(ROOT / "suites")
     (tmp_path / "theta").mkdir()
@@ -117,3 +125,56 @@ def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
     assert [method.kind for method in experiment.methods] == ["optimizer", "checkpoint", "command"]
     shipped = read_experiment(ROOT / "examples" / "experiment" / "experiment.gin").experiment
     assert [method.title for method in shipped.methods] == ["Adam", "SGD with momentum", "Celo", "ours"]
+
+
+def test_the_search_of_the_documents_is_one_file_and_one_entry_point(tmp_path: Path) -> None:
+    """It is listed, called with what gin would bind of it, and keeps the contract."""
+    search, contract = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "searches.md").read_text(), re.DOTALL)
+    (tmp_path / "halton.py").write_text(search)
+    (tmp_path / "test_halton.py").write_text(contract)
+    info = tmp_path / "halton-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: halton\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lobench]\nhalton = halton\n")
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        return done.stdout + done.stderr
+
+    listed = run("-m", "lobench.cli", "list", "searches")
+    assert re.search(r"halton +a quasi-random sequence +\[halton\]", listed), listed
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert re.search(r"[1-9]\d+ passed", tested) and "failed" not in tested, tested
+    found = "from lobench.plugins import load_plugins as load; found = load().find"
+    found += "('lobench_search_strategies', 'halton', kind='search').make"
+    assert "Halton(skip=20)" in run("-c", f"{found}; print(found(where='e.gin', skip=20))")
+    expected = "e.gin: 'halton' takes no 'skp'; expected one of skip; did you mean 'skip'?"
+    assert expected in run("-c", f"{found}; found(where='e.gin', skp=20)")
+
+
+def test_the_page_of_schedules_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "schedules.md").read_text()
+    for content in re.findall(r"```gin\n(.*?)```", text, re.DOTALL):
+        (tmp_path / content.split()[1]).write_text(content)
+    (own,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "own.py").write_text(own)
+    (tmp_path / "own.gin").write_text("import own\n" + (tmp_path / "rounds.gin").read_text())
+    command = [sys.executable, "-m", "lobench.cli", "run", "rates.gin", "--executor", "inline"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(name in done.stdout for name in ("fixed", "cosine", "reduced")), done.stdout
+    code = (
+        "import lobench\n"
+        "result = lobench.evaluate('rounds.gin', optimizer='sgd(); sgd.learning_rate = 0.01')\n"
+        "print(result.metrics['train/loss'].shape)\n"
+        "rate = 'sgd(); sgd.learning_rate = @square_root(); square_root.peak = 0.01'\n"
+        "print(lobench.evaluate('own.gin', optimizer=rate).diverged.any())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["(4, 2)", "False"], done.stderr
+    names = re.findall(r"^\| `(\w+)\(", text, re.MULTILINE)
+    command = [sys.executable, "-m", "lobench.cli", "list", "schedules"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert sorted(names) == [line.split()[0] for line in listed.splitlines()]

@@ -21,6 +21,7 @@ from tiny import (
     make_suite,
     results,
     watch,
+    watch_apart,
     watch_command,
     write_checkpoint,
 )
@@ -61,7 +62,7 @@ def scalars(store: Path) -> Counter[tuple[str, int]]:
 def test_two_workers_and_the_inline_executor_give_the_same_bits(reference: tuple[Path, Path], tmp_path: Path) -> None:
     run, suite = reference
     for name, options in {"two": ("--workers", "2"), "inline": ("--executor", "inline", "--workers", "1")}.items():
-        done = watch(run, suite, "--once", "--checkpoints", "all", *options, "--store", str(tmp_path / name))
+        done = watch_apart(run, suite, "--once", "--checkpoints", "all", *options, "--store", str(tmp_path / name))
         assert done.returncode == 0, done.stdout + done.stderr
         assert content(tmp_path / name) == content(run.parent / "store")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from commands import Done, lobench
 
 PATIENCE = 900.0  # seconds until a wait for another process is a failure; a busy machine is none
 
@@ -133,15 +134,20 @@ def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), *options]
 
 
-def watch(run: Path, suite: Path, *options: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Runs a watch to its end."""
+def watch(run: Path, suite: Path, *options: str) -> Done:
+    """Runs a watch to its end. Its workers are processes; the chief is this one, which saves its start."""
+    return lobench("watch", run, "--suite", suite, *options, cwd=suite.parent)
+
+
+def watch_apart(run: Path, suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The same where the chief has to be a process of its own: one that takes its worker's work, say."""
     command = watch_command(run, suite, *options)
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=suite.parent)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=suite.parent)
 
 
 def results(store: Path, *options: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(store), "--format", "json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = lobench("results", "--store", store, "--format", "json", *options)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

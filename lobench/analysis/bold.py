@@ -9,7 +9,9 @@ import numpy as np
 
 from lobench.analysis.comparison import Effect, paired_t
 from lobench.analysis.findings import Findings
+from lobench.analysis.laws import t_sf
 from lobench.core.metric import Direction
+from lobench.core.trials import FIRST_REPORT_SEED
 
 __all__ = ["Column", "bold_columns", "bold_means"]
 
@@ -21,6 +23,8 @@ Column = dict[int, float]
 
 def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alone: bool = False) -> set[int]:
     """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds.
+
+    Of two of which one was found by a search, and is shown on fresh seeds, Welch's t test tells.
 
     Args:
       direction: None: nobody knows what is better, and nothing is bold.
@@ -40,10 +44,33 @@ def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alon
         seeds = sorted(column.keys() & columns[best].keys())
         if index == best or math.isnan(means[index]):
             continue
-        result = paired_t([column[seed] - columns[best][seed] for seed in seeds])
-        if not result.p_value <= _ALPHA:  # NaN below two common seeds: nothing tells the two apart
+        if _is_fresh(column) != _is_fresh(columns[best]):
+            p_value = _welch_p(list(column.values()), list(columns[best].values()))
+        else:
+            p_value = paired_t([column[seed] - columns[best][seed] for seed in seeds]).p_value
+        if not p_value <= _ALPHA:  # NaN below two common seeds: nothing tells the two apart
             found.add(index)
     return found
+
+
+def _is_fresh(column: Column) -> bool:
+    """Says whether a column is of seeds that a search is reported on, which nobody without a search has."""
+    return min(column) >= FIRST_REPORT_SEED
+
+
+def _welch_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Returns the two-sided p-value of Welch's t test, of means that share no seed; NaN below two seeds of one.
+
+    Example: (1, 1.1) and (2, 2.1) differ by 1 with a standard error of 0.071, on 2 degrees of freedom: p = 0.005.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return math.nan
+    errors = [float(np.var(side, ddof=1)) / len(side) for side in (ours, theirs)]
+    difference, error = abs(float(np.mean(ours)) - float(np.mean(theirs))), math.sqrt(math.fsum(errors))
+    if error == 0:
+        return 1.0 if difference == 0 else 0.0
+    spread = math.fsum(one**2 / (len(side) - 1) for one, side in zip(errors, (ours, theirs), strict=True))
+    return 2 * float(t_sf(difference / error, math.fsum(errors) ** 2 / spread))
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:

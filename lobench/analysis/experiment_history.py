@@ -58,10 +58,11 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     found: list[tuple[ExperimentRow, Reading]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
-            members = {row.id: (row, ledger.memberships(row.id)) for row in ledger.experiments() if row.config}
-        if members:
+            forms = [row for row in ledger.experiments() if row.config]
+            held = [(row, ledger.memberships(row.id), ledger.trials(row.id)) for row in forms]
+        if held:
             whole = read_store(store)
-            found += [(row, of_members(whole, row, those)) for row, those in members.values()]
+            found += [(row, of_members(whole, row, members, trials)) for row, members, trials in held]
     scales = Scales.of([subject for _, reading in found for subject in reading.subjects], None)
     return sorted((_summary(row, reading, scales) for row, reading in found), key=lambda one: (one.last, one.id))
 

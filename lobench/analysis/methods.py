@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lobench.analysis.reading import Reading, case_names, read_store
+from lobench.analysis.searched import best_trials, chosen_by_search
 from lobench.analysis.subjects import Cell, Subject, subject_of
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.errors import ConfigError, UsageError
 from lobench.core.result import mean_of
 from lobench.engine.config.syntax import Binding, parse_text
-from lobench.engine.store.experiments import ExperimentRow, Membership
+from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = [
@@ -46,7 +49,8 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         known = [row for row in ledger.experiments() if row.config]
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
-    return reading if row is None else of_members(reading, row, members)
+        trials = ledger.trials(row.id) if row is not None else []
+    return reading if row is None else of_members(reading, row, members, trials)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
@@ -64,8 +68,15 @@ class _Part(NamedTuple):
     seed: int
 
 
-def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Membership]) -> Reading:
-    """Returns a store's reading by the methods of an experiment that it holds, given its members."""
+def of_members(
+    reading: Reading, experiment: ExperimentRow, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
+) -> Reading:
+    """Returns a store's reading by the methods of an experiment that it holds.
+
+    Args:
+      members: Of the experiment.
+      trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
+    """
     rows = {_key(row): row for row in reading.rows}
     said = _bindings_of_methods(experiment.config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
@@ -73,21 +84,26 @@ def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Me
         row = rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program))
         if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
             continue
-        # Each meta-training of a command is a trial; together they are one method.
-        is_command = "command" in said.get(one.method, {})
-        key, session = ((one.method, 0), one.trial) if is_command else ((one.method, one.trial), one.session)
+        # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
+        method, _, number = one.method.partition("/")
+        is_command = "command" in said.get(method, {})
+        key, session = ((method, int(number or 0)), one.trial) if is_command else ((method, one.trial), one.session)
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, one.session))
+    used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
+    best = best_trials(trials, groups, [name for name, bindings in said.items() if "search" in bindings])
+    groups = {(name, trial): found for (name, trial), found in groups.items() if best.get(name, trial) == trial}
     order = [name for name in said if any(method == name for method, _ in groups)]
-    trials = {name: sum(method == name for method, _ in groups) for name, _ in groups}
-    subjects, names = [], []
+    counts = Counter(name for name, _ in groups)
+    subjects, names, searched = [], [], []
     for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
-        bindings = said.get(method, {})
-        name = f"{method} {trial}" if trials[method] > 1 else method
+        bindings, sessions = said.get(method, {}), groups[method, trial]
+        name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
-        subject = _method(groups[method, trial], is_command="command" in bindings)
+        make = functools.partial(_method, is_command="command" in bindings)
+        subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         subjects.append(subject.named(name.replace(method, label, 1)))
         names.append(name)
-    used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
+        searched.append(search)
     cases = {row.case.identity: row.case for row in used}
     ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
     labels = tuple(subject.label for subject in subjects)
@@ -101,6 +117,8 @@ def of_members(reading: Reading, experiment: ExperimentRow, members: Sequence[Me
         openings=labels,
         names=case_names(ordered),
         methods=tuple(names),
+        searched=tuple(searched),
+        trials=tuple(row for row in trials if "folder" not in row.parameters),  # a command's session has one
     )
 
 
@@ -223,6 +241,7 @@ def chosen(reading: Reading, spec: TableSpec) -> Reading:
         labels=labels,
         openings=labels if spec.names else tuple(reading.openings[place] for place in places),
         methods=tuple(_names(reading, place)[0] for place in places),
+        searched=tuple(reading.search(place) for place in places),
         names={identity: names.get(identity, name) for identity, name in reading.names.items()},
     )
 

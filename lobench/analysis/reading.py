@@ -10,9 +10,22 @@ from pathlib import Path
 from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject as Who
+from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["Reading", "case_names", "read_store"]
+__all__ = ["Reading", "Searched", "case_names", "read_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """The best trial of a search, as the search saw it: on the seeds that chose it.
+
+    Attributes:
+      is_fresh: Whether the method itself has other seeds, which chose nothing.
+    """
+
+    subject: Subject
+    is_fresh: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +42,8 @@ class Reading:
       openings: The labels at the start of a sentence: names of files and optimizers keep their spelling.
       names: What to call each case, by identity.
       methods: What an experiment's file calls each subject; () where they are no experiment's methods.
+      searched: Of each subject the search that chose it, if any; () likewise.
+      trials: Of the experiment's searches, by method and number.
     """
 
     store: Path
@@ -41,6 +56,8 @@ class Reading:
     openings: tuple[str, ...]
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
+    searched: tuple[Searched | None, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
 
     @classmethod
     def of(
@@ -86,6 +103,10 @@ class Reading:
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
+
+    def search(self, subject: int) -> Searched | None:
+        """Returns the search that chose a subject, by place; None where none did."""
+        return self.searched[subject] if self.searched else None
 
     def name(self, case: int) -> str:
         """Returns what to call a case, by place."""

@@ -75,6 +75,7 @@ class ScoreScale:
       is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has one seed only.
       has_starts: Whether the baseline's file says where its seeds began; without, all of them begin at L0.
       is_relative: Whether 1 is the best of those who are compared, for want of a baseline.
+      best: Where scores are clipped.
     """
 
     kind: ScaleKind
@@ -87,6 +88,7 @@ class ScoreScale:
     is_thin: bool = False
     has_starts: bool = True
     is_relative: bool = False
+    best: float = BEST_SCORE
 
     @classmethod
     def of_baseline(
@@ -234,7 +236,7 @@ def scores(
         with np.errstate(over="ignore"):
             above = np.minimum(-np.expm1(-below), below / scale.log_unit)
         found = np.where(below >= 0, below / scale.log_unit, above)
-    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, BEST_SCORE))
+    return np.where(lost, DIVERGED_SCORE, np.clip(found, DIVERGED_SCORE, scale.best))
 
 
 def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:

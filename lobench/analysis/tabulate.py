@@ -15,15 +15,18 @@ import numpy as np
 from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
+from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import are_one_run, check_named, chosen, hyperparameters, place_of_case, place_of_method
-from lobench.analysis.subjects import Cell
+from lobench.analysis.subjects import Cell, Subject
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
 from lobench.core.metric import Direction, how_to_declare
 
-__all__ = ["Entry", "Heading", "Line", "Panel", "Tabulated", "renamed", "tabulate"]
+__all__ = ["SEARCHED_NOTE", "Entry", "Heading", "Line", "Panel", "Tabulated", "renamed", "tabulate"]
 
+# What a number is that is marked so.
+SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
 _MOST_COLUMNS = 6  # of methods; more of them are rows
 
 
@@ -35,6 +38,8 @@ class Entry:
       interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
       num_lost: Seeds that diverged: there is no mean then.
       is_share: Whether the interval is one of a share, inside [0, 1], and not symmetric.
+      searched: The mean on the seeds that a search chose the method by; NaN where none did.
+      is_chosen: Whether the cell itself is of these seeds, for want of others.
     """
 
     interval: Interval
@@ -42,6 +47,12 @@ class Entry:
     num_seeds: int
     is_bold: bool
     is_share: bool = False
+    searched: float = math.nan
+    is_chosen: bool = False
+
+    @property
+    def is_searched(self) -> bool:
+        return self.is_chosen or not math.isnan(self.searched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +156,7 @@ class _Maker:
             case_groups or self._suites(),
         )
         self._metrics = self._asked()
+        self._notes += [SEARCHED_NOTE] if any(reading.search(place) for place, _ in self._methods if place >= 0) else []
 
     def _asked(self) -> list[str]:
         known = {name for subject in self._findings.reading.subjects for name in subject.metrics()}
@@ -231,7 +243,24 @@ class _Maker:
         info, name = self._findings.reading.cases[case], self._findings.metric_of(case, metric)
         columns = [self._column(place, case, name) for place, _ in self._methods]
         bold = self._bold(info, name, columns)
-        return [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
+        entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
+        return [
+            self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
+            for entry, (place, _) in zip(entries, self._methods, strict=True)
+        ]
+
+    def _with_search(self, entry: Entry | None, place: int, mean: Callable[[Subject], float]) -> Entry | None:
+        """Returns a cell with what its search had found, by the seeds that chose it."""
+        search = self._findings.reading.search(place) if place >= 0 else None
+        if entry is None or search is None:
+            return entry
+        if not search.is_fresh:
+            return dataclasses.replace(entry, is_chosen=True, is_bold=False)
+        return dataclasses.replace(entry, searched=mean(search.subject))
+
+    def _mean_of(self, subject: Subject, case: int, metric: str) -> float:
+        column = _values(subject.cells.get(self._findings.reading.cases[case].identity), metric)
+        return math.fsum(column.values()) / len(column) if column else math.nan
 
     def _column(self, place: int, case: int, metric: str) -> Column:
         if place < 0:
@@ -278,11 +307,16 @@ class _Maker:
         elif self._spec.bold == "best":
             bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
         one = Interval(mean=1.0)
-        return [
+        entries = [
             None
             if place >= 0 and math.isnan(found[place].mean)
             else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold)
             for place, _ in self._methods
+        ]
+        asked = None if metric == "primary" else metric
+        return [
+            self._with_search(entry, place, lambda own: mean_score(own, asked, self._findings.scales).interval.mean)
+            for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
 
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "run": ("lobench.cli.run:run", "Run an experiment: methods x cases x sessions."),
+    "tune": ("lobench.cli.tune:tune", "Tune an optimizer: an experiment with one method, printed as gin."),
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),

@@ -21,20 +21,22 @@ _HOOKS = {
     "executors": "lobench_executors",
     "policies": "lobench_admission_policies",
     "strategies": "lobench_selection_strategies",
+    "searches": "lobench_search_strategies",
     "metrics": "lobench_metrics",
     "commands": "lobench_cli_commands",
 }
 
 
 @click.command(name="list")
-@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "suites", *_HOOKS]))
+@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "schedules", "suites", *_HOOKS]))
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
 )
 def list_things(kind: str, folder: Path | None) -> None:
     """List what gin files, suites and options can name.
 
-    KIND: tasks, optimizers, suites, sources, readers, sinks, executors, policies, strategies, metrics, commands.
+    KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
+    metrics, commands.
     """
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table

@@ -9,6 +9,7 @@ import click
 __all__ = ["report"]
 
 _FORMATS = ("html", "text", "latex", "png", "pdf")
+_FIGURES = ("outer", "profiles", "curves", "search")  # what the ids of sections in lobench/report begin with
 
 
 @click.command(
@@ -19,7 +20,8 @@ Examples:
   lobench report --store runs/today/lobench_results/quick --format text
   lobench report --store runs/today/lobench_results/quick --format latex --output table.tex --precision 3
   lobench report --store .lobench/experiment --format latex --table table.gin --output table.tex
-  lobench report --store runs/today/lobench_results/quick --format pdf --output figures"""
+  lobench report --store runs/today/lobench_results/quick --format pdf --output figures
+  lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
 @click.option("--output", type=click.Path(path_type=Path), help="File; for png and pdf a folder; text needs none.")
@@ -34,6 +36,7 @@ Examples:
 @click.option(
     "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
 )
+@click.option("--figure", type=click.Choice(_FIGURES), help="With html, png and pdf: these charts only.")
 @click.option("--experiment", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
 @click.option("--precision", default=3, show_default=True, type=click.IntRange(1, 8), help="With latex: digits.")
@@ -43,6 +46,7 @@ def report(
     kind: str,
     baselines: tuple[Path, ...],
     table: Path | None,
+    figure: str | None,
     experiment: str | None,
     every: bool,
     precision: int,
@@ -55,6 +59,8 @@ def report(
 
     if output is None and kind != "text":
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
+    if figure is not None and kind in ("text", "latex"):
+        raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
     if output is None or kind == "text":
@@ -76,7 +82,7 @@ def report(
     if kind == "html":
         from lobench.report.page import write_page
 
-        write_page(findings, output, spec)
+        write_page(findings, output, spec, figure)
     elif kind == "latex":
         from lobench.report.latex import write_latex
 
@@ -85,6 +91,6 @@ def report(
         from lobench.analysis.tabulate import renamed
         from lobench.report.figures import write_figures
 
-        paths = write_figures(renamed(findings, spec) if spec else findings, output, kind)
+        paths = write_figures(renamed(findings, spec) if spec else findings, output, kind, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from lobench.cli.options import options_of
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from lobench.sessions.run import RunSettings
+
+__all__ = ["run", "run_experiment"]
 
 
 @click.command(
@@ -38,14 +42,20 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
 def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
-    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.builtin_page import REPORT
-    from lobench.report.methods import make_method_progress
-    from lobench.sessions.places import num_workers
-    from lobench.sessions.run import ExperimentRun, RunSettings, plan_experiment
+    from lobench.sessions.run import RunSettings
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
-    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
+    run_experiment(RunSettings(sinks=sinks, **options), check=check)  # type: ignore[arg-type]  # checked by click
+
+
+def run_experiment(settings: RunSettings, *, check: bool) -> None:
+    """Runs an experiment, or says what is planned, and exits as `lobench run` does."""
+    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
+    from lobench.report.methods import make_method_progress
+    from lobench.sessions.places import num_workers
+    from lobench.sessions.run import ExperimentRun, plan_experiment
+
     if check:
         for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
             click.echo(line)

@@ -58,7 +58,9 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
 
 def _method_line(plan: MethodPlan) -> str:
     method = plan.method
-    trainings = f"{plan.num_trainings} trainings and " if plan.num_trainings else ""
+    trials = f"{plan.num_trials} trials, " if plan.num_trials else ""
+    trainings = f"{trials}{plan.num_trainings} trainings and " if plan.num_trainings else trials
     recorded = plan.num_planned - plan.num_missing
-    subject = "; ".join((method.optimizer or method.checkpoint or method.command, *method.bindings))
-    return f"{method.title}: {trainings}{plan.num_planned} evaluations, {recorded} of them recorded ({subject})"
+    subject = "; ".join((method.named, *method.bindings))
+    fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
+    return f"{method.title}: {trainings}{plan.num_planned} evaluations{fresh}, {recorded} of them recorded ({subject})"

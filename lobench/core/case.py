@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["Case", "CaseInfo", "CaseSpec", "Expectations", "SeedBlock", "seed_blocks"]
+__all__ = ["SESSIONS", "Case", "CaseInfo", "CaseSpec", "Expectations", "SeedBlock", "seed_blocks"]
+
+SESSIONS = ("apart", "shared", "synced", "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,12 @@ class Case:
       block_sizes: Seeds of one block after another, in place of num_seeds, as an experiment's sessions are added: 4,
         then 6 more: `(4, 6)`. None of them is wider than seed_block. No part of the case's identity.
       num_tasks: Tasks sampled from a TaskFamily; task i is the same whatever num_tasks. Ignored for a Task.
+      sessions: "apart": each lane trains parameters of its own. Otherwise `num_lanes` lanes train one set of
+        parameters, and an inner step is a round in which each takes a turn. "shared": a turn uses the parameters as the
+        turn before has left them. "synced": a turn's gradient is that of the lane's copy from its own last turn.
+        "mean": one update by the mean of the lanes' gradients.
+      num_lanes: How many lanes that is. A seed counts such a group, and its lanes read the streams of the seeds
+        `seed * num_lanes` and those that follow.
       eval_every: Inner steps between evaluations; step 0 and the last step are always evaluated.
       log_every: Inner steps between records of the training batch itself, before its update: its loss (`batch/loss`)
         and each metric that the task gives beside it (`batch/accuracy`); 0: none.
@@ -50,6 +58,8 @@ class Case:
     seed_block: int | None = None
     block_sizes: tuple[int, ...] = ()
     num_tasks: int = 4
+    sessions: str = "apart"
+    num_lanes: int | None = None
     eval_every: int = 50
     log_every: int = 0
     eval_batches: int = 5

@@ -5,17 +5,19 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
+from lobench.core.space import Parameter, Value
 
 __all__ = [
     "CommandState",
     "Experiment",
     "Member",
     "Method",
+    "Search",
     "SessionBlocks",
     "is_fixed",
     "members",
@@ -28,6 +30,14 @@ Kind = Literal["optimizer", "checkpoint", "command"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible"]
 
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What proposes trials: `Method.search = @tpe/optuna()`, with `tpe/optuna.sampler = "tpe"` among its keywords."""
+
+    name: str
+    keywords: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,11 @@ class Method:
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
       num_cpus, num_gpus: What a command takes of the machine while it runs.
+      search: What proposes values where spaces stand; None where all values are there.
+      space: The spaces by the gin path of their binding, in the order of the file. Their lines are among the bindings.
+      num_trials: How many trials; None: as many as a grid has.
+      wave: How many are proposed at once; None: as many as the machine has slots when the search begins.
+      report_sessions: Fresh seeds that the best trial is evaluated on; None: as many as each case has; 0: none.
     """
 
     name: str = ""
@@ -57,6 +72,11 @@ class Method:
     trainer_bindings: tuple[str, ...] = ()
     num_cpus: int = 1
     num_gpus: float = 0.0
+    search: Search | None = None
+    space: tuple[Parameter, ...] = ()
+    num_trials: int | None = None
+    wave: int | None = None
+    report_sessions: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -67,9 +87,41 @@ class Method:
         return self.label or self.name
 
     @property
+    def named(self) -> str:
+        """The text, path or command that says what it is."""
+        return self.optimizer or self.checkpoint or self.command
+
+    @property
     def subject(self) -> str:
         """What its evaluations depend on, as far as the file says it."""
-        return "\n".join((self.kind, self.optimizer or self.checkpoint or self.command, *sorted(self.trainer_bindings)))
+        return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
+
+    def with_values(self, values: Mapping[str, Value]) -> Method:
+        """Returns a trial: the method without a search, its values where the spaces stand, as a file would say them.
+
+        Args:
+          values: By path; a space that has none is not active, and its binding goes.
+        """
+        paths = {parameter.path for parameter in self.space}
+
+        def written(lines: Iterable[str]) -> tuple[str, ...]:
+            named = [(line.partition(" = ")[0], line) for line in lines]
+            return tuple(
+                f"{path} = {values[path]!r}" if path in paths else line
+                for path, line in named
+                if path not in paths or path in values
+            )
+
+        return replace(
+            self,
+            bindings=written(self.bindings),
+            trainer_bindings=written(self.trainer_bindings),
+            search=None,
+            space=(),
+            num_trials=None,
+            wave=None,
+            report_sessions=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +248,8 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("suites", "fixed"):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
-    if name in ("num_sessions", "first_session", "num_cpus"):
-        lowest = 0 if name == "first_session" else 1
+    if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):
+        lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
     if name == "num_gpus":
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 
 from lobench.hookspecs import Declaration, hookimpl
 
-__all__ = ["lobench_admission_policies", "lobench_gin_modules", "lobench_selection_strategies"]
+__all__ = [
+    "lobench_admission_policies",
+    "lobench_gin_modules",
+    "lobench_search_strategies",
+    "lobench_selection_strategies",
+]
 
 _STRATEGIES = {
     "tournament": "each member meets an opponent; the better one is the parent (initiator-based, one objective)",
@@ -19,10 +24,20 @@ _STRATEGIES = {
     "random_search": "everybody goes on with its first parameters",
 }
 
+_SEARCHES = {
+    "random": ("search:Random", "each trial is drawn by its number alone, from the prior of each parameter"),
+    "grid": ("search:Grid", "every combination of the parameters' values"),
+    "ic_grid": ("iterated:IteratedGrid", "one parameter after another varies over its values and stays at its best"),
+    "auto_ic_grid": (
+        "iterated:AutoIteratedGrid",
+        "the same once; then the parameter that mattered most varies again, closer around the best",
+    ),
+}
+
 
 @hookimpl
 def lobench_gin_modules() -> Iterable[Declaration]:
-    modules = ("optimizers", "tasks")
+    modules = ("optimizers", "schedules", "tasks")
     return [Declaration(name=f"lobench.inner.{name}", factory=f"lobench.inner.{name}:") for name in modules]
 
 
@@ -43,4 +58,12 @@ def lobench_selection_strategies() -> Iterable[Declaration]:
     module = "lobench.core.selection"
     return [
         Declaration(name=name, factory=f"{module}:{name}", summary=summary) for name, summary in _STRATEGIES.items()
+    ]
+
+
+@hookimpl
+def lobench_search_strategies() -> Iterable[Declaration]:
+    return [
+        Declaration(name=name, factory=f"lobench.core.{factory}", summary=summary)
+        for name, (factory, summary) in _SEARCHES.items()
     ]

@@ -27,7 +27,8 @@ from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
-from lobench.evaluation.runner import BlockRunner, ThetaLeaves, WrongThreads
+from lobench.evaluation.asked import ThetaLeaves, WrongThreads
+from lobench.evaluation.runner import BlockRunner
 from lobench.inner.witness import watch_for_backend
 
 __all__ = ["IsolatedRunner"]

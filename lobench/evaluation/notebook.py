@@ -16,10 +16,10 @@ from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
-from lobench.evaluation.runner import ThetaLeaves
 from lobench.plugins import PluginManager, load_plugins
 
 __all__ = ["evaluate"]

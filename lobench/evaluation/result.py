@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +27,12 @@ class Result:
       compile_seconds, wall_seconds: Summed over the seed blocks.
       num_params: Inner parameters of the task.
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.
-      case: The case as bound; None where it was evaluated in another process.
     """
 
-    def __init__(self, blocks: Sequence[Curves], case: Case | None = None) -> None:
+    def __init__(self, blocks: Sequence[Curves], case: Case | Callable[[], Case] | None = None) -> None:
         # A plugin's metric may have failed for one block.
         names = [name for name in blocks[0].metrics if all(name in block.metrics for block in blocks)]
-        self.case = case
+        self._case = case
         self.blocks = tuple(blocks)
         self.metrics = {name: np.concatenate([np.asarray(block.metrics[name]) for block in blocks]) for name in names}
         self.eval_steps = np.asarray(blocks[0].eval_steps)
@@ -44,6 +43,13 @@ class Result:
         self.wall_seconds = sum(block.wall_seconds for block in blocks)
         self.num_params = blocks[0].num_params
         self.problems = tuple(dict.fromkeys(problem for block in blocks for problem in block.problems))
+
+    @property
+    def case(self) -> Case | None:
+        """The case as bound, when it is asked for; None where it was evaluated in another process."""
+        if callable(self._case):
+            self._case = self._case()
+        return self._case
 
     @property
     def diverged(self) -> np.ndarray:
@@ -78,7 +84,7 @@ class Result:
                 row = block.seeds.index(seed)
                 metrics: Any = {name: np.asarray(values)[row : row + 1] for name, values in block.metrics.items()}
                 diverged_at = (block.diverged_at[row],)
-                return Result([replace(block, seeds=(seed,), metrics=metrics, diverged_at=diverged_at)], self.case)
+                return Result([replace(block, seeds=(seed,), metrics=metrics, diverged_at=diverged_at)], self._case)
         raise ValueError(f"no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
     def _metric(self, metric: str) -> np.ndarray:

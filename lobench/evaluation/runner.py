@@ -5,59 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.result import Curves
-from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
+from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.backend import CompilationCounter, claim_backend, device_description, foreign_maker
+from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.theta import match_theta
 from lobench.inner.train import Program
 
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["BlockRunner", "DeadlinePassed", "ThetaLeaves", "WrongThreads", "claim_for", "wrong_threads"]
+__all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
 _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
-
-
-class DeadlinePassed(LobenchError):
-    """A seed block ran past `Case.timeout_seconds`."""
-
-
-class WrongThreads(LobenchError):
-    """This process's jax backend has another number of threads than the case asks for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThetaLeaves:
-    """A checkpoint's leaves and how errors name it; `leaves` is None for `--optimizer`, which has no theta."""
-
-    leaves: Mapping[str, np.ndarray] | None
-    where: str
-
-    @classmethod
-    def at(cls, path: str, *, where: str) -> ThetaLeaves:
-        """Reads a file of leaves; "" where there is no theta."""
-        return cls(leaves=load_theta(path) if path else None, where=where)
-
-    @property
-    def own_bindings(self) -> str:
-        """The gin text that the checkpoint carries, or ""."""
-        text = (self.leaves or {}).get(OWN_BINDINGS)
-        return text.tobytes().decode() if text is not None else ""
 
 
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
@@ -250,14 +219,15 @@ class BlockRunner:
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         case = bound.case
+        num_steps = case.num_inner_steps * num_updates(case)
         if case.optimizer is not None:
-            stepper = as_stepper(case.optimizer, case.num_inner_steps)
+            stepper = as_stepper(case.optimizer, num_steps)
             return Program(case, as_task(case.task), lambda theta: stepper, num_seeds)
         optimizer = as_learned_optimizer(case.learned_optimizer)
         return Program(
             case,
             as_task(case.task),
-            lambda theta: as_stepper(optimizer.opt_fn(theta, case.num_inner_steps), case.num_inner_steps),
+            lambda theta: as_stepper(optimizer.opt_fn(theta, num_steps), num_steps),
             num_seeds,
         )
 

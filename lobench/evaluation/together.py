@@ -10,7 +10,8 @@ from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.workers.protocol import Job
-from lobench.evaluation.runner import BlockRunner, ThetaLeaves
+from lobench.evaluation.asked import ThetaLeaves
+from lobench.evaluation.runner import BlockRunner
 
 __all__ = ["JobRunner"]
 

@@ -23,6 +23,7 @@ from lobench.engine.config.layers import Layers
 from lobench.evaluation.runner import claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
 from lobench.inner.optimizer import PyTree
+from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.train import Program
 
 __all__ = ["run_points", "step_zero", "tune"]
@@ -107,7 +108,7 @@ def _run(
     program = Program(
         case,
         as_task(case.task),
-        lambda theta: _with_steady_dtypes(as_stepper(make(**theta), case.num_inner_steps)),
+        lambda theta: _with_steady_dtypes(as_stepper(make(**theta), case.num_inner_steps * num_updates(case))),
         num_seeds,
     )
     block = SeedBlock(start=0, size=num_seeds)

@@ -57,8 +57,10 @@ def stream(lane: Lane, which: int) -> jax.Array:
 
 
 def per_lane(function: Any, lanes: Lane) -> Any:
-    """Maps over the leading axis of lanes; a single lane has no such axis, which is cheaper to compile and to run."""
-    return jax.vmap(function) if lanes.seed.ndim else function
+    """Maps over the leading axes of lanes; a single lane has no such axis, which is cheaper to compile and to run."""
+    for _ in range(lanes.seed.ndim):
+        function = jax.vmap(function)
+    return function
 
 
 def present_splits(task: Task | TaskFamily) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
+from lobench.inner.parallel_sessions import num_lanes
 from lobench.inner.task import IteratorDataset
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk"]
@@ -29,22 +30,29 @@ class Feed:
     Attributes:
       eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
         evaluations.
-      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed.
+      example_chunk: Shapes of a training chunk, leaves [chunk, (num_lanes,) ...]; None where none is fed. A round's
+        lanes are one more axis behind that.
     """
 
     def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
         self._repeat, self._remaining = tasks_per_seed, case.num_inner_steps
+        self._num_lanes = num_lanes(case)
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
-                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in block.seeds]
+                firsts = (seed * self._num_lanes for seed in block.seeds)
+                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
                 self.eval_batches[split] = self._by_lane(rows, axis=0)
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self._iterators: list[Iterator[PyTree]] = []
         self._first: PyTree = None
         if isinstance(train, IteratorDataset):
-            self._iterators = [iter(train.batches(seed)) for seed in block.seeds]
+            self._iterators = [
+                iter(train.batches(seed * self._num_lanes + lane))
+                for seed in block.seeds
+                for lane in range(self._num_lanes)
+            ]
             self._first = self._read()
 
     @property
@@ -62,6 +70,9 @@ class Feed:
         wanted = min(ITERATOR_CHUNK, self._remaining)
         self._remaining -= wanted
         rows = [_take(iterator, wanted, "train", pad_to=ITERATOR_CHUNK) for iterator in self._iterators]
+        if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
+            rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
+            rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
         return self._by_lane(rows, axis=1)
 
     def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:

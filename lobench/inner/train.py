@@ -38,6 +38,7 @@ from lobench.inner.data import (
 )
 from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
 from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
 from lobench.inner.recorder import Recorder, named_values
 from lobench.inner.spread import num_parts, place, spread
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
@@ -72,7 +73,8 @@ class Program:
         make_stepper: Callable[[Theta], Stepper],
         num_seeds: int,
     ) -> None:
-        self._case, self._task, self._make_stepper, self._num_seeds = case, task, make_stepper, num_seeds
+        self._case, self._task, self._num_seeds = case, task, num_seeds
+        self._make_stepper: Callable[[Theta], Stepper] = lambda theta: with_copies(make_stepper(theta), case)
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         self._recorder = Recorder(case)
         # Without evaluations nothing reads the other splits.
@@ -174,7 +176,7 @@ class Program:
         )
 
     def _lanes(self, block: SeedBlock) -> Lane:
-        seeds = np.repeat(np.asarray(block.seeds, np.uint32), self._tasks_per_seed)
+        seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)
         tasks = np.tile(np.arange(self._tasks_per_seed, dtype=np.uint32), self._num_seeds)
         return Lane(seeds, tasks) if seeds.size > 1 else Lane(seeds[0], tasks[0])
 
@@ -330,10 +332,11 @@ class Program:
 
         if not isinstance(dataset, ArrayDataset):
             return segments(carry, chunk, start, stop)
-        ahead = steps_ahead(dataset, lanes.seed.size)
+        readers = members(lanes, num_lanes(case))
+        ahead = steps_ahead(dataset, readers.seed.size)
 
         def stretch(carry: Carry) -> Carry:
-            drawn = draw_ahead(dataset, lanes, carry.step, ahead)
+            drawn = draw_ahead(dataset, readers, carry.step, ahead)
             return segments(carry, drawn, carry.step, jnp.minimum(stop, carry.step + ahead))
 
         return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
@@ -343,16 +346,11 @@ class Program:
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
         """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
 
-        def one(
-            lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
-        ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            loss_fn = self._batch_loss(lane, arrays, drawn, index, model_state)
-            (loss, (new_state, named)), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-            key = jax.random.fold_in(stream(lane, OPTIMIZER), index + 1)
-            opt_state, params, new_state = stepper.step(
-                opt_state, params, new_state, grads, loss, key, lambda at: loss_fn(at)[0]
-            )
-            return opt_state, params, new_state, {**named, "loss": jnp.asarray(loss, jnp.float32)}
+        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
+            return self._batch_loss(lane, arrays, drawn, index, model_state)
+
+        def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+            return inner_step(self._case, stepper, loss_of, lane, drawn, index, (state[0], state[1], state[2]))
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
@@ -378,4 +376,5 @@ class Program:
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
             return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
-        return jax.tree.map(lambda leaf: leaf[0], chunk)
+        first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
+        return jax.tree.map(lambda leaf: leaf[first], chunk)

@@ -194,8 +194,9 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
         name = f"{spec.suite}/{spec.scope}.{getattr(item, 'originalname', item.name)}[{member}]"
     taken.add(name)
     item.name = name
-    if member.method.kind == "command":
-        reason = f"{member.method.name} is trained by a command: `lobench run {selected.argument}` runs it"
+    if member.method.kind == "command" or member.method.search is not None:
+        how = "has a search" if member.method.search is not None else "is trained by a command"
+        reason = f"{member.method.name} {how}: `lobench run {selected.argument}` runs it"
         item.add_marker(pytest.mark.skip(reason=reason))
     identified: Any = item
     node_id = f"{selected.argument}::{item.name}"

@@ -1,24 +1,29 @@
-"""One evaluation of a pytest session, as a report carries it; where the session keeps what its watch told it."""
+"""One evaluation of a pytest session, as a report carries it; where session and items keep what others left there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
-from lobench.core.result import Outcome
+from lobench.core.result import Curves, Outcome
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["CURRENT_JOB", "LAYERS", "ON_PROGRESS", "Finished"]
+__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "Finished"]
 
 # How the worker's loop and the chief's options reach the `evaluate` fixture of the same pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
+# What an item has for its report: its curves, why they were computed in another process, what its gate measured.
+DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+APART: pytest.StashKey[str] = pytest.StashKey()
+MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

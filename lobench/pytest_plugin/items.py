@@ -6,23 +6,26 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lobench.core.case import CaseInfo, CaseSpec, Expectations
+from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.subject import Variant
-from lobench.engine.config.bound import bind_case
+from lobench.engine.config import bound as binding
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.isolated import IsolatedRunner
-from lobench.evaluation.runner import BlockRunner, claim_for
-from lobench.evaluation.together import JobRunner
-from lobench.inner.backend import claim_backend
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT, ItemMember, member_of
 from lobench.pytest_plugin.finished import CURRENT_JOB
 from lobench.pytest_plugin.options import layers_of
+from lobench.pytest_plugin.reuse import REUSED
 
-__all__ = ["Runners", "case_info", "expectations_of", "runners_of", "test_name", "variant_of"]
+if TYPE_CHECKING:
+    from lobench.evaluation.isolated import IsolatedRunner
+    from lobench.evaluation.runner import BlockRunner
+    from lobench.evaluation.together import JobRunner
+
+__all__ = ["Runners", "blocks_of", "case_info", "expectations_of", "runners_of", "test_name", "variant_of"]
 
 _MAKING = threading.Lock()
 _MOST_VARIANTS = 8  # whose programs stay warm
@@ -52,6 +55,10 @@ def variant_of(item: pytest.Item) -> Variant:
 
 def runners_of(config: pytest.Config, variant: Variant) -> Runners:
     """Returns a variant's runners. Those of the last few variants are kept, with their compiled programs."""
+    from lobench.evaluation.isolated import IsolatedRunner  # these import jax, which who trains nothing does without
+    from lobench.evaluation.runner import BlockRunner
+    from lobench.evaluation.together import JobRunner
+
     with _MAKING:
         if _RUNNERS not in config.stash:
             config.stash[_RUNNERS] = OrderedDict()
@@ -90,9 +97,13 @@ def test_name(item: pytest.Item) -> str:
 
 
 def expectations_of(item: pytest.Item) -> Expectations:
-    """Returns what the gin file of an evaluated item expects."""
+    """Returns what the gin file of an evaluated item expects; where it was not trained, without binding its case."""
     spec = case_of(item)
     assert spec is not None
+    if item.stash.get(REUSED, False):
+        found = binding.expectations_of(spec, _layers_of(item.config, variant_of(item)))
+        if found is not None:
+            return found
     return runners_of(item.config, variant_of(item)).here.bind(spec, test_name(item)).expectations
 
 
@@ -109,13 +120,24 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
     if bound is None:
         _claim(item.config, spec)
-        bound = bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
+        bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return bound.info(node_id=item.nodeid)
 
 
+def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
+    """Returns the seed blocks that an item evaluates: its watch's, its session's, or all of the case."""
+    job, member = item.config.stash.get(CURRENT_JOB, None), member_of(item)
+    if job is not None:
+        return [job.seed_block]
+    return info.blocks() if member is None else [member.block(info)]
+
+
 def _claim(config: pytest.Config, spec: CaseSpec) -> None:
     """Makes jax's backend before a case's modules are imported: a watch's worker has the number of its threads."""
+    from lobench.evaluation.runner import claim_for
+    from lobench.inner.backend import claim_backend
+
     threads = os.environ.get("NPROC", "")
     if threads.isdecimal() and int(threads):
         claim_backend(int(threads))

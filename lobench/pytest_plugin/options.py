@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.runner import ThetaLeaves
+from lobench.evaluation.asked import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
-from lobench.pytest_plugin.experiments import EXPERIMENT
+from lobench.pytest_plugin.experiments import EXPERIMENT, member_of
 from lobench.pytest_plugin.finished import LAYERS
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "add_options",
     "gin_params_of",
     "layers_of",
+    "loaded_subject",
     "manager_of",
     "method_subject",
     "metrics_of",
@@ -132,14 +133,22 @@ def layers_of(config: pytest.Config) -> Layers:
     """Returns the gin text around the cases; a watch's worker has its chief's."""
     if LAYERS not in config.stash:
         selected = config.stash.get(EXPERIMENT, None)
-        config.stash[LAYERS] = layers_at(
+        layers = layers_at(
             option(config, "checkpoint") if selected is None else "",
             manager_of(config),
             optimizer=option(config, "optimizer") if selected is None else "",
             gin_files=_several(config, "gin_file"),
             gin_params=gin_params_of(config) if selected is None else selected.gin_params,
         )
+        import_folders = () if selected is None else (str(selected.file.path.parent),)
+        config.stash[LAYERS] = replace(layers, import_folders=import_folders)
     return config.stash[LAYERS]
+
+
+def loaded_subject(item: pytest.Item) -> LoadedSubject:
+    """Reads what an item evaluates, once a process: as `subject_of` and `method_subject`."""
+    member = member_of(item)
+    return subject_of(item.config) if member is None else method_subject(item.config, member.method.name)
 
 
 def subject_of(config: pytest.Config) -> LoadedSubject:

@@ -21,7 +21,7 @@ from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.readers import load_checkpoint
-from lobench.evaluation.runner import ThetaLeaves
+from lobench.evaluation.asked import ThetaLeaves
 from lobench.pytest_plugin.options import manager_of, option
 
 __all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]

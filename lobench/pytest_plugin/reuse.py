@@ -1,7 +1,11 @@
-"""`--lobench-reuse`: what the session's store holds already is taken from there, and tested anew, but not trained."""
+"""`--lobench-reuse`: what the session's store holds already is taken from there, and tested anew, but not trained.
+
+Where the store remembers the session's cases too, nothing is bound, so that neither jax nor a task is imported.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,16 +13,19 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
+from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT
-from lobench.pytest_plugin.options import option
+from lobench.pytest_plugin.finished import CURRENT_JOB
+from lobench.pytest_plugin.options import loaded_subject, option
 
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
 
-__all__ = ["store_path", "stored_curves"]
+__all__ = ["REUSED", "known_info", "reused", "store_path", "stored_curves"]
 
 _Key = tuple[str, SeedBlock]
+REUSED: pytest.StashKey[bool] = pytest.StashKey()  # of an item whose case was not bound
 _STORED: pytest.StashKey[dict[tuple[Path, str], dict[_Key, EvaluationRow]]] = pytest.StashKey()
 
 
@@ -27,6 +34,27 @@ def store_path(config: pytest.Config, suite: str) -> Path:
     given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
     return Path(given) if given else config.rootpath / ".lobench" / name
+
+
+def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
+    """Returns what an item's case is where the session's store remembers that; None: binding the case tells."""
+    config, spec = item.config, case_of(item)
+    if spec is None or not config.getoption("lobench_reuse") or CURRENT_JOB in config.stash:
+        return None
+    from lobench.pytest_plugin.remembered import remembered_info
+
+    return remembered_info(item, store_path(config, spec.suite), variant)
+
+
+def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> list[Curves] | None:
+    """Returns the curves of an item's seed blocks; None where one is to be trained, or a gate may ask for more."""
+    if option(item.config, "against"):
+        return None
+    subject = loaded_subject(item).subject
+    found = [stored_curves(item.config, subject, info, block) for block in blocks]
+    curves = [one for one in found if one is not None]
+    item.stash[REUSED] = len(curves) == len(found)
+    return curves if item.stash[REUSED] else None
 
 
 def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block: SeedBlock) -> Curves | None:

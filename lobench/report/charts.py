@@ -4,65 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from markupsafe import Markup
 
+from lobench.analysis.courses import courses_of
 from lobench.analysis.findings import Findings
 from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
+from lobench.core.errors import StoreError
+from lobench.report.search_figure import search_section
+from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, number
 
-__all__ = ["Figure", "Section", "sections"]
+__all__ = ["sections"]
 
 _LOG_FROM = 20.0  # a loss that falls by more than this factor is drawn on a log axis
 _MAX_POINTS = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A chart with its caption."""
+def sections(findings: Findings, figure: str | None = None) -> list[Section]:
+    """Returns the charts of a store, section by section.
 
-    chart: Chart
-    title: str = ""
-    note: str = ""
-
-    @property
-    def svg(self) -> Markup:
-        return self.chart.svg()
-
-    @property
-    def legend(self) -> list[dict[str, str]]:
-        return [{"label": one.label, "style": one.style} for one in self.chart.series]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Charts under one heading.
-
-    Attributes:
-      kind: The page's class for their size.
-      trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+    Args:
+      figure: What the ids of sections begin with, `search`, say; None: all of them.
+    Raises:
+      StoreError: there is nothing of the figure that is asked for.
     """
-
-    id: str
-    title: str
-    note: str
-    kind: str
-    figures: tuple[Figure, ...]
-    trained_with: str = ""
+    found = [one for one in _all(findings) if figure in (None, one.id.partition("-")[0])]
+    if figure and not found:
+        next_step = "a search is a method with `Method.search`" if figure == "search" else ""
+        raise StoreError(f"nothing to draw of {figure!r}", where=str(findings.reading.store), next_step=next_step)
+    return found
 
 
-def sections(findings: Findings) -> list[Section]:
-    """Returns the charts of a store, section by section."""
+def _all(findings: Findings) -> list[Section]:
     found = []
     if len(findings.reading.subjects) > 1:
         found.append(_outer(findings))
     found += [_profiles(findings), _cases(findings)]
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
-    return [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+    found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+    labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
+    searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
+    return found + [one for one in searches if one is not None]
 
 
 def _trained_with(findings: Findings, places: Sequence[int]) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.headline import one_line_of
-from lobench.report.charts import Section, sections
+from lobench.report.charts import sections
 from lobench.report.lines import one_line
+from lobench.report.sections import Section
 from lobench.report.svg import Chart
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ _INCHES = 3.3  # a column of most papers
 _PER_PAGE = 12
 
 
-def write_figures(findings: Findings, folder: Path, kind: str) -> list[Path]:
+def write_figures(findings: Findings, folder: Path, kind: str, figure: str | None = None) -> list[Path]:
     """Writes a file for each section of the page (several where there are many cases) and returns them.
 
     Args:
       kind: "png" or "pdf".
+      figure: Which charts; None: all.
     Raises:
       StoreError: nothing to draw, or the folder cannot be written. LobenchError: matplotlib is not installed.
     """
@@ -45,7 +47,7 @@ def write_figures(findings: Findings, folder: Path, kind: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-            return [path for section in sections(findings) for path in _write(section, folder, kind)]
+            return [path for section in sections(findings, figure) for path in _write(section, folder, kind)]
 
 
 def _write(section: Section, folder: Path, kind: str) -> list[Path]:
@@ -84,12 +86,13 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
 
 def _draw(axes: Axes, chart: Chart) -> None:
     for one in chart.series:
-        name, _, dashed = one.style.partition(" ")
+        name, *kinds = one.style.split()
         style: dict[str, Any] = {
             "color": _COLOURS[name],
-            "linestyle": "--" if dashed else "-",
-            "label": _text(one.label),
-            "linewidth": 1.2,
+            "linestyle": ("--" if "dashed" in kinds else "-") if one.line else "none",
+            "label": _text(one.label) or "_nobody",
+            "linewidth": 0.6 if "faint" in kinds else 1.2,
+            "alpha": 0.5 if "faint" in kinds else 1.0,
         }
         if one.steps:
             axes.step(one.x, one.y, where="post", **style)
@@ -98,7 +101,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
         if one.lower is not None and one.upper is not None:
             axes.fill_between(one.x, one.lower, one.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
         finite = np.isfinite(np.asarray(one.y, np.float64))
-        if finite.any() and not finite[-1]:
+        if one.line and not one.steps and finite.any() and not finite[-1]:
             last = int(np.flatnonzero(finite)[-1])
             axes.plot(one.x[last], one.y[last], marker="x", color=_COLOURS[name])
     axes.set_xlabel(_text(chart.x_label))
@@ -107,6 +110,15 @@ def _draw(axes: Axes, chart: Chart) -> None:
         axes.set_xscale("log")
     if chart.log_y:
         axes.set_yscale("log")
+    if chart.x_names:
+        axes.set_xticks(range(len(chart.x_names)), [_text(name) for name in chart.x_names])
+        axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
+    if chart.y_names:
+        axes.set_yticks(*(([], []) if chart.y_names == ("",) else (range(len(chart.y_names)), chart.y_names)))
+    for place in chart.rules:
+        axes.axvline(place, color="0.4", linewidth=0.8)
+    for note in chart.notes:
+        axes.text(note.x, note.y, _text(note.text), ha="center", fontsize=6)
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lobench.analysis.findings import Findings
 from lobench.analysis.table_file import TableSpec
-from lobench.analysis.tabulate import Entry, Heading, Panel, tabulate
+from lobench.analysis.tabulate import SEARCHED_NOTE, Entry, Heading, Panel, tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import one_line_of
 from lobench.report.lines import one_line
@@ -69,6 +69,9 @@ def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision:
         "\\bottomrule",
         "\\end{tabular}",
     ]
+    if SEARCHED_NOTE in found.notes:
+        note = escape(SEARCHED_NOTE.partition(": ")[2])
+        lines += [r"\par\smallskip", f"{{\\footnotesize\\raggedright $^{{s}}$ {note}.\\par}}"]
     if found.legend:
         told = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in found.legend)
         lines += [r"\par\smallskip", f"{{\\footnotesize\\raggedright {told}.\\par}}"]
@@ -108,10 +111,20 @@ def _panel(panel: Panel, width: int) -> list[str]:
 def _cell(entry: Entry | None, digits: int | None) -> str:
     if entry is None:
         return "--"
+    is_score = digits is None
+    searched = ""
+    if not math.isnan(entry.searched):
+        own = f"{entry.searched:.3f}" if is_score else _number(entry.searched, digits or 1)
+        searched = f" $({own})^{{s}}$"
+    elif entry.is_chosen:
+        searched = "$^{s}$"
+    return f"{_own_cell(entry, digits)}{searched}"
+
+
+def _own_cell(entry: Entry, digits: int | None) -> str:
     if entry.num_lost:
         return f"diverged ({entry.num_lost}/{entry.num_seeds})"
-    found = entry.interval
-    is_score = digits is None
+    found, is_score = entry.interval, digits is None
     text = f"{found.mean:.3f}" if is_score else _number(found.mean, digits or 1)
     text = f"\\mathbf{{{text}}}" if entry.is_bold else text
     if math.isnan(found.upper):

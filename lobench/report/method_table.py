@@ -46,13 +46,15 @@ def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
 def _text(entry: Entry | None, digits: int | None) -> str:
     if entry is None:
         return "-"
+    searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
+    mark = f"{searched} (s)" * entry.is_searched
     if entry.num_lost:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds})"
+        return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
     found = entry.interval
     text = _number(found.mean, digits) + "*" * entry.is_bold
-    if math.isnan(found.upper):
-        return text
-    return f"{text} [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
+    if not math.isnan(found.upper):
+        text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
+    return text + mark
 
 
 def _number(value: float, digits: int | None) -> str:
@@ -81,6 +83,8 @@ def method_records(found: Tabulated) -> list[dict[str, Any]]:
                         "seeds": entry.num_seeds,
                         "diverged": entry.num_lost,
                         "bold": entry.is_bold,
+                        "searched": entry.interval.mean if entry.is_chosen else entry.searched,
+                        "is_fresh": not entry.is_chosen,
                     }
                 )
     cleaned: list[dict[str, Any]] = finite_or_none(records)

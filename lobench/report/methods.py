@@ -37,6 +37,7 @@ class MethodState:
     Attributes:
       num_planned: Evaluations; 0 where nobody has said how many.
       score: Its mean score so far, as text; "" before the first.
+      trials: How far its search is and what it has found, `12 of 20 trials, best 1.31`; "" where it has none.
     """
 
     name: str
@@ -44,6 +45,7 @@ class MethodState:
     num_planned: int
     num_running: int
     score: str
+    trials: str = ""
 
     @property
     def count(self) -> str:
@@ -52,7 +54,8 @@ class MethodState:
     def line(self, left: str) -> str:
         score = f", score {self.score}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
-        return f"{self.name}: {self.count} evaluations{score}{running}{left}"
+        trials = f"{self.trials}, " if self.trials else ""
+        return f"{self.name}: {trials}{self.count} evaluations{score}{running}{left}"
 
 
 class Methods:
@@ -62,6 +65,7 @@ class Methods:
       methods_of: Names of the methods that a subject is of; none: it is not counted.
       places: Suites, whose tuned baselines are 1 on the scale; without one it is the best mean that is known.
       plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
+      trials_of: Says how far the searches are, by the name of their method.
     """
 
     def __init__(
@@ -70,10 +74,11 @@ class Methods:
         places: Sequence[str | Path] = (),
         plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
         *,
+        trials_of: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._methods_of, self._places, self._clock = methods_of, tuple(map(Path, places)), clock
-        self._plan_of = plan_of
+        self._plan_of, self._trials_of = plan_of, trials_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
         self._done = Counter[str]()  # of these, by method
@@ -123,6 +128,7 @@ class Methods:
           anew: Whether the scores must be of all that is there; otherwise they may lag a little.
         """
         self._score(anew)
+        trials = self._trials_of()
         running = Counter[str]()
         for names in self._running.values():
             running.update(names)
@@ -132,7 +138,8 @@ class Methods:
                 num_done=self._done[name],
                 num_planned=self._planned.get(name, 0),
                 num_running=running[name],
-                score=self._scores.get(name, ""),
+                score="" if name in trials else self._scores.get(name, ""),
+                trials=trials.get(name, ""),
             )
             for name in dict.fromkeys([*self._planned, *self._done, *running])
         ]
@@ -215,10 +222,11 @@ class _LiveMethods(LiveProgress):
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for title in ("method", "evaluations", "score so far", "running"):
+        for title in ("method", "evaluations", "so far", "running"):
             table.add_column(title)
         for state in self._methods.states():
-            cells = (one_line(state.name), state.count, state.score, str(state.num_running or ""))
+            so_far = state.trials or state.score
+            cells = (one_line(state.name), state.count, so_far, str(state.num_running or ""))
             table.add_row(*map(Text, cells))  # a name may look like markup
         left = self._methods.left().removeprefix(", ")
         return Group(table, *([Text(left)] if left else []), super().shown())

@@ -46,16 +46,18 @@ class _Cell:
     kind: str = ""
 
 
-def write_page(findings: Findings, output: Path, spec: TableSpec | None = None) -> None:
+def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
-    text = render_page(findings, spec)
+    text = render_page(findings, spec, figure)
     with one_line_of(OSError, StoreError, "cannot write the report", where=output):
         write_whole(output, text)
 
 
-def render_page(findings: Findings, spec: TableSpec | None = None) -> str:
+def render_page(findings: Findings, spec: TableSpec | None = None, figure: str | None = None) -> str:
     """Returns the page as text.
 
+    Args:
+      figure: Which charts it has; None: all.
     Raises:
       StoreError: the store holds no evaluation.
     """
@@ -77,7 +79,7 @@ def render_page(findings: Findings, spec: TableSpec | None = None) -> str:
         "cards": cards(findings, comparison),
         "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
-        "chart_sections": sections(findings),
+        "chart_sections": sections(findings, figure),
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
         **_methods(findings, spec),

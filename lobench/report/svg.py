@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-__all__ = ["Chart", "Series", "number"]
+__all__ = ["Chart", "Note", "Series", "number"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
+_LETTERS = {"x": 14, "y": 7}  # of a name beside an axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,9 @@ class Series:
     """A line, with a band where `lower` and `upper` are given; NaN breaks both.
 
     Attributes:
-      style: A class of the style sheet: s1, s2, ... and `dashed`.
+      label: "" where the legend has it already.
+      style: A class of the style sheet: s1, s2, ..., and `dashed` or `faint`.
+      line: Whether its points are joined.
     """
 
     label: str
@@ -31,11 +34,26 @@ class Series:
     style: str = "s1"
     steps: bool = False
     dots: bool = False
+    line: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A word in a chart, above the middle of its place."""
+
+    x: float
+    y: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart; `description` is what those hear who do not see it."""
+    """A chart; `description` is what those hear who do not see it.
+
+    Attributes:
+      x_names, y_names: What stands at 0, 1, ... of an axis that has no numbers.
+      rules: Where vertical axes stand inside the chart. Each has a scale of its own, so that hovering says nothing.
+    """
 
     title: str
     description: str
@@ -47,12 +65,17 @@ class Chart:
     width: int = 420
     height: int = 260
     y_range: tuple[float, float] | None = None
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+    rules: tuple[float, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def svg(self) -> Markup:
         """Returns the chart as markup, everything from outside escaped."""
         x_axis = _Axis(self._span("x"), self.log_x, _LEFT, self.width - _RIGHT, 5)
         y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
         parts = [*self._grid(x_axis, y_axis), *(part for one in self.series for part in _draw(one, x_axis, y_axis))]
+        parts += self._inside(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = escape(json.dumps(self._data(x_axis, y_axis), allow_nan=False, separators=(",", ":")))
         body = Markup("").join(parts)
@@ -62,6 +85,8 @@ class Chart:
         )
 
     def _span(self, axis: str) -> tuple[float, float]:
+        if named := self.x_names if axis == "x" else self.y_names:
+            return -0.4, len(named) - 0.6
         names = ("x",) if axis == "x" else ("y", "lower", "upper")
         log = self.log_x if axis == "x" else self.log_y
         rows = [getattr(one, name) for one in self.series for name in names]
@@ -79,16 +104,15 @@ class Chart:
     def _grid(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
         parts = []
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
-        for value in y_axis.ticks():
+        for value, text in _ticks(y_axis, self.y_names, _LETTERS["y"]):
             y = y_axis.at(value)
             parts.append(Markup(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
-            parts.append(Markup(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" class="end">{number(value)}</text>'))
-        for value in x_axis.ticks():
+            parts.append(Markup(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
+        for value, text in _ticks(x_axis, self.x_names, _LETTERS["x"]):
             x = x_axis.at(value)
-            text = number(value)
             # A long number at the right end would be cut off.
             anchor, x = ("end", self.width - 1) if x + 3.5 * len(text) > self.width else ("mid", x)
-            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{text}</text>'))
+            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
         middle = (_LEFT + right) / 2
         parts.append(Markup(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
         parts.append(
@@ -96,17 +120,28 @@ class Chart:
         )
         return parts
 
+    def _inside(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+        bottom = self.height - _BOTTOM
+        places = [f"{x_axis.at(x):.1f}" for x in self.rules]
+        parts = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in places]
+        return parts + [
+            Markup(f'<text x="{x_axis.at(one.x):.1f}" y="{y_axis.at(one.y):.1f}" class="mid">{escape(one.text)}</text>')
+            for one in self.notes
+        ]
+
     def _data(self, x_axis: _Axis, y_axis: _Axis) -> dict[str, object]:
         """What the page's script shows on hover: pixel and value of each point, and intervals where there are."""
         lines = []
-        for one in self.series:
+        for one in self.series if not self.rules else ():
             points = [
                 [round(x_axis.at(x), 1), _short(x), _short(y), *_bounds(one, i)]
                 for i, (x, y) in enumerate(zip(one.x, one.y, strict=True))
                 if math.isfinite(y) and x_axis.shows(x)
             ]
             lines.append({"label": one.label, "style": one.style, "points": points})
-        return {"x": self.x_label, "y": self.y_label, "lines": lines}
+        names = {"xNames": self.x_names, "yNames": self.y_names}
+        named = {key: found for key, found in names.items() if found and not self.rules}
+        return {"x": self.x_label, "y": self.y_label, "lines": lines, **named}
 
 
 def _bounds(series: Series, index: int) -> list[float]:
@@ -146,6 +181,14 @@ class _Axis:
         return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
+    """Returns where an axis has marks, and what stands there."""
+    if names:
+        short = (name if len(name) <= letters else f"{name[: letters - 1]}…" for name in names)
+        return [(float(place), name) for place, name in enumerate(short) if name]
+    return [(value, number(value)) for value in axis.ticks()]
+
+
 def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     shown = [
         (x_axis.at(x), y_axis.at(y)) if x_axis.shows(x) and y_axis.shows(y) else None
@@ -154,11 +197,12 @@ def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     parts = []
     if series.lower is not None and series.upper is not None:
         parts += _band(series, x_axis, y_axis)
-    parts.append(Markup(f'<path class="line {series.style}" d="{_path(shown, series.steps)}"/>'))
+    if series.line:
+        parts.append(Markup(f'<path class="line {series.style}" d="{_path(shown, series.steps)}"/>'))
     finite = [point for point in shown if point is not None]
     if series.dots or len(finite) == 1:
         parts += [Markup(f'<circle class="dot {series.style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>') for x, y in finite]
-    if finite and len(finite) < len(shown) and shown[-1] is None:
+    if series.line and not series.steps and finite and len(finite) < len(shown) and shown[-1] is None:
         x, y = finite[-1]
         cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
         parts.append(Markup(f'<path class="cross {series.style}" d="{cross}"/>'))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, Member, members
-from lobench.core.planner import CommandId, Plan
-from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.contract import ERRORS, Ending
+from lobench.core.planner import Plan
+from lobench.engine.chief.commands import CommandRun, CommandRuns
+from lobench.engine.chief.contract import ERRORS, Arrivals, Ending
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.origin import revision_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.hookspecs import CheckpointReader
+from lobench.sessions.command_search import CommandSearch
 from lobench.sessions.roster import Roster
+from lobench.sessions.search_run import Place
+from lobench.sessions.trials import Trials, search_runs
 
 __all__ = ["ExperimentRecord"]
 
@@ -28,6 +32,7 @@ class ExperimentRecord:
 
     Args:
       retry_errors: Whether commands that failed are run again, and evaluations that ended in an error.
+      num_slots: How many trials of a search are proposed at once, where nothing else says it.
       is_elsewhere: Whether workers may be on other machines.
 
     Attributes:
@@ -36,8 +41,10 @@ class ExperimentRecord:
       trials: State of each session of a command.
     """
 
-    def __init__(self, file: ExperimentFile, roster: Roster, *, retry_errors: bool, is_elsewhere: bool) -> None:
-        self._file, self._roster, self._retry_errors = file, roster, retry_errors
+    def __init__(
+        self, file: ExperimentFile, roster: Roster, *, retry_errors: bool, is_elsewhere: bool, num_slots: int
+    ) -> None:
+        self._file, self._roster, self._retry_errors, self._num_slots = file, roster, retry_errors, num_slots
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
         self._commands: CommandRuns | None = None
         self._ledger: Ledger | None = None
@@ -48,30 +55,47 @@ class ExperimentRecord:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
-    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> CommandRuns:
-        """Records the experiment, and returns its commands; `say` is told what people should know of them."""
+    def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> Arrivals:
+        """Records the experiment, and returns its commands and searches; `say` is told what people should know."""
         self._ledger = ledger
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
-        states = self._known_states(ledger)
+        state_of = self._known_states(ledger)
         self.form = ledger.record_experiment(
             experiment.name, self._file.text, revision=revision, versions=versions_here()
         )
+        states = {run.id: state_of(run) for run in self._roster.runs}
         self._commands = CommandRuns(
             self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
         )
-        return self._commands
+        place = Place(
+            ledger=ledger,
+            form=self.form,
+            experiment=experiment,
+            programs=lambda: ledger.accepted_programs(self._expected),
+            say=say,
+            is_retried=self._retry_errors,
+        )
+        make_commands = functools.partial(
+            CommandSearch, commands=self._commands, runs_of=self._roster.runs_of, state_of=state_of
+        )
+        planned = self._roster.planned_searches.values()
+        self._roster.searches = search_runs(planned, self._file, place, self._num_slots, make_commands)
+        for search in self._roster.searches:
+            search.begin()
+        return Trials(self._commands, self._roster.searches)
 
-    def _known_states(self, ledger: Ledger) -> dict[CommandId, CommandState]:
-        """Returns what became of the commands in any form of any experiment: their folder says which they are."""
+    def _known_states(self, ledger: Ledger) -> Callable[[CommandRun], CommandState]:
+        """Returns what says what became of a command in any form of any experiment: its folder says which it is."""
         trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
         by_folder = {row.parameters.get("folder"): row.state for row in trials}
-        states: dict[CommandId, CommandState] = {}
-        for run in self._roster.runs:
+
+        def state_of(run: CommandRun) -> CommandState:
             state: CommandState = by_folder.get(run.name, "waiting")
             is_retried = self._retry_errors and state in ("failed", "infeasible")
-            states[run.id] = "waiting" if is_retried else state
-        return states
+            return "waiting" if is_retried else state
+
+        return state_of
 
     def end(self, ledger: Ledger, ending: Ending) -> None:
         """Makes what is recorded the experiment's, and counts it."""
@@ -92,19 +116,19 @@ class ExperimentRecord:
     def _num_expected(self, ending: Ending) -> int:
         """Returns how many evaluations the commands bring that have no checkpoint yet: of one checkpoint each."""
         cases = next(iter(ending.cases.values()), ())
-        begun = {(method.name, trial) for one in ending.subjects for method, trial in self._roster.of(one)}
+        begun = {(role.name, role.trial) for one in ending.subjects for role in self._roster.of(one)}
         states = self._commands.states if self._commands is not None else {}
         waiting = [
             run for run, state in states.items() if state not in _WITHOUT and (run.method, run.session) not in begun
         ]
-        return len(waiting) * sum(len(case.blocks()) for case in cases)
+        num_blocks = sum(len(case.blocks()) for case in cases)
+        return len(waiting) * num_blocks + sum(search.num_expected(cases) for search in self._roster.searches)
 
     def _members(self, ending: Ending) -> Iterator[Member]:
-        sessions = self._file.experiment.sessions
         for subject in ending.subjects:
-            for method, trial in self._roster.of(subject):
-                cases = ending.cases.get(subject.variant.key, ())
-                yield from members(method.name, subject.sha256, cases, sessions, trial=trial)
+            cases = ending.cases.get(subject.variant.key, ())
+            for role in self._roster.of(subject):
+                yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.errors import StoreError, UsageError, suggestion
 from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
-from lobench.core.subject import Given, optimizer_sha256
+from lobench.core.subject import Given, Subject
+from lobench.core.trials import FIRST_REPORT_SEED, is_over
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import num_seeds_of
@@ -19,8 +22,18 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import PluginManager
+from lobench.sessions.searches import KnownTrials, PlannedSearch, known_of, planned_searches
 
-__all__ = ["MethodPlan", "blocks_of", "chosen_methods", "given_methods", "num_cases", "optimizer_text", "plan_of"]
+__all__ = [
+    "MethodPlan",
+    "blocks_of",
+    "chosen_methods",
+    "given_method",
+    "given_methods",
+    "num_cases",
+    "optimizer_text",
+    "plan_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +46,8 @@ class MethodPlan:
       seconds: What these take, by recorded durations of their cases.
       unknown: Cases, among these, that never ran.
       num_trainings: Sessions of a command, each with as many evaluations.
+      num_trials: Of a search, at most.
+      num_reported: Evaluations of the best one on fresh seeds.
     """
 
     method: Method
@@ -41,6 +56,8 @@ class MethodPlan:
     seconds: float
     unknown: frozenset[str]
     num_trainings: int = 0
+    num_trials: int = 0
+    num_reported: int = 0
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method, ...]:
@@ -67,18 +84,29 @@ def optimizer_text(method: Method) -> str:
 
 
 def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
-    """Returns the subjects of the methods that are optimizers and checkpoints, by their names.
+    """Returns the subjects of the methods that are optimizers and checkpoints, and search nothing, by their names.
 
     Raises:
       ConfigError: the `config.gin` beside a checkpoint does not parse.
     """
-    given: dict[str, Given] = {}
-    for method in methods:
-        if method.kind == "optimizer":
-            given[method.name] = given_optimizer(optimizer_text(method), label=method.title)
-        elif method.kind == "checkpoint":
-            given[method.name] = given_checkpoint(method.checkpoint, method.bindings, label=method.title)
-    return given
+    return {
+        method.name: given_method(method, label=method.title)
+        for method in methods
+        if method.kind != "command" and method.search is None
+    }
+
+
+def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) -> Given:
+    """Returns the subject of a method that is an optimizer or a checkpoint, and has no search.
+
+    Args:
+      bindings: Bound after the method's own.
+    Raises:
+      ConfigError: the `config.gin` beside a checkpoint does not parse.
+    """
+    if method.kind == "optimizer":
+        return given_optimizer("; ".join((optimizer_text(method), *bindings)), label=label)
+    return given_checkpoint(method.checkpoint, (*method.bindings, *bindings), label=label)
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
@@ -94,7 +122,8 @@ def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
         if ledger is None:
             return set()
         forms = [row.id for row in ledger.experiments() if row.name == name]
-        return {member.evaluation.block for form in forms for member in ledger.memberships(form)}
+        members = [member for form in forms for member in ledger.memberships(form)]
+        return {one.evaluation.block for one in members if one.evaluation.block.start < FIRST_REPORT_SEED}
 
 
 @contextlib.contextmanager
@@ -119,13 +148,22 @@ def plan_of(
     Raises:
       CheckpointError: a checkpoint cannot be read.
     """
+    searches = planned_searches(file.experiment, methods, manager)
     with _looked_at(store) as ledger:
         rows = list(ledger.evaluations()) if ledger is not None else []
+        known_trials = {name: known_of(one, file, ledger) for name, one in searches.items()}
     cases = {f"{spec.suite}/{spec.scope}": spec for spec in _specs(file.experiment)}
     blocks = blocks_of(file.experiment, store)
     planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
     known = _durations(rows)
-    return [_plan(method, planned, rows, known, file, manager, allow_pickle=allow_pickle) for method in methods]
+    plan = functools.partial(_plan, planned=planned, rows=rows, known=known, manager=manager, allow_pickle=allow_pickle)
+    num_sessions = len(file.experiment.sessions or (0,))
+    return [
+        _plan_search(method, searches[method.name], known_trials[method.name], plan, num_sessions)
+        if method.search is not None
+        else plan(method, num_trainings=num_sessions if method.kind == "command" else 0)
+        for method in methods
+    ]
 
 
 def num_cases(experiment: Experiment) -> int:
@@ -144,18 +182,50 @@ def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) 
     return list(seed_blocks(num_seeds_of(spec, Layers(gin_params=file.shared)) or 1, None))
 
 
+def _plan_search(
+    method: Method, search: PlannedSearch, known: KnownTrials, plan: Callable[..., MethodPlan], num_sessions: int
+) -> MethodPlan:
+    """Returns the plan of a search: trials that nobody has proposed yet lack everything."""
+    factor = num_sessions if method.kind == "command" else 0
+    nothing = plan(method, num_trainings=factor, is_known=False)
+    num_known = min(len(known.trials), search.num_trials)
+    parts = [nothing] * (search.num_trials - num_known)
+    for trial in known.trials[:num_known]:
+        if is_over(trial.state):
+            continue
+        is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
+        parts.append(plan(method.with_values(trial.parameters), num_trainings=factor, is_known=is_text))
+    num_reported = 0 if method.report_sessions == 0 else nothing.num_planned
+    parts += [nothing] if num_reported and not known.is_reported else []
+    return MethodPlan(
+        method=method,
+        num_planned=nothing.num_planned * search.num_trials + num_reported,
+        num_missing=sum(one.num_missing for one in parts),
+        seconds=math.fsum(one.seconds for one in parts),
+        unknown=frozenset[str]().union(*(one.unknown for one in parts)),
+        num_trainings=factor * search.num_trials,
+        num_trials=search.num_trials,
+        num_reported=num_reported,
+    )
+
+
 def _plan(
     method: Method,
+    *,
     planned: Sequence[tuple[str, SeedBlock]],
     rows: Sequence[EvaluationRow],
     known: Mapping[str, float],
-    file: ExperimentFile,
     manager: PluginManager,
-    *,
     allow_pickle: bool,
+    num_trainings: int,
+    is_known: bool = True,
 ) -> MethodPlan:
-    num_trainings = len(file.experiment.sessions or (0,)) if method.kind == "command" else 0
-    sha256 = _sha256(method, manager, allow_pickle=allow_pickle)
+    """Returns the plan of one subject, or of one for each session of a command.
+
+    Args:
+      is_known: Whether the store may hold some of it.
+    """
+    sha256 = _sha256(method, manager, allow_pickle=allow_pickle) if is_known else ""
     held = {(_name(row), row.key.seed_block) for row in rows if row.key.checkpoint_sha256 == sha256}
     missing = [one for one in planned if one not in held]
     factor = max(num_trainings, 1)
@@ -184,8 +254,9 @@ def _name(row: EvaluationRow) -> str:
 
 
 def _sha256(method: Method, manager: PluginManager, *, allow_pickle: bool) -> str:
-    if method.kind == "optimizer":
-        return optimizer_sha256(optimizer_text(method))
-    if method.kind == "checkpoint":
-        return load_checkpoint(method.checkpoint, manager, allow_pickle=allow_pickle)[0].sha256
-    return ""
+    if method.kind == "command":
+        return ""
+    given = given_method(method, label=method.title)
+    if isinstance(given, Subject):
+        return given.sha256
+    return load_checkpoint(given.uri, manager, allow_pickle=allow_pickle)[0].sha256

@@ -16,8 +16,7 @@ from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
 from lobench.core.subject import Given
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.contract import Ending, Progress
+from lobench.engine.chief.contract import Arrivals, Ending, Progress
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
@@ -40,7 +39,7 @@ class Guest(Protocol):
 
     def begin(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]
-    ) -> CommandRuns: ...
+    ) -> Arrivals: ...
 
     def end(self, ledger: Ledger, ending: Ending) -> None: ...
 
@@ -145,14 +144,15 @@ def _run_round(
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
+        what = f"running {settings.called}" if guest is not None else what
         progress.say(f"{what}; results: {store}")
-        commands = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
+        arrivals = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
         chief = Chief(
             ledger=ledger,
             spool=Spool(store / "spool"),
             source=source,
             given=given,
-            commands=commands,
+            arrivals=arrivals,
             known=KnownCases(ledger, config, suite),
             readers=named.readers,
             make_executor=lambda wakeup: named.make_executor(config(), wakeup),

@@ -16,8 +16,10 @@ from lobench.report.methods import Methods
 from lobench.report.progress import SilentProgress
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
+from lobench.sessions.places import num_workers
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
+from lobench.sessions.searches import planned_searches
 from lobench.sessions.settings import WatchSettings
 
 __all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
@@ -125,11 +127,16 @@ class ExperimentRun:
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
-        roster = Roster(self._file, chosen, self._given, self._store)
+        searches = planned_searches(experiment, chosen, load_plugins())
+        roster = Roster(self._file, chosen, self._given, searches, self._store)
         self._record = ExperimentRecord(
-            self._file, roster, retry_errors=settings.retry_errors, is_elsewhere=settings.executor not in HERE
+            self._file,
+            roster,
+            retry_errors=settings.retry_errors,
+            is_elsewhere=settings.executor not in HERE,
+            num_slots=num_workers(settings.workers),
         )
-        self.methods = Methods(roster.titles, experiment.suites, self._record.plan)
+        self.methods = Methods(roster.titles, experiment.suites, self._record.plan, trials_of=roster.trial_texts)
 
     def run(self, progress: Progress) -> Ran:
         """Runs what is missing, and makes what is there the experiment's.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from commands import Done, lobench
 from reference import reference_data
 
 from lobench.analysis.algoperf import Removal, Targets, WorkloadTarget, score_log
@@ -145,9 +144,8 @@ def test_a_dirtier_log_gives_the_same_scores(tmp_path: Path) -> None:
     assert found.num_repeated == pytest.approx(500, abs=50)
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lobench.cli", "score", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*arguments: str | Path) -> Done:
+    return lobench("score", *arguments)
 
 
 def targets_file(folder: Path) -> Path:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import Done, lobench
 from report_store import NASTY, make_baseline, make_store
 
 from lobench.analysis.baseline_file import Baseline, BaselineError
@@ -27,9 +26,8 @@ def subjects(store: Path) -> list[Subject]:
         ledger.close()
 
 
-def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lobench.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+def run(folder: Path, *arguments: str | Path) -> Done:
+    return lobench(*arguments, cwd=folder)
 
 
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import make_run, results, watch
+from tiny import make_run, results, watch_apart
 
 import lobench
 
@@ -132,6 +132,6 @@ def test_in_a_watch(tmp_path: Path, clean: str, executor: str) -> None:
     suite = make_suite(tmp_path, "everywhere")
     run = make_run(tmp_path, 0.0)
     (run / "config.gin").write_text("Case.optimizer = @sgd()\n")
-    done = watch(run, suite, "--once", "--workers", "1", "--executor", executor, "--store", str(suite / "store"))
+    done = watch_apart(run, suite, "--once", "--workers", "1", "--executor", executor, "--store", str(suite / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert losses(suite / "store") == {clean}

@@ -38,6 +38,12 @@ Experiment.num_sessions = 2
 sgd/Method.optimizer = @sgd()
 sgd/sgd.learning_rate = 0.1
 """
+# What a session of pytest says last.
+SAYS_JAX = """
+import sys
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(f"jax is{'' if 'jax' in sys.modules else ' not'} imported")
+"""
 
 
 def run_pytest(folder: Path, *arguments: str) -> str:
@@ -142,12 +148,16 @@ def test_what_pytest_records_is_what_lobench_run_records(folder: Path) -> None:
 
 
 def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_their_own(folder: Path) -> None:
+    (folder / "conftest.py").write_text(SAYS_JAX)
     lobench_run(folder, "S")
     tasks = folder / "tiny" / "tiny_tasks.py"
     untouched = tasks.read_text()
-    tasks.write_text(untouched.replace("return jnp.sum(params**2)", "raise RuntimeError('it is trained')"))
     again = ("x.gin", "--lobench-store", "S", "--lobench-reuse")
-    assert "8 passed" in run_pytest(folder, *again)
+    output = run_pytest(folder, *again)
+    assert "8 passed" in output and "jax is not imported" in output, output
+    tasks.write_text(untouched.replace("return jnp.sum(params**2)", "raise RuntimeError('it is trained')"))
+    output = run_pytest(folder, *again)
+    assert "8 passed" in output and "jax is imported" in output, output
     assert "it is trained" in run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3")
     tasks.write_text(untouched)
     output = run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3", "-k", "tiny/a and sgd")

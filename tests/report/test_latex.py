@@ -11,6 +11,7 @@ from stores import add
 from lobench.analysis.bold import bold_columns
 from lobench.analysis.findings import findings_of
 from lobench.core.metric import Direction
+from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.latex import escape, latex_table
 
 
@@ -26,6 +27,10 @@ def test_best_by_direction_and_within_noise_are_bold() -> None:
 def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
     assert bold_columns([{0: 1.0}, {0: 2.0}], Direction.MIN) == {0, 1}
     assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}], Direction.MIN) == {0, 1}
+    fresh = {FIRST_REPORT_SEED: 2.0, FIRST_REPORT_SEED + 1: 2.1}  # of a search's best: Welch's t test, p = 0.005
+    assert bold_columns([{0: 1.0, 1: 1.1}, fresh], Direction.MIN) == {0}
+    assert bold_columns([{0: 1.0, 1: 1.6}, {**fresh, FIRST_REPORT_SEED: 1.2}], Direction.MIN) == {0, 1}
+    assert bold_columns([{0: 1.0}, fresh], Direction.MIN) == {0, 1}
 
 
 def test_what_diverged_or_is_missing_is_never_bold() -> None:

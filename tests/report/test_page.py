@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -269,8 +267,7 @@ def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "empty").close()
     with pytest.raises(StoreError, match="no evaluation yet"):
         render_page(findings_of(tmp_path / "empty", []))
-    command = [sys.executable, "-m", "lobench.cli", "report", "--store", str(tmp_path / "none"), "--output", "x.html"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = lobench("report", "--store", tmp_path / "none", "--output", "x.html", cwd=tmp_path)
     assert done.returncode == 2 and "there is no result store here" in done.stderr, done.stderr
 
 
@@ -282,9 +279,8 @@ def test_a_page_that_cannot_be_written_is_a_clear_line(store: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["html", "latex", "png", "pdf"])
 def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) -> None:
-    command = [sys.executable, "-m", "lobench.cli", "report", "--store", str(store), "--format", kind]
-    command += ["--output", str(tmp_path / "out"), "--baseline", str(make_baseline(tmp_path))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = ("--output", tmp_path / "out", "--baseline", make_baseline(tmp_path))
+    done = lobench("report", "--store", store, "--format", kind, *options)
     assert done.returncode == 0, done.stderr
     if kind in ("png", "pdf"):
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import CommandState, Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
-from lobench.core.subject import GivenCheckpoint
+from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.hands import WatchWorkers
@@ -89,23 +90,44 @@ class CommandRuns:
         record: Callable[[TrialRow], None] = lambda row: None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._runs = {run.id: run for run in runs}
+        self._runs: dict[CommandId, CommandRun] = {}
         self._readers, self._record, self._say = readers, record, say
-        self._sources = {run.id: self._source(run) for run in self._runs.values()}
+        self._sources: dict[CommandId, DirectorySource] = {}
+        self._announced: set[CommandId] = set()  # to the planner
         self._drained: set[CommandId] = set()  # done, and all their checkpoints are taken
         self._refused: dict[CommandId, str] = {}  # why cases cannot be bound for what it wrote
         self.states: dict[CommandId, CommandState] = {}
-        for command in self._runs:
-            known = states.get(command, "waiting")
-            self._set(command, known if known in _OVER else "waiting")
+        for run in runs:
+            self.add(run, states.get(run.id, "waiting"))
+
+    def add(self, run: CommandRun, known: CommandState = "waiting") -> None:
+        """Takes one more, with what the ledger says of it."""
+        self._runs[run.id], self._sources[run.id] = run, self._source(run)
+        self._set(run.id, known if known in _OVER else "waiting")
 
     @property
     def is_open(self) -> bool:
         """Whether a checkpoint may come yet."""
-        return any(
-            state not in _OVER or (state == "done" and command not in self._drained)
-            for command, state in self.states.items()
-        )
+        return not all(map(self.is_through, self.states))
+
+    def is_through(self, command: CommandId) -> bool:
+        """Whether it has ended, and all its checkpoints are taken."""
+        state = self.states[command]
+        return state in _OVER and (state != "done" or command in self._drained)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are some to be run that nobody was told of."""
+        return any(state not in _OVER for command, state in self.states.items() if command not in self._announced)
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        """One that cannot be read is said and left out."""
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        """Its checkpoints come whatever the cases are."""
+
+    def finished(self, subject: Subject) -> None:
+        """Evaluations change nothing of a command."""
 
     def given(self) -> list[GivenCheckpoint]:
         """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
@@ -118,10 +140,10 @@ class CommandRuns:
         return found
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
-        """Returns those that are to be run, with what each takes of a machine; nothing where there is none."""
-        left = tuple(
-            (command, self._runs[command].size) for command in self.states if self.states[command] not in _OVER
-        )
+        """Returns those that are to be run, with what each takes of a machine, each once."""
+        new = [command for command in self.states if command not in self._announced]
+        left = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
+        self._announced.update(new)
         return [left] if left else []
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.option import option
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
 from lobench.core.result import Outcome
-from lobench.core.subject import Subject
+from lobench.core.subject import Given, Subject
+from lobench.engine.chief.hands import WatchWorkers
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Ending", "Progress", "WatchOptions"]
+__all__ = ["ERRORS", "Arrivals", "Ending", "Progress", "WatchOptions"]
 
 # Outcomes that another try may change, and that make a watch's exit code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -31,6 +34,41 @@ class Progress:
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+
+
+class Arrivals(Protocol):
+    """What comes while a chief runs: commands and their checkpoints, the trials of searches."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a subject may come yet."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `given` or `waiting` has something now, so that the chief need not wait before it asks."""
+
+    def given(self) -> Sequence[Given]:
+        """Returns the subjects that are new since the last call."""
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        """Takes what became of a given one; None: it cannot be read."""
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        """Takes which cases a variant has."""
+
+    def finished(self, subject: Subject) -> None:
+        """Takes that all evaluations of a subject are in the ledger."""
+
+    def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
+        """Returns commands that are to be run, since the last call, with what each takes of a machine."""
+
+    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
+
+    def refuse(self, uri: str, problem: str) -> bool:
+        """Takes that the cases of a subject cannot be bound; returns whether the rest goes on without it."""
+
+    def leave(self) -> None:
+        """Takes that the chief ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,23 +16,34 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Variant
 from lobench.engine.config.files_around import INI_FILES, files_above, included_files
+from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
-from lobench.engine.workers.pool import WorkerConfig
 from lobench.engine.workers.protocol import Described
 
-__all__ = ["KnownCases"]
+__all__ = ["Collecting", "KnownCases"]
 
 _SUFFIXES = (".py", ".gin")
 _ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # changes what a worker collects
 _PLUGIN_GROUPS = ("lobench", "pytest11")
 
 _Mark = tuple[str, int, int]  # path, size, mtime in nanoseconds
+
+
+class Collecting(Protocol):
+    """What a worker collects: of a `WorkerConfig` what the cases hang on."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]: ...
+
+    @property
+    def layers(self) -> Layers: ...
 
 
 class KnownCases:
@@ -43,7 +54,7 @@ class KnownCases:
       suite: The suite's files.
     """
 
-    def __init__(self, ledger: Ledger, config: Callable[[], WorkerConfig], suite: SuiteFiles) -> None:
+    def __init__(self, ledger: Ledger, config: Callable[[], Collecting], suite: SuiteFiles) -> None:
         self._ledger, self._config, self._suite = ledger, config, suite
         self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
         self._before: tuple[str, list[_Mark]] | None = None  # the same, before a worker has read them

@@ -12,14 +12,16 @@ from lobench.core import planner
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Given, Subject, SubjectKey, Variant
+from lobench.core.subject import Given, Subject, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
+from lobench.engine.chief.arriving import Arriving
 from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.contract import ERRORS, Ending, Progress, WatchOptions
-from lobench.engine.chief.hands import Errands, Told, WatchWorkers
-from lobench.engine.chief.journal import Decision, Journal
+from lobench.engine.chief.contract import ERRORS, Arrivals, Ending, Progress, WatchOptions
+from lobench.engine.chief.errands import Errands
+from lobench.engine.chief.hands import Told, WatchWorkers
+from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
@@ -48,7 +50,7 @@ class Chief:
 
     Args:
       source: Finds checkpoints; None: there are only the given ones.
-      commands: Meta-trainings to be run beside, whose checkpoints are evaluated too.
+      arrivals: Subjects that come while it runs.
       given: Subjects that somebody names. Where the gin text of one of them is wrong, nothing runs.
       known: Remembers the suite's cases.
       make_executor: Called at the first subject with a connection whose data must end `wait`.
@@ -62,7 +64,7 @@ class Chief:
         source: CheckpointSource | None,
         given: Sequence[Given] = (),
         readers: Mapping[str, CheckpointReader],
-        commands: CommandRuns | None = None,
+        arrivals: Arrivals | None = None,
         known: KnownCases,
         make_executor: Callable[[Connection], Executor],
         policy: planner.Policy,
@@ -74,11 +76,11 @@ class Chief:
         suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._spool, self._source, self._given = ledger, spool, source or NoSource(), given
+        self._ledger, self._source = ledger, source or NoSource()
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
         self._has_source = source is not None
-        self._commands = commands or CommandRuns((), readers)
+        self._arrivals: Arrivals = arrivals or CommandRuns((), readers)
         self._intake = Intake(
             ledger=ledger,
             spool=spool,
@@ -87,7 +89,7 @@ class Chief:
             say=progress.say,
             only_newest=getattr(policy, "only_newest", False),
         )
-        self._subjects = Subjects(self._intake)
+        self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects)
         self._history = ledger.history(self._journal.programs, retried=ERRORS if options.retry_errors else ())
         start = planner.Start(
@@ -132,7 +134,7 @@ class Chief:
                     self._loop()
                 finally:
                     self._commit()
-                    self._commands.leave()
+                    self._arrivals.leave()
                     self._journal.close()
                 behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals.count > 0)
                 self._ledger.publish()
@@ -179,20 +181,19 @@ class Chief:
             num_done = sum(is_done for _, _, is_done in found)
             kind = "checkpoints" if self._has_source else "subjects"
             self._progress.say(f"going on: {num_known} {kind} known, {num_done} of them done")
-        self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._commands.waiting()])
-        if not self._has_source and not self._commands.is_open:
+        self._run_commands()
+        if not self._has_source and not self._arrivals.is_open:
             self._end()
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
-        """Returns the given subjects as `todays` does, each once; of two that are the same it says so."""
-        found: dict[int, Subject] = {}
-        first: dict[SubjectKey, Subject] = {}
-        for position, subject in filter(None, map(self._intake.give, (*self._given, *self._commands.given()))):
-            if (same := first.setdefault(subject.key, subject)) is not subject:
-                self._progress.say(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
-            if found.setdefault(position, subject) is subject and position not in self._history.admissions:
-                self._observers.seen(subject)
+        """Returns the given subjects as `todays` does."""
+        found = self._arriving.first(self._progress.say)
+        for subject in (one for position, one in found.items() if position not in self._history.admissions):
+            self._observers.seen(subject)
         return [(position, one, is_through(position, self._history)) for position, one in found.items()]
+
+    def _run_commands(self) -> None:
+        self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._arrivals.waiting()])
 
     def _loop(self) -> None:
         next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
@@ -209,7 +210,7 @@ class Chief:
                 self._over_budget = True
                 self._handle(planner.Drain())
             is_polling = not self._ended and not self._suite_changed and not drain_deadline
-            if is_polling and now >= next_poll:
+            if is_polling and (now >= next_poll or self._arrivals.has_news):
                 found = self._poll()
                 quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
@@ -219,13 +220,14 @@ class Chief:
                 self._maybe_end(quiet_polls)
             # Who polls no more waits for the workers alone, and takes no core from them.
             rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
-            self._wait(0.02 if self._done or self._own_events else min(rest, 0.5))
+            is_hurried = self._done or self._own_events or (is_polling and self._arrivals.has_news)
+            self._wait(0.02 if is_hurried else min(rest, 0.5))
             self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._subjects.needed)
 
     def _maybe_end(self, quiet_polls: int) -> None:
-        if self._intake.backlog or self._commands.is_open:
+        if self._intake.backlog or self._arrivals.is_open:
             return
         options = self._options
         idle = time.monotonic() - self._last_news
@@ -244,10 +246,13 @@ class Chief:
 
     def _poll(self) -> int:
         num_found, taken = self._intake.poll()
-        for sighting in filter(None, map(self._intake.give, self._commands.given())):
-            taken.append(sighting)
-            for variant in self._variants.add([sighting[1].variant]):
-                self._workers.describe(variant)
+        arrived = self._arriving.next()
+        known, unknown = self._variants.meet([subject for _, subject in arrived], self._history)
+        self._tell_cases(known)
+        for variant in unknown:
+            self._workers.describe(variant)
+        self._run_commands()
+        taken += arrived
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += taken
@@ -277,8 +282,6 @@ class Chief:
         self._subjects.add(position, subject)
         self._observers.seen(subject)
         self._handle(planner.SubjectSeen(position, subject.key))
-
-    # Workers.
 
     def _wait(self, timeout: float) -> None:
         timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)
@@ -319,15 +322,17 @@ class Chief:
     def _refuse(self, variant: str | None, why: str) -> None:
         """Takes that cases cannot be bound: it ends the commands whose checkpoints alone they are of, or else all."""
         subjects = self._subjects.of_variant(variant) if variant else []
-        num_refused = sum(self._commands.refuse(one.uri, why) for one in subjects)
+        num_refused = sum(self._arrivals.refuse(one.uri, why) for one in subjects)
         if not subjects or num_refused < len(subjects):
             raise SuiteError(why, where=", ".join(dict.fromkeys(repr(one.label) for one in subjects)))
         self._tell_cases(self._variants.refuse(subjects[0].variant))
 
     def _tell_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
+        cases_before = any(self._subjects.cases_by_variant().values())
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
-        for cases in list(filter(None, cases_by_variant.values()))[:1]:
+            self._arrivals.know_cases(variant, cases)
+        for cases in [] if cases_before else list(filter(None, cases_by_variant.values()))[:1]:
             self._progress.cases(cases)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
@@ -353,14 +358,10 @@ class Chief:
     def _commit(self) -> None:
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
-        if decisions:
-            self._tell_skipped(decisions)
-            self._deliverer.wake()
-
-    def _tell_skipped(self, decisions: Sequence[Decision]) -> None:
-        uris = [self._subjects[action.position].uri for action, _ in decisions if isinstance(action, planner.Skip)]
-        if uris:
+        if uris := [self._subjects[one.position].uri for one, _ in decisions if isinstance(one, planner.Skip)]:
             self._progress.say(skipped_line(uris))
+        if decisions:
+            self._deliverer.wake()
 
     def _act(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
@@ -375,7 +376,7 @@ class Chief:
                 if (ended := self._errands.lease(action)) is not None:
                     self._own_events.append(ended)
             case planner.LeaseCommand() | planner.CommandEnded():
-                self._commands.act(action, self._workers)
+                self._arrivals.act(action, self._workers)
             case planner.Record():
                 self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
                 for position in self._subjects.positions(action.evaluation):
@@ -392,6 +393,7 @@ class Chief:
             case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
                 self._observers.finished(position)
+                self._arrivals.finished(self._subjects[position])
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():

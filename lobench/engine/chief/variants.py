@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.planner import History, Plan
@@ -38,18 +38,31 @@ class Variants:
 
         Where something is, a worker is needed in any case, and it will say them itself.
         """
-        found: dict[str, _Cases] = {}
-        for key, variant in self._variants.items():
-            if (cases := self._known.recall(variant)) is None:
-                return {}
-            found[key] = cases
+        found = self._recalled(self._variants.values(), subjects, history)
+        self._told = dict(found) if found.keys() == self._variants.keys() else {}
+        return self._told
+
+    def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
+        """Takes subjects that came late; returns the cases of new variants, and those that a worker must be asked for.
+
+        Of a variant whose subjects have been through all of it before, nobody need be asked.
+        """
+        new = self.add(subject.variant for subject in subjects)
+        found = self._recalled(new, [one for one in subjects if one.variant in new], history)
+        self._told = {**self._told, **found}
+        return found, [variant for variant in new if variant.key not in found]
+
+    def _recalled(
+        self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
+    ) -> dict[str, _Cases]:
+        """Returns the cases of each variant that the store remembers and of which no subject lacks anything."""
+        known = {one.key: cases for one in variants if (cases := self._known.recall(one)) is not None}
         plan = Plan(history)
         for subject in subjects:
-            cases = found[subject.variant.key]
+            cases = known.get(subject.variant.key, ())
             if plan.retried(subject.sha256, cases) or any(True for _ in plan.missing(subject.sha256, cases)):
-                return {}
-        self._told = found
-        return found
+                known.pop(subject.variant.key, None)
+        return known
 
     def hear(self, described: Described) -> Mapping[str, _Cases]:
         """Takes what a worker says, and returns what may be told now: with the last variant, the cases of all."""

@@ -102,7 +102,7 @@ def complete_selector(selector: str, where: str) -> str:
         raise ConfigError(
             f"unknown name {selector!r}",
             where=where,
-            next_step=f"{advice} `lobench list tasks` and `lobench list optimizers` show all",
+            next_step=f"{advice} `lobench list` with tasks, optimizers or schedules shows all",
         )
     return found[0]
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import gin
 import gin.config as gin_state
 
-from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.case import SESSIONS, Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
@@ -23,10 +24,10 @@ from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.reach import bindings_in, task_lines, walk
-from lobench.engine.config.syntax import Binding, Statement
+from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "num_cpus_of", "num_seeds_of"]
+__all__ = ["BoundCase", "bind_case", "expectations_of", "first_seed_of", "num_cpus_of", "num_seeds_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -120,6 +121,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         with gin.config_scope(spec.scope):
             expectations, part = _EXPECT(), _CHECKPOINT().theta
     _check(case, where)
+    _check_sessions(case, where)
     _check_is_evaluated(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
@@ -183,21 +185,45 @@ def first_seed_of(spec: CaseSpec, layers: Layers) -> int:
     return _number_of(spec, layers, "first_seed", Case().first_seed) or 0
 
 
+def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
+    """Returns what a case expects likewise; None where binding it alone tells."""
+    groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
+    if any(one.parameter and _is_built(one.value) for group in groups for one in group):
+        return None
+    values = _plain_values(groups, spec.scope, "lobench.expect")
+    return None if None in values.values() else Expectations(**values)
+
+
 def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
-    parsed = parse_layers(spec, layers)
-    with isolated_gin():
-        bind_what_is_known(_of_field(parsed.trainer, name))
-        bind_what_is_known(_of_field(parsed.case, name))
-        bind_what_is_known(_of_field(parsed.overrides, name), override=True)
-        value = _plain(bindings_in(spec.scope, "lobench.Case").get(name, default))
+    values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
+    value = values.get(name, default)
     return value if type(value) is int and value >= 1 else None
 
 
-def _of_field(statements: Sequence[Statement], field: str) -> list[Binding]:
-    """Returns the bindings of a field of `Case`, and macros, one of which may be its value."""
-    bindings = [statement for statement in statements if isinstance(statement, Binding)]
-    names = [(binding, binding.selector.rsplit(".", 1)[-1], binding.parameter) for binding in bindings]
-    return [binding for binding, name, parameter in names if not parameter or (name, parameter) == ("Case", field)]
+def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
+    """Returns the bindings of fields of ours, layer by layer, and macros, which may be their values."""
+    parsed = parse_layers(spec, layers)
+    return [
+        [one for one in layer if isinstance(one, Binding) and (not one.parameter or _is_of(one, name, names))]
+        for layer in (parsed.trainer, parsed.case, parsed.overrides)
+    ]
+
+
+def _is_of(binding: Binding, name: str, names: Sequence[str]) -> bool:
+    return binding.selector.rsplit(".", 1)[-1] == name and binding.parameter in names
+
+
+def _is_built(value: Any) -> bool:
+    """Says whether gin would call something to have a value."""
+    return any(isinstance(one, Reference) for one in references_in(value))
+
+
+def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str) -> dict[str, Any]:
+    """Binds the trainer's, the case's and what overrides them; returns what holds in a scope, None for a reference."""
+    with isolated_gin():
+        for index, layer in enumerate(layers):
+            bind_what_is_known(layer, override=index == len(layers) - 1)
+        return {name: _plain(value) for name, value in bindings_in(scope, selector).items()}
 
 
 def _sha256(*parts: str) -> str:
@@ -260,6 +286,8 @@ def _build(scope: str, where: str) -> Case:
 def _budget(case: Case) -> str:
     """Returns how long a case trains and what its numbers are means of; without evaluations `eval_every` is in them."""
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
+    if case.sessions != "apart":
+        text = f"{text} {case.sessions} {case.num_lanes}"
     return text if case.eval_batches else f"{text} {case.eval_every}"
 
 
@@ -281,6 +309,32 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
         )
 
 
+def _check_sessions(case: Case, where: str) -> None:
+    """Refuses lanes that share nothing, and sessions that nobody has counted."""
+    if case.sessions not in SESSIONS:
+        close = difflib.get_close_matches(str(case.sessions), SESSIONS, n=1)
+        raise ConfigError(
+            "Case.sessions",
+            where=where,
+            got=repr(case.sessions),
+            expected=", ".join(map(repr, SESSIONS)),
+            next_step=f"did you mean {close[0]!r}?" if close else "",
+        )
+    if case.sessions == "apart" and case.num_lanes is not None:
+        raise ConfigError(
+            "Case.num_lanes: lanes that are apart share no parameters",
+            where=where,
+            got=repr(case.num_lanes),
+            next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
+        )
+    if case.sessions != "apart" and case.num_lanes is None:
+        raise ConfigError(
+            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
+            where=where,
+            next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
+        )
+
+
 def _check(case: Case, where: str) -> None:
     """Refuses numbers that no program can be made from."""
     rules: tuple[tuple[str, int, bool], ...] = (
@@ -289,6 +343,7 @@ def _check(case: Case, where: str) -> None:
         ("first_seed", 0, False),
         ("seed_block", 1, True),
         ("num_tasks", 1, False),
+        ("num_lanes", 1, True),
         ("eval_every", 1, False),
         ("log_every", 0, False),
         ("eval_batches", 0, False),

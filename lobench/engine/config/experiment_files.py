@@ -19,6 +19,16 @@ from typing import Any
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Experiment, Method, problem_of
 from lobench.engine.config.experiment_reach import Reach, suite_statements
+from lobench.engine.config.searches import (
+    SEARCH_KEYS,
+    check_spaces,
+    effective,
+    is_of_search,
+    is_space,
+    search_of,
+    search_problem,
+    space_of,
+)
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -34,7 +44,7 @@ from lobench.engine.config.syntax import (
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
 _SUBJECTS = ("optimizer", "checkpoint", "command")
-_METHOD_KEYS = (*_SUBJECTS, "checkpoints", "label", "num_cpus", "num_gpus")
+_METHOD_KEYS = (*_SUBJECTS, "checkpoints", "label", "num_cpus", "num_gpus", *SEARCH_KEYS)
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _PLACEHOLDERS = ("session", "folder", "gin")
@@ -84,15 +94,16 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     _check_names(names, own_cases, path)
     reach = Reach(bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path]))
     _check_scopes(bindings, names, own_cases, reach)
+    check_spaces(bindings, names)
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach) for name in names)
     _check_labels(methods, path)
-    texts = [_text(one) for one in in_file if _is_for_all(one, names, has_cases=bool(own_cases))]
-    texts += [_text(one) for one in given if _is_for_all(one, names, has_cases=False)]
+    for_all = [one for one in in_file if _is_for_all(one, names, bindings, has_cases=bool(own_cases))]
+    for_all += [one for one in given if _is_for_all(one, names, bindings, has_cases=False)]
     return ExperimentFile(
         path=path,
         text="".join(f"{_text(one)}\n" for one in statements),
         experiment=replace(experiment, methods=methods),
-        shared=tuple(dict.fromkeys(texts)),
+        shared=tuple(dict.fromkeys(map(_text, for_all))),
     )
 
 
@@ -104,16 +115,17 @@ def _text(statement: Statement) -> str:
     return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
-def _is_ours(binding: Binding, methods: Sequence[str]) -> bool:
-    """Says whether a binding is the experiment's or a method's, and no case's."""
-    return _name(binding) in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
+    """Says whether a binding is the experiment's, a method's or a search's, and no case's."""
+    is_methods = _name(binding) in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+    return is_methods or is_of_search(binding, bindings)
 
 
-def _is_for_all(statement: Statement, methods: Sequence[str], *, has_cases: bool) -> bool:
+def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool) -> bool:
     """Says whether a statement is bound over every suite; what is said once, a macro, may be said of all of them."""
     if isinstance(statement, Import):
         return True
-    return not _is_ours(statement, methods) and not (has_cases and statement.parameter)
+    return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
 
 
 def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
@@ -202,8 +214,10 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
 
 def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach) -> Method:
     keys = [one for one in bindings if _name(one) == "Method" and one.scope == name]
-    own = [one for one in bindings if one.scope.split("/")[0] == name and _name(one) != "Method"]
+    scoped = [one for one in bindings if one.scope.split("/")[0] == name and _name(one) != "Method"]
+    own = effective([one for one in scoped if not is_of_search(one, bindings)])
     values = _values(name, keys)
+    search = values.pop("search", None)
     if "optimizer" in values and not isinstance(values["optimizer"], str):
         values["optimizer"] = gin_text(replace(values["optimizer"], evaluate=True))
     where = keys[0].where
@@ -215,6 +229,7 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
         method = replace(method, checkpoint=str(place))
     if method.command:
         _check_command(method, folder, where)
+    method = replace(method, space=space_of(name, own, bindings))
     read = reach.read_by(method, own)
     for binding in own:
         if field := reach.fixed_field(binding, fixed):
@@ -224,13 +239,18 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
                 next_step="allow it with Experiment.fixed = []",
             )
         if binding not in read and "{gin}" not in method.command:
+            path = _bare(name, binding).split(" = ")[0]
+            is_bound = (
+                f"{gin_text(binding.value)} is bound to {path}, which nothing reads" if is_space(binding.value) else ""
+            )
             raise ConfigError(
-                f"nothing reads {_bare(name, binding).split(' = ')[0]} of method {name!r}",
+                f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
                 next_step=suggestion(_name(binding), reach.names_of(method, own)) or "is its optimizer another one?",
             )
     return replace(
         method,
+        search=search_of(method, search, keys, own, bindings),
         bindings=tuple(_bare(name, binding) for binding in read),
         trainer_bindings=tuple(_bare(name, binding) for binding in own),
     )
@@ -258,7 +278,12 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         if key in _SUBJECTS and places.get(key) == place and not place.startswith("--gin-param"):
             raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
         places[key] = place
-        _check_subject_kind(name, binding) if key == "optimizer" else _check_value(f"{name}/Method", key, binding)
+        if key == "search":
+            search_problem(binding)
+        elif key == "optimizer":
+            _check_subject_kind(name, binding)
+        else:
+            _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
     subjects = [key for key in _SUBJECTS if key in values]
     if len(subjects) != 1:

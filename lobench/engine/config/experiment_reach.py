@@ -66,10 +66,10 @@ class Reach:
     def read_by(self, method: Method, own: Sequence[Binding]) -> list[Binding]:
         """Returns those of a method's own bindings that its evaluations read.
 
-        A checkpoint's optimizer may be named by the file beside it: then a worker that binds it says what is unknown.
+        A theta's optimizer may be named by the file beside it: then a worker that binds it says what is unknown.
         """
         known = self._known(method, own)
-        if known is None and method.checkpoint:
+        if known is None and method.kind != "command":
             return list(own)
         return [one for one in own if _name(one) in ("Case", "Checkpoint") or _name(one) in (known or self._of_cases)]
 

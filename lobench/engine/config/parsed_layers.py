@@ -11,6 +11,7 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.subject import optimizer_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
+from lobench.engine.config.searches import without_searches
 from lobench.engine.config.syntax import (
     Import,
     Statement,
@@ -65,7 +66,7 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
         trainer=trainer,
         trainer_comments=comments,
         own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
-        case=parse_file(Path(spec.path)),
+        case=without_searches(parse_file(Path(spec.path))),
         overrides=overrides,
     )
 

@@ -187,6 +187,13 @@ class Experiments(LedgerPart):
                 (experiment, trial.method, trial.number, parameters, trial.state, trial.fitness, trial.wave),
             )
 
+    def forget_trials(self, experiment: int, method: str, first: int) -> None:
+        """Removes the trials of a method from a number on: they were proposed from what is not so any more."""
+        with self.transaction():
+            self._db.execute(
+                "DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?", (experiment, method, first)
+            )
+
     def trials(self, experiment: int) -> list[TrialRow]:
         """Returns the trials of an experiment by method and number."""
         with store_errors(self.store), intact_rows(self.store):

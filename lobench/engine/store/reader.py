@@ -223,8 +223,8 @@ class LedgerReader:
 
     # Reading.
 
-    def evaluations(self) -> Iterator[EvaluationRow]:
-        """Yields every evaluation in the order of its recording."""
+    def evaluations(self, sha256: str = "") -> Iterator[EvaluationRow]:
+        """Yields every evaluation, or those of one subject, in the order of their recording."""
         cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
@@ -233,7 +233,8 @@ class LedgerReader:
             labels = {
                 row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
             }
-            for number, *row in self._db.execute(f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations ORDER BY id"):
+            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE ? IN ('', checkpoint_sha256) ORDER BY id"
+            for number, *row in self._db.execute(query, (sha256,)):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,6 +12,7 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters.offered import call_offering
+from lobench.inner.adapters.scheduled import Watches
 from lobench.inner.optimizer import PyTree
 
 __all__ = ["Stepper", "as_stepper"]
@@ -36,16 +38,23 @@ class Stepper:
     initial_params: Callable[[PyTree], PyTree] = lambda params: params
 
 
-def as_stepper(optimizer: Any, num_steps: int) -> Stepper:
-    """Wraps an optimizer.
+def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
+    """Wraps an optimizer; the schedules that it takes for rates run over `num_steps` updates.
 
     Args:
       optimizer: optax transformation (with or without extra arguments, with optional `eval_params` and
         `initial_params`), or an object with google/learned_optimization's `init`, `update`, `get_params`, `get_state`.
-      num_steps: Length of the inner training.
+      num_steps: Updates of the inner training.
+      first_step: Updates that its state has seen before; a schedule's first one comes after them.
     Raises:
       ConfigError: it is neither.
     """
+    stepper = _stepper(optimizer, num_steps)
+    watches = Watches(stepper.init, stepper.step, stepper.eval_params, num_steps, first_step)
+    return dataclasses.replace(stepper, init=watches.init, step=watches.step, eval_params=watches.eval_params)
+
+
+def _stepper(optimizer: Any, num_steps: int) -> Stepper:
     if callable(getattr(optimizer, "get_params", None)) and callable(getattr(optimizer, "update", None)):
         return _google_stepper(optimizer, num_steps)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):

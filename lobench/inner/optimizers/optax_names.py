@@ -1,6 +1,7 @@
 """optax's own optimizers and schedules by their names, registered with gin when a gin file first says one.
 
 `@optax.adamw()` is optax's, `@adamw()` is ours; where only optax has a name, `@muon()` is `@optax.contrib.muon()`.
+A schedule that is not told where it ends (decay_steps, transition_steps) ends at the last update.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import optax
 import optax.contrib
 
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
+from lobench.inner.schedule import Schedule
 
 __all__ = ["OptaxNames"]
 
 _HOMES: tuple[ModuleType, ...] = (optax, optax.contrib)
+_ENDS = ("decay_steps", "transition_steps")
 _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 
 
@@ -79,6 +82,8 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return _evaluated_elsewhere(function, _schedule_free)
     if name == "lookahead":
         return _evaluated_elsewhere(function, _lookahead)
+    if inspect.signature(function).return_annotation == optax.Schedule:
+        return _ending_with_the_training(function, name)
     rest = [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_POSITIONAL]
     return _with_sequence(function, rest[0]) if rest else function
 
@@ -90,6 +95,23 @@ def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any
         return function(*values.pop(rest, ()), **values)
 
     return call
+
+
+def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    parameters = inspect.signature(function).parameters.values()
+    ends = [each.name for each in parameters if each.name in _ENDS and each.default is each.empty]
+
+    @functools.wraps(function)
+    def make(**values: Any) -> Schedule:
+        missing = [end for end in ends if end not in values]
+        if not missing:
+            schedule = function(**values)
+            return Schedule(lambda num_steps: schedule, f"optax.{name}")
+        return Schedule(
+            lambda num_steps: function(**values, **dict.fromkeys(missing, max(num_steps - 1, 1))), f"optax.{name}"
+        )
+
+    return make
 
 
 def _evaluated_elsewhere(

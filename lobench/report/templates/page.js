@@ -78,6 +78,7 @@
   // Hovering, or a tap, shows the values nearest to the pointer.
   const tip = document.getElementById("tip");
   const format = (value) => Math.abs(value) >= 1e6 ? value.toExponential(2) : value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  const said = (names, value) => names?.[value] ?? format(value);
   for (const svg of document.querySelectorAll("svg.chart")) {
     const chart = JSON.parse(svg.dataset.chart);
     const cursor = document.createElementNS("http://www.w3.org/2000/svg", "line");
@@ -90,13 +91,13 @@
       if (!all.length) return;
       const nearest = all.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a);
       tip.textContent = "";
-      make("p", `${chart.x} ${format(nearest[1])}`, tip);
+      make("p", `${chart.x} ${said(chart.xNames, nearest[1])}`, tip);
       for (const line of chart.lines) {
         if (!line.points.length) continue;
         const point = line.points.reduce((a, b) => Math.abs(b[0] - nearest[0]) < Math.abs(a[0] - nearest[0]) ? b : a);
         const band = point.length > 3 ? ` [${format(point[3])}, ${format(point[4])}]` : "";
-        const where = point[1] === nearest[1] ? "" : ` (at ${format(point[1])})`;
-        make("p", `${line.label}: ${format(point[2])}${band}${where}`, tip);
+        const where = point[1] === nearest[1] ? "" : ` (at ${said(chart.xNames, point[1])})`;
+        make("p", `${line.label}: ${said(chart.yNames, point[2])}${band}${where}`, tip);
       }
       const [height, low] = [svg.viewBox.baseVal.height, 38];
       for (const [name, value] of [["x1", nearest[0]], ["x2", nearest[0]], ["y1", 8], ["y2", height - low]]) cursor.setAttribute(name, value);

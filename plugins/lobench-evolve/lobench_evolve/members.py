@@ -45,6 +45,12 @@ class MemberProgram:
                 where=where,
                 next_step="bind Case.eval_batches >= 1, or Evolve.fitness = 'curve'",
             )
+        if case.sessions != "apart":
+            raise ConfigError(
+                f"Case.sessions = {case.sessions!r}: an evolution trains every lane apart",
+                where=where,
+                next_step="leave it out here, and evaluate what was evolved with it",
+            )
         self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
         # The arrays are arguments, not constants of the program: compiling stays fast.
         self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]

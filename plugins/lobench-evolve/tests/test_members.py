@@ -69,3 +69,10 @@ def test_a_final_loss_needs_a_case_that_evaluates() -> None:
     case = Case(task=DigitsMLP(hidden_sizes=()), learned_optimizer=OPTIMIZER, eval_batches=0)
     with pytest.raises(ConfigError, match=r"Case\.eval_batches = 0 evaluates nothing"):
         MemberProgram(case, "here", Evolve(fitness="final"), WEIGHTS)
+
+
+def test_sessions_that_share_parameters_are_refused() -> None:
+    task = DigitsMLP(hidden_sizes=())
+    case = Case(task=task, learned_optimizer=OPTIMIZER, sessions="shared", num_lanes=2)
+    with pytest.raises(ConfigError, match=r"Case\.sessions = 'shared': an evolution trains every lane apart"):
+        MemberProgram(case, "here", Evolve(), WEIGHTS)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lobench import LobenchError
+from lobench.extend import Value
 
 __all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
-
-Value = float | int | str | bool
 
 
 class State(enum.StrEnum):

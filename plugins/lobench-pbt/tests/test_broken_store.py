@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import resource
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import lobench
 from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
@@ -17,7 +16,6 @@ from lobench_pbt.service import Service
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refusal, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
-from pbt_served import PATIENCE
 from pbt_simulation import PLUGINS, make_study, write_theta
 
 from lobench import ConfigError, StoreError
@@ -65,13 +63,7 @@ def test_a_database_that_cannot_be_read_is_waited_for(tmp_path: Path, method: st
     try:
         with pytest.raises(ControllerAway, match=r"unavailable.*cannot use the study's database"):
             hasty.call(getattr(hasty.stub, method), request_)
-        done = subprocess.run(
-            [sys.executable, "-m", "lobench.cli", "pbt", "status", "--store", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        done = lobench("pbt", "status", "--store", tmp_path)
         assert done.returncode == 2
         assert "cannot use the study's database" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
         service._db.execute("ALTER TABLE away RENAME TO studies")
@@ -171,9 +163,7 @@ def test_a_store_that_is_none(tmp_path: Path, command: str, broken: str, says: s
         "Study.population = 3\nStudy.generations = 2\nStudy.n_steps = 5\nStudy.objectives = [@loss/Objective()]\n"
         'loss/Objective.metric = "loss"\nloss/Objective.direction = "min"\n'
     )
-    arguments = [command, *([str(study)] if command == "serve" else []), "--store", str(store)]
-    full = [sys.executable, "-m", "lobench.cli", "pbt", *arguments]
-    done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = lobench("pbt", command, *([study] if command == "serve" else []), "--store", store)
     assert done.returncode == 2
     assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import lobench_pbt
 import numpy as np
 import pytest
+from commands import lobench
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import read_back
 from lobench_pbt.proto import pbt_pb2
@@ -73,14 +72,12 @@ def test_a_trainer_in_ten_lines_while_the_service_is_killed(trainer: Path) -> No
     ]
     commands = (["status"], ["export"], ["replay", "3"])
     for command in commands:
-        full = [sys.executable, "-m", "lobench.cli", "pbt", *command, "--store", str(trainer / "store")]
-        assert subprocess.run(full, capture_output=True, text=True, check=True).stdout
+        assert lobench("pbt", *command, "--store", trainer / "store").stdout
 
 
 def test_a_second_controller_on_a_store_is_refused(trainer: Path) -> None:
     process = serve(trainer)
-    command = [sys.executable, "-m", "lobench.cli", "pbt", "serve", str(trainer / "study.gin")]
-    done = subprocess.run([*command, "--store", str(trainer / "store")], capture_output=True, text=True, check=False)
+    done = lobench("pbt", "serve", trainer / "study.gin", "--store", trainer / "store")
     process.kill()
     process.wait()
     assert process.stdout is not None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import lobench
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.study import Study
@@ -76,8 +75,7 @@ def test_every_command_is_there(folder: Path) -> None:
     commands = re.findall(r"^lobench (pbt \w+)", TEXT, re.MULTILINE)
     assert sorted(set(commands)) == ["pbt export", "pbt replay", "pbt serve", "pbt status", "pbt stop"]
     for command in commands:
-        full = [sys.executable, "-m", "lobench.cli", *command.split(), "--help"]
-        assert "Usage:" in subprocess.run(full, capture_output=True, text=True, check=True).stdout
+        assert "Usage:" in lobench(*command.split(), "--help").stdout
 
 
 def test_every_setting_of_a_study_is_there_with_its_default() -> None:

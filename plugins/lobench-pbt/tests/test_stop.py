@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import Done, lobench
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.proto import pbt_pb2
 from pbt_served import PATIENCE, serve, suggestion
 
 
-def stop(store: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lobench.cli", "pbt", "stop", "--store", str(store)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+def stop(store: Path) -> Done:
+    return lobench("pbt", "stop", "--store", store)
 
 
 @pytest.mark.parametrize("is_served", [True, False])

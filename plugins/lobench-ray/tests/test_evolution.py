@@ -18,11 +18,12 @@ Case.learned_optimizer = @LearnableAdam()
 Case.num_inner_steps = 10
 Case.num_seeds = 2
 a/Case.task = @Bowl()
-Evolve.num_generations = 12
-Evolve.checkpoint_every = 4
-Evolve.members_per_program = 4
-TruncationGA.population_size = 8
-TruncationGA.num_parents = 3
+Evolve.num_generations = 4
+Evolve.checkpoint_every = 2
+Evolve.members_per_program = 2
+TruncationGA.population_size = 4
+TruncationGA.num_parents = 2
+TruncationGA.num_candidates = 2
 """
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny import content, make_run, make_suite, results, watch, watch_command, write_checkpoint
+from tiny import content, make_run, make_suite, results, watch, watch_apart, watch_command, write_checkpoint
 from two_nodes import PATIENT, Cluster, signal_all, until
 
 LOCAL = ("--checkpoints", "all", "--once", "--workers", "1")
@@ -340,7 +340,7 @@ def test_a_dry_run_does_not_take_this_machines_cores_for_the_clusters(tmp_path: 
     )
     found = []
     for options in ((), ("--executor", "ray"), ("--executor", "ray", "--workers", "3")):
-        done = watch(run, suite, *options, "--dry-run")
+        done = watch_apart(run, suite, *options, "--dry-run")
         assert done.returncode == 0, done.stderr
         found += [line.split(" x ")[-1].split(" ")[0] for line in done.stdout.splitlines() if "/wide" in line]
     assert found[1:] == ["999", "3"]
@@ -352,7 +352,7 @@ def test_no_ray_where_one_was_named(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    done = watch(run, suite, "--once", "--executor", "ray", "--ray-address", address)
+    done = watch_apart(run, suite, "--once", "--executor", "ray", "--ray-address", address)
     assert done.returncode == 2
     assert address in done.stderr
     assert "ray start --head" in done.stderr

@@ -11,7 +11,7 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config import syntax as gin_syntax
-from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
+from lobench.engine.config.bound import BoundCase, bind_case, expectations_of, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 
@@ -338,6 +338,33 @@ def test_how_many_cores_is_known_before_anything_is_imported(
     a, b = specs_in(suite)
     assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
     assert num_cpus_of(b, Layers()) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("", ()),
+        ("expect.no_divergence = True\nsmall/expect.max_final_loss = %bound\nbound = 0.5\n", ()),
+        ("small/expect.max_final_loss = 0.5\nlarge/expect.max_final_test_loss = 2\n", ("expect.max_final_loss = 3.0",)),
+        ("small/lobench.expect.min_final_accuracy = %low\n", ("low = 0.1", "small/expect.margin = 0.2")),
+    ],
+)
+def test_what_a_case_expects_is_known_before_anything_is_imported(
+    suite: Path, text: str, params: tuple[str, ...]
+) -> None:
+    with suite.open("a") as file:
+        file.write(text)
+    for spec in specs_in(suite):
+        told = expectations_of(spec, Layers(gin_modules=("nowhere",), gin_params=params))
+        assert told == bind(suite, spec.scope, build=False, gin_params=params).expectations
+
+
+@pytest.mark.parametrize("value", ["@Quadratic()", "%macro", "%nobody"])
+def test_what_a_case_expects_and_only_binding_tells_is_left_to_it(suite: Path, value: str) -> None:
+    with suite.open("a") as file:
+        file.write(f"macro = @Quadratic()\nsmall/expect.max_final_loss = {value}\n")
+    small, _ = specs_in(suite)
+    assert expectations_of(small, Layers()) is None
 
 
 def test_the_part_of_a_checkpoint_that_is_theta_tells_optimizers_apart_and_no_cases(suite: Path) -> None:

@@ -1,0 +1,76 @@
+"""`lobench tune`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from lobench.cli.options import options_of
+from lobench.sessions.settings import WatchSettings
+
+__all__ = ["tune"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench tune suites/quick/digits.gin --optimizer adam
+  lobench tune suites/quick --optimizer adamw --search random --num-trials 20 \\
+    --vary 'learning_rate = Real(1e-4, 1e-1, scale="log")' --vary 'weight_decay = [0.0, 0.01, 0.1]'
+  lobench tune suites/quick --optimizer adam --print > adam.gin
+
+Exit codes: those of `lobench run`."""
+)
+@click.argument("suites", nargs=-1, required=True, type=click.Path(exists=True), metavar="SUITE...")
+@click.option("--optimizer", required=True, help="Name in gin; bindings after semicolons.")
+@click.option("--vary", multiple=True, help="PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
+@click.option("--search", default="", help="See `lobench list searches` (default: ic_grid; random with --num-trials).")
+@click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
+@click.option("--sessions", type=click.IntRange(min=1), help="Seeds of every case (default: each case's own).")
+@click.option("--report-sessions", type=click.IntRange(min=0), help="Fresh seeds of the best (default: as many).")
+@click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
+@click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
+@click.option("--check", is_flag=True, help="Start nothing; say what is missing and what it costs.")
+@options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
+def tune(
+    suites: tuple[str, ...],
+    optimizer: str,
+    vary: tuple[str, ...],
+    search: str,
+    num_trials: int | None,
+    sessions: int | None,
+    report_sessions: int | None,
+    store: str,
+    is_printed: bool,
+    check: bool,
+    **options: object,
+) -> None:
+    """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
+
+    `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
+    """
+    from lobench.cli.run import run_experiment
+    from lobench.sessions.run import RunSettings
+    from lobench.sessions.tune import TuneSettings, tune_file, tune_text
+
+    settings = TuneSettings(
+        suites=suites,
+        optimizer=optimizer,
+        vary=vary,
+        search=search,
+        num_trials=num_trials,
+        sessions=sessions,
+        report_sessions=report_sessions,
+    )
+    click.echo(tune_text(settings, Path()), nl=False)
+    if is_printed:
+        return
+    click.echo()
+    sys.stdout.flush()
+    place = Path(store or f".lobench/{settings.name}")
+    with tempfile.TemporaryDirectory() as nowhere:
+        path = tune_file(settings, Path(nowhere) if check else place)
+        run_experiment(RunSettings(experiment=str(path), store=str(place), **options), check=check)  # type: ignore[arg-type]  # checked by click

@@ -1,0 +1,140 @@
+"""The trials of a search, wave after wave. Pure: what they are told alone decides what comes next.
+
+waves          what a strategy proposed, in order; a wave is asked for when the last one has ended
+recorded       what a store remembers of them: a restart goes on there, and asks for nothing again
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lobench.core.errors import PluginError
+from lobench.core.experiment import Experiment, SessionBlocks
+from lobench.core.search import SearchStrategy, Trial, TrialState, best_trial
+from lobench.core.space import Space, Value
+
+__all__ = ["FIRST_REPORT_SEED", "Course", "is_over", "report_bindings"]
+
+# Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
+FIRST_REPORT_SEED = 1_000_000
+
+_CLOSE = 1e-9  # another machine may round the last digits of a fitness otherwise
+
+
+class Course:
+    """One search from its first trial to its last.
+
+    Args:
+      seed, width, num_trials: As `SearchStrategy.next_wave` takes them.
+      recorded: Trials that a store holds, by number, whole waves of them. Their states and fitnesses are those of the
+        time when they were recorded: a wave counts as long as all that it was proposed from is found to be so today.
+    """
+
+    def __init__(
+        self,
+        strategy: SearchStrategy,
+        space: Space,
+        *,
+        seed: int,
+        width: int,
+        num_trials: int | None,
+        recorded: Sequence[Trial] = (),
+    ) -> None:
+        self._strategy, self._space = strategy, space
+        self._seed, self._width, self._num_trials = seed, width, num_trials
+        self.recorded = tuple(recorded)
+        self._recorded = {trial.number: trial for trial in recorded}
+        self._trials = [replace(trial, state="waiting", fitness=None) for trial in recorded]
+        self._is_over = False
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All that were proposed, by number."""
+        return tuple(self._trials)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all trials have ended, and no more come."""
+        return self._is_over
+
+    @property
+    def best(self) -> Trial | None:
+        """The best of the trials that have ended; None before one has."""
+        return best_trial([trial for trial in self._trials if is_over(trial.state)])
+
+    def set(self, number: int, state: TrialState, fitness: float | None = None) -> Trial:
+        """Says what became of a trial; a recorded fitness stays where today's differs in the last digits alone."""
+        before = self._recorded.get(number)
+        known = before.fitness if before is not None else None
+        if fitness is not None and known is not None and math.isclose(known, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            fitness = known
+        self._trials[number] = replace(self._trials[number], state=state, fitness=fitness)
+        return self._trials[number]
+
+    def advance(self) -> Sequence[Trial]:
+        """Returns the next wave where the last one has ended; () where it has not, and where the search is over.
+
+        Recorded waves that were proposed from what is not so any more are dropped before: `trials` is shorter then.
+
+        Raises:
+          PluginError: the strategy proposes what is not in the space.
+        """
+        self._drop_outdated()
+        if self._is_over or not all(is_over(trial.state) for trial in self._trials):
+            return ()
+        history, number = tuple(self._trials), len(self._trials)
+        left = math.inf if self._num_trials is None else self._num_trials - number
+        proposed = [] if left <= 0 else list(self._proposed(history))
+        if left < len(proposed):
+            proposed = proposed[: int(left)]
+        wave = history[-1].wave + 1 if history else 0
+        new = [
+            Trial(number=number + place, parameters=dict(values), state="waiting", fitness=None, wave=wave)
+            for place, values in enumerate(proposed)
+        ]
+        self._trials += new
+        self._is_over = not new
+        return new
+
+    def _proposed(self, history: Sequence[Trial]) -> Sequence[Mapping[str, Value]]:
+        proposed = self._strategy.next_wave(
+            self._space, history, seed=self._seed, width=self._width, num_trials=self._num_trials
+        )
+        for values in proposed:
+            if not self._space.contains(values):
+                raise PluginError(
+                    "the search proposes what is not in the space",
+                    where=type(self._strategy).__name__,
+                    got=repr(dict(values)),
+                    expected=", ".join(parameter.path for parameter in self._space.parameters),
+                )
+        return proposed
+
+    def _drop_outdated(self) -> None:
+        for trial in self._trials:
+            before = self._recorded.get(trial.number)
+            if before is None or not is_over(trial.state) or not is_over(before.state):
+                continue
+            if (before.state, before.fitness) != (trial.state, trial.fitness):
+                self._trials = [one for one in self._trials if one.wave <= trial.wave]
+                self._recorded = {}
+                return
+
+
+def is_over(state: TrialState) -> bool:
+    """Says whether a trial has ended."""
+    return state in ("done", "failed", "infeasible")
+
+
+def report_bindings(experiment: Experiment, report_sessions: int | None) -> tuple[str, ...]:
+    """Returns what is bound over the cases for the seeds that say how good the best trial is.
+
+    Args:
+      report_sessions: How many; None: as many as the experiment has, or each case by itself.
+    """
+    width = report_sessions or experiment.num_sessions
+    if width is None:
+        return (f"Case.first_seed = {FIRST_REPORT_SEED}",)
+    return SessionBlocks(first_seed=FIRST_REPORT_SEED, widths=(width,)).bindings

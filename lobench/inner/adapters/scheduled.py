@@ -1,0 +1,118 @@
+"""A stepper whose schedules know over how many updates they run, and see the losses where they ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.schedule import Horizon, LossSchedule, Watch, any_schedules, within
+
+__all__ = ["Watched", "Watches"]
+
+_Init = Callable[..., PyTree]
+_Step = Callable[..., tuple[PyTree, PyTree, PyTree]]
+
+
+class Watched(NamedTuple):
+    """An optimizer's state and what its schedules have seen, where they look at more than a count of the optimizer's.
+
+    Attributes:
+      opt_state: The optimizer's own.
+      num_updates: int32[], since it was made.
+      states: Of the schedules that look at losses, in the order in which the optimizer asks them.
+    """
+
+    opt_state: PyTree
+    num_updates: jax.Array
+    states: tuple[PyTree, ...]
+
+
+class Watches:
+    """Steps an optimizer within its horizon.
+
+    Whether its schedules look at losses shows only when it is asked for an update: one is traced, of nothing, where a
+    process has schedules at all.
+
+    Args:
+      init, step, eval_params: As of a `Stepper`.
+      num_steps: Of the schedules' horizon.
+      first_step: Updates that the optimizer's state has seen before the first one of it.
+    """
+
+    def __init__(
+        self, init: _Init, step: _Step, eval_params: Callable[[PyTree, PyTree], PyTree], num_steps: int, first_step: int
+    ) -> None:
+        self._init, self._step, self._eval_params = init, step, eval_params
+        self._num_steps, self._first_step = num_steps, first_step
+
+    def init(self, params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
+        with within(self._horizon(Watch())):
+            opt_state = self._init(params, model_state, key)
+        found = self._asked(opt_state, params, model_state, key)
+        if not found.asked and not found.counted:
+            return opt_state
+        return Watched(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in found.asked))
+
+    def step(
+        self,
+        opt_state: PyTree,
+        params: PyTree,
+        model_state: PyTree,
+        grads: PyTree,
+        loss: jax.Array,
+        key: jax.Array,
+        value_fn: Any = None,
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        if not isinstance(opt_state, Watched):
+            watch = Watch()
+            with within(self._horizon(watch)):
+                stepped = self._step(opt_state, params, model_state, grads, loss, key, value_fn)
+            if watch.asked or watch.counted:
+                raise ConfigError(
+                    "a schedule looks at what this optimizer's state does not hold",
+                    got="a state that another optimizer has left",
+                    next_step="begin with a new state of the optimizer",
+                )
+            return stepped
+        found = self._asked(opt_state.opt_state, params, model_state, key)
+        observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(found.asked)]
+        watch = Watch(opt_state.num_updates, dict(zip(found.asked, observed, strict=True)))
+        with within(self._horizon(watch)):
+            new_state, params, model_state = self._step(
+                opt_state.opt_state, params, model_state, grads, loss, key, value_fn
+            )
+        return Watched(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
+
+    def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
+        with within(self._horizon(Watch())):
+            return self._eval_params(opt_state.opt_state if isinstance(opt_state, Watched) else opt_state, params)
+
+    def _horizon(self, watch: Watch) -> Horizon:
+        return Horizon(self._num_steps, self._first_step, self._first_step, watch)
+
+    def _asked(self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Watch:
+        """Returns what the schedules look at in an update."""
+        watch = Watch()
+        if not any_schedules():
+            return watch
+
+        def update(opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Any:
+            value_fn = lambda at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(at)), jnp.float32(0))  # noqa: E731
+            with within(self._horizon(watch)):
+                return self._step(opt_state, params, model_state, params, jnp.float32(0), key, value_fn)
+
+        jax.eval_shape(update, opt_state, params, model_state, key)
+        return watch
+
+    def _observed(self, schedule: LossSchedule, origin: int, opt_state: Watched, index: int, loss: jax.Array) -> PyTree:
+        """Returns a schedule's state after a loss; it begins anew where its horizon does."""
+        initial = schedule.init()
+        is_new = opt_state.num_updates <= origin
+        state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial, opt_state.states[index])
+        seen = schedule.observe(state, loss)
+        return jax.tree.map(lambda new, old: jnp.where(opt_state.num_updates >= origin, new, old), seen, state)

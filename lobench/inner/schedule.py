@@ -1,0 +1,238 @@
+"""Rates that change over a training: a schedule learns how many updates there are when the training is made."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["Horizon", "LossSchedule", "Rate", "Schedule", "Watch", "any_schedules", "rate_at", "within"]
+
+Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
+Count: TypeAlias = Any  # int32[]: the index of an update, 0 for the first
+
+_LIVING: weakref.WeakSet[Schedule] = weakref.WeakSet()
+
+
+class Schedule:
+    """A rate as a function of the update's index, wherever an optimizer takes a rate.
+
+    `adam(cosine(0.1))` is built before anybody knows how many updates there will be; the training says it while the
+    optimizer steps. An optimizer that takes a number alone and computes with it (`-rate * grad`) gets the number of
+    the present update.
+
+    Args:
+      of: num_steps -> optax's kind of schedule, count -> rate.
+      name: How errors call it.
+
+    A schedule of your own:
+
+        @lobench.configurable
+        def square_root(peak=0.1):
+            return lobench.Schedule(lambda num_steps: lambda count: peak / jnp.sqrt(count + 1), "square_root")
+    """
+
+    __array_ufunc__ = None  # numpy's numbers leave arithmetic to the operators below
+
+    def __init__(self, of: Callable[[int], Callable[[Count], Any]], name: str = "schedule") -> None:
+        self._of, self.name = of, name
+        _LIVING.add(self)
+
+    def __call__(self, count: Count) -> jax.Array:
+        """Returns the rate of an update, float32[].
+
+        Raises:
+          ConfigError: nobody has said how many updates there are.
+        """
+        horizon = _HORIZON.get()
+        if horizon is None:
+            raise self._unresolved()
+        with within(horizon.counted_from_zero()):
+            return self.at(count - horizon.first_step if horizon.first_step else count, horizon)
+
+    def at(self, count: Count, horizon: Horizon) -> jax.Array:
+        """Returns the rate of an update, counted from the schedule's own start."""
+        return self._of(horizon.num_steps)(count)
+
+    def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
+        """Returns optax's kind of schedule over so many updates, for use outside of lobench."""
+
+        def schedule(count: Count) -> jax.Array:
+            with within(Horizon(num_steps)):
+                return self(count)
+
+        return schedule
+
+    def _unresolved(self) -> ConfigError:
+        return ConfigError(
+            f"{self.name}: nobody has told this schedule the number of steps",
+            next_step=f"bind it as an optimizer's rate in lobench, which knows it, or write {self.name}(...)"
+            ".resolve(num_steps) where optax is called directly",
+        )
+
+    def _now(self) -> jax.Array:
+        """Returns the rate of the update that is being computed."""
+        horizon = _HORIZON.get()
+        if horizon is None:
+            raise self._unresolved()
+        horizon.watch.counted = True
+        with within(horizon.counted_from_zero()):
+            return self.at(horizon.watch.count - horizon.origin, horizon)
+
+    def __jax_array__(self) -> jax.Array:
+        return jnp.asarray(self._now())
+
+    def _computed(self, operation: Callable[..., Any], *parts: Any) -> Any:
+        if _HORIZON.get() is not None:
+            return operation(*(part._now() if isinstance(part, Schedule) else part for part in parts))
+        return _Computed(operation, parts, self.name)
+
+    def __neg__(self) -> Any:
+        return self._computed(operator.neg, self)
+
+    def __add__(self, other: Any) -> Any:
+        return self._computed(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._computed(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._computed(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._computed(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._computed(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._computed(operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._computed(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._computed(operator.truediv, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._computed(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._computed(operator.pow, other, self)
+
+
+class LossSchedule(Schedule):
+    """A schedule that looks at the losses of the training: its state is kept beside the optimizer's.
+
+    What it observes is the loss of each update's batch, this update's included, from its own first update on.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda num_steps: lambda count: self.rate(self.init()), name)
+
+    @abstractmethod
+    def init(self) -> PyTree:
+        """Returns the state before the first loss; its structure, shapes and dtypes stay."""
+
+    @abstractmethod
+    def observe(self, state: PyTree, loss: jax.Array) -> PyTree:
+        """Returns the state after a loss."""
+
+    @abstractmethod
+    def rate(self, state: PyTree) -> jax.Array:
+        """Returns the rate, float32[]."""
+
+    def at(self, count: Count, horizon: Horizon) -> jax.Array:
+        return self.rate(horizon.watch.state_of(self, horizon.origin))
+
+    def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
+        raise ConfigError(
+            f"{self.name}: this schedule looks at losses, which a function of the count does not see",
+            next_step="bind it as an optimizer's rate in lobench, or chain optax.contrib.reduce_on_plateau",
+        )
+
+
+class _Computed(Schedule):
+    """What an optimizer computed from a schedule before its first update: `-1 * cosine()`."""
+
+    def __init__(self, operation: Callable[..., Any], parts: tuple[Any, ...], name: str) -> None:
+        super().__init__(lambda num_steps: lambda count: operation(*(rate_at(part, count) for part in parts)), name)
+        self._parts = parts  # living as long as this
+
+
+class Watch:
+    """What the schedules of one update look at, beside its index, and who has looked.
+
+    Attributes:
+      count: Index of the update since the optimizer's state was made.
+      states: Of the schedules that look at losses.
+      asked: Those schedules, in the order in which they were called, by themselves and their first update.
+      counted: Whether one was used as a number.
+    """
+
+    def __init__(self, count: Count = 0, states: dict[tuple[LossSchedule, int], PyTree] | None = None) -> None:
+        self.count, self.states, self.counted = count, states or {}, False
+        self.asked: dict[tuple[LossSchedule, int], None] = {}
+
+    def state_of(self, schedule: LossSchedule, origin: int) -> PyTree:
+        self.asked[schedule, origin] = None
+        return self.states[schedule, origin] if (schedule, origin) in self.states else schedule.init()
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """The updates over which a schedule runs.
+
+    Attributes:
+      num_steps: How many.
+      first_step: What an optimizer's own count is at the first of them.
+      origin: What `watch.count` is at the first of them.
+      watch: Of the update that is being computed.
+    """
+
+    num_steps: int
+    first_step: int = 0
+    origin: int = 0
+    watch: Watch = field(default_factory=Watch)
+
+    def counted_from_zero(self) -> Horizon:
+        """Returns the horizon of schedules inside a schedule: the counts that they get begin with it."""
+        return Horizon(self.num_steps, 0, self.origin, self.watch)
+
+    def after(self, steps: int) -> Horizon:
+        """Returns what is left after some steps; there is at least one."""
+        return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.watch)
+
+
+_HORIZON: ContextVar[Horizon | None] = ContextVar("horizon", default=None)
+
+
+@contextlib.contextmanager
+def within(horizon: Horizon) -> Iterator[None]:
+    """Says to schedules that are called inside over which updates they run."""
+    token = _HORIZON.set(horizon)
+    try:
+        yield
+    finally:
+        _HORIZON.reset(token)
+
+
+def any_schedules() -> bool:
+    """Says whether this process has made a schedule that is still there."""
+    return len(_LIVING) > 0
+
+
+def rate_at(rate: Rate, count: Count) -> Any:
+    """Returns the rate of an update, whether it is a number or a schedule, lobench's or optax's."""
+    return rate(count) if callable(rate) else rate

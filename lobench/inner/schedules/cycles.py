@@ -1,0 +1,58 @@
+"""Schedules that rise and fall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.configurable import configurable
+from lobench.inner.schedule import Rate, Schedule
+from lobench.inner.schedules.decays import last_step
+
+__all__ = ["cyclic", "one_cycle"]
+
+
+@configurable
+def cyclic(low: Rate = 1e-4, high: Rate = 1e-2, period: float = 100) -> Schedule:
+    """Triangles: from `low` up to `high` and down again in `period` updates, over and over.
+
+    `period = 10` has `high` at the updates 5, 15, 25 and `low` at 0, 10, 20.
+    Source: Smith 2017, "Cyclical learning rates for training neural networks"; his stepsize is half a period.
+    """
+
+    def schedule(count: jax.Array) -> jax.Array:
+        # The remainder first: a quotient of large counts has no digits left for the place inside a period.
+        return low + (high - low) * (1 - jnp.abs(jnp.mod(count, period) / (period / 2) - 1))
+
+    return Schedule(lambda num_steps: schedule, "cyclic")
+
+
+@configurable
+def one_cycle(
+    peak: Rate = 1e-2, pct_start: Rate = 0.3, div_factor: Rate = 25.0, final_div_factor: Rate = 1e4
+) -> Schedule:
+    """Half a cosine up from `peak / div_factor`, and half a cosine down to `peak / div_factor / final_div_factor`.
+
+    The last update has the lowest rate exactly; the update `floor(pct_start (num_steps - 1))` has the peak. These are
+    the names and the values of `optax.cosine_onecycle_schedule(num_steps - 1, peak, ...)`.
+    """
+
+    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+        last = last_step(num_steps)
+
+        def schedule(count: jax.Array) -> jax.Array:
+            top = jnp.floor(pct_start * last + 1e-4)  # 0.29 * 100 is 28.999999999999996
+            at = jnp.clip(count, 0, last)
+            up, down = (top - at) / jnp.maximum(top, 1), (last - at) / jnp.maximum(last - top, 1)
+            initial = peak / div_factor
+            rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * up) ** 2
+            final = initial / final_div_factor
+            falling = final + (peak - final) * jnp.sin(math.pi / 2 * down) ** 2
+            return jnp.where(at < top, rising, falling)
+
+        return schedule
+
+    return Schedule(of, "one_cycle")

@@ -1,0 +1,74 @@
+"""Schedules that go from a peak to a final rate, which the last update (num_steps - 1) has exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.configurable import configurable
+from lobench.inner.schedule import Rate, Schedule
+
+__all__ = ["constant", "cosine", "exponential", "linear", "step"]
+
+
+@configurable
+def constant(value: Rate = 1e-3) -> Schedule:
+    """The same rate at every update."""
+    return Schedule(lambda num_steps: lambda count: jnp.asarray(value, jnp.float32), "constant")
+
+
+@configurable
+def linear(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
+    """A straight line from `peak` at the first update to `final` at the last one."""
+    return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda left: left), "linear")
+
+
+@configurable
+def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
+    """Half a cosine from `peak` at the first update to `final` at the last one.
+
+    final + (peak - final) (1 + cos(pi t / (N - 1))) / 2 at t = 0 .. N - 1.
+    """
+
+    # (1 + cos x) / 2 is the square of a sine that is 0 at the end: nothing cancels where the rate is small.
+    return Schedule(lambda n: _between(peak, final, n, lambda left: jnp.sin(math.pi / 2 * left) ** 2), "cosine")
+
+
+@configurable
+def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None) -> Schedule:
+    """Multiplies the rate by `factor` over `every` updates, a little at each; None: from the first to the last one."""
+
+    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+        return lambda count: peak * jnp.power(factor, count / (every or last_step(num_steps)))
+
+    return Schedule(of, "exponential")
+
+
+@configurable
+def step(peak: Rate = 1e-3, factor: Rate = 0.1, every: int | None = None) -> Schedule:
+    """Multiplies the rate by `factor` after each `every` updates; None: after each third of the training."""
+
+    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+        return lambda count: peak * jnp.power(factor, jnp.floor(count / (every or max(math.ceil(num_steps / 3), 1))))
+
+    return Schedule(of, "step")
+
+
+def last_step(num_steps: int) -> int:
+    """Returns the index of the last update; 1 where it is the first one too, so that it may divide."""
+    return max(num_steps - 1, 1)
+
+
+def _between(
+    peak: Rate, final: Rate, num_steps: int, shape: Callable[[jax.Array], jax.Array]
+) -> Callable[[jax.Array], jax.Array]:
+    last = last_step(num_steps)
+
+    def schedule(count: jax.Array) -> jax.Array:
+        left = (last - jnp.clip(count, 0, last)) / last  # 1 at the first update, 0 at the last one and after it
+        return final + (peak - final) * shape(left)
+
+    return schedule

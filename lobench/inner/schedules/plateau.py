@@ -1,0 +1,76 @@
+"""A rate that is reduced where the loss stops falling."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.schedule import LossSchedule, Rate
+
+__all__ = ["plateau"]
+
+
+class _Seen(NamedTuple):
+    scale: jax.Array  # float32[], what the rate is multiplied by
+    best: jax.Array  # float32[], the lowest mean of a window
+    waited: jax.Array  # int32[], windows since then
+    resting: jax.Array  # int32[], windows of the cooldown that are left
+    total: jax.Array  # float32[], of the losses of the present window
+    num_losses: jax.Array  # int32[], how many they are
+
+
+class _Plateau(LossSchedule):
+    def __init__(self, rate: Rate, factor: Rate, patience: int, cooldown: int, rtol: Rate, window: int) -> None:
+        super().__init__("plateau")
+        self._rate, self._factor, self._rtol = rate, factor, rtol
+        self._patience, self._cooldown, self._window = patience, cooldown, window
+
+    def init(self) -> _Seen:
+        one, zero = jnp.float32(1), jnp.int32(0)
+        return _Seen(one, jnp.float32(jnp.inf), zero, zero, jnp.float32(0), zero)
+
+    def observe(self, state: _Seen, loss: jax.Array) -> _Seen:
+        total, num_losses = state.total + jnp.asarray(loss, jnp.float32), state.num_losses + 1
+        is_full = num_losses == self._window
+        mean = total / num_losses
+        is_better = mean < (1 - self._rtol) * state.best
+        is_resting = state.resting > 0
+        waited = jnp.where(is_better | is_resting, 0, state.waited + 1)
+        is_over = waited == self._patience
+        after = _Seen(
+            scale=jnp.where(is_over, state.scale * self._factor, state.scale),
+            best=jnp.where(is_better, mean, state.best),
+            waited=jnp.where(is_over, 0, waited),
+            resting=jnp.where(is_over, self._cooldown, jnp.maximum(state.resting - 1, 0)),
+            total=jnp.float32(0),
+            num_losses=jnp.int32(0),
+        )
+        within = state._replace(total=total, num_losses=num_losses)
+        return jax.tree.map(lambda new, old: jnp.where(is_full, new, old).astype(old.dtype), after, within)
+
+    def rate(self, state: _Seen) -> jax.Array:
+        return jnp.asarray(self._rate * state.scale, jnp.float32)
+
+
+@configurable
+def plateau(
+    rate: Rate = 1e-3, factor: Rate = 0.1, patience: int = 10, cooldown: int = 0, rtol: Rate = 1e-4, window: int = 10
+) -> LossSchedule:
+    """Multiplies the rate by `factor` once `patience` windows in a row have not lowered the loss.
+
+    It is `optax.contrib.reduce_on_plateau` behind the optimizer. A window is the mean of `window` batches' losses
+    (optax's accumulation_size); it lowers the loss where it is below (1 - rtol) times the best so far. `cooldown`
+    windows after a reduction count for nothing. A constant loss with patience 2 and window 1 halves the rate (factor
+    0.5) at the third, the fifth and the seventh update; torch's patience 2 waits one longer.
+    """
+    lowest = {"patience": (patience, 1), "cooldown": (cooldown, 0), "window": (window, 1)}
+    for name, (value, least) in lowest.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"plateau.{name}", got=repr(value), expected=f"an integer >= {least}")
+    if isinstance(factor, int | float) and not 0 < factor < 1:
+        raise ConfigError("plateau.factor", got=repr(factor), expected="a number between 0 and 1")
+    return _Plateau(rate, factor, patience, cooldown, rtol, window)

@@ -1,0 +1,36 @@
+"""A warm-up before any schedule."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.schedule import Horizon, Rate, Schedule, rate_at, within
+
+__all__ = ["warmup"]
+
+
+class _Warmup(Schedule):
+    def __init__(self, steps: int, then: Rate, initial: Rate) -> None:
+        super().__init__(lambda num_steps: lambda count: rate_at(then, count), "warmup")
+        self._steps, self._then, self._initial = steps, then, initial
+
+    def at(self, count: jax.Array, horizon: Horizon) -> jax.Array:
+        with within(horizon.after(self._steps)):
+            target, later = rate_at(self._then, jnp.int32(0)), rate_at(self._then, count - self._steps)
+        rising = self._initial + (target - self._initial) * count / max(self._steps, 1)
+        return jnp.where(count < self._steps, rising, later)
+
+
+@configurable
+def warmup(steps: int = 100, then: Rate = 1e-3, initial: Rate = 0.0) -> Schedule:
+    """A straight line from `initial` at the first update to where `then` begins, `steps` updates later.
+
+    `then` is a rate or a schedule, optax's or lobench's. It counts from its own start, and its number of steps is
+    what the warm-up leaves: `cosine` after 100 of 1,000 updates runs over 900.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise ConfigError("warmup.steps", got=repr(steps), expected="an integer >= 0")
+    return _Warmup(steps, then, initial)

@@ -1,0 +1,110 @@
+"""What a session's store remembers of its cases: who takes results from there binds none of them, and needs no jax.
+
+A chief keeps what its workers said of the cases, with the marks of all files that these hang on. Where nothing has
+changed since, and this session has the same suites and the same gin text around them, its items are those cases.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lobench.core.case import CaseInfo
+from lobench.core.errors import LobenchError
+from lobench.core.subject import Variant
+from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
+from lobench.engine.config.layers import Layers
+from lobench.pytest_plugin import case_of
+from lobench.pytest_plugin.experiments import EXPERIMENT, member_of
+from lobench.pytest_plugin.options import layers_of, option
+
+__all__ = ["remembered_info"]
+
+_Place = tuple[Path, str]  # a file, and what pytest calls a test in it
+_Cases = Mapping[_Place, CaseInfo]
+_FOUND: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collected:
+    """What a chief's worker would collect to have the cases of this session."""
+
+    arguments: tuple[str, ...]
+    layers: Layers
+
+
+def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
+    """Returns what a store remembers of an item's case; None where it does not, or something has changed since."""
+    spec, found = case_of(item), item.config.stash.setdefault(_FOUND, {})
+    assert spec is not None
+    if (store, variant) not in found:
+        found[store, variant] = _recall(item.config, store, variant)
+    info = found[store, variant].get((item.path.resolve(), _name_in_file(item, spec.scope)))
+    if info is None or info.suite != spec.suite:
+        return None
+    return dataclasses.replace(info, name=spec.scope, node_id=item.nodeid)
+
+
+def _name_in_file(item: pytest.Item, scope: str) -> str:
+    """Returns the part of an item's id that follows its file, as it is without an experiment."""
+    member = member_of(item)
+    if member is None or item.parent is None:
+        return item.nodeid.partition("::")[2]
+    name = scope
+    if isinstance(item, pytest.Function):
+        name = f"{item.originalname}[{item.callspec.id.removesuffix(f'-{member}')}]"
+    return "::".join(filter(None, (item.parent.nodeid.partition("::")[2], name)))
+
+
+def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
+    from lobench.engine.chief.known import KnownCases
+    from lobench.engine.config.suite_files import SuiteFiles
+    from lobench.engine.store.ledger import Ledger
+
+    if not (store / "ledger.sqlite").is_file():
+        return {}
+    suites = tuple(dict.fromkeys(str(Path(str(arg).partition("::")[0]).resolve()) for arg in config.args))
+    try:
+        ledger = Ledger.open(store, read_only=True)
+    except LobenchError:
+        return {}  # who records into it says what is wrong
+    try:
+        for layers, told in _as_told(config, variant):
+            collected = _Collected(arguments=suites, layers=layers)
+            known = KnownCases(ledger, lambda collected=collected: collected, SuiteFiles(suites, layers.gin_files))  # type: ignore[misc]
+            if cases := known.recall(told):
+                return _by_place(cases, [Path(suite) for suite in suites])
+    finally:
+        ledger.close()
+    return {}
+
+
+def _as_told(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
+    """Yields what a chief with these cases has around them: a watch of the run, and one that was given the subject."""
+    layers = layers_of(config)
+    if EXPERIMENT in config.stash:
+        yield layers, variant
+        return
+    checkpoint = option(config, "checkpoint")
+    if not layers.optimizer:
+        yield layers, variant
+        if checkpoint:
+            yield dataclasses.replace(layers, trainer_config=None), given_checkpoint(checkpoint).variant
+    elif (
+        not layers.gin_files and not layers.gin_params
+    ):  # a given optimizer's text is bound over these, here below them
+        yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
+
+
+def _by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
+    """Returns cases by where they are written; none where it is not clear from which folder their ids count."""
+    files = {info.node_id.partition("::")[0] for info in cases}
+    roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]
+    if len(roots) != 1:
+        return {}
+    places = [((roots[0] / file).resolve(), name) for file, _, name in (info.node_id.partition("::") for info in cases)]
+    return dict(zip(places, cases, strict=True))

@@ -1,0 +1,115 @@
+"""`evaluate(case)` where there is something to train: the case is bound, and what the store lacks is computed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
+from lobench.core.result import Curves
+from lobench.evaluation.asked import ThetaLeaves, WrongThreads
+from lobench.evaluation.metrics import with_metrics
+from lobench.evaluation.result import Result
+from lobench.inner.backend import foreign_maker
+from lobench.pytest_plugin.experiments import member_of
+from lobench.pytest_plugin.finished import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
+from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of
+from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
+from lobench.pytest_plugin.reuse import stored_curves
+
+if TYPE_CHECKING:
+    from lobench.pytest_plugin.measuring import Gate
+
+__all__ = ["trained"]
+
+_ONCE: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
+
+
+def trained(item: pytest.Item, case: CaseSpec) -> Result:
+    """Trains a case for an item, as far as the store does not have it where that may be used."""
+    config, test = item.config, test_name(item)
+    job = config.stash.get(CURRENT_JOB, None)
+    runners = runners_of(config, variant_of(item))
+    bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
+    gate = _gate(item) if job is None and option(config, "against") else None
+    info = bound.info(node_id=item.nodeid)
+
+    def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
+        try:
+            on_progress = config.stash.get(ON_PROGRESS, None)
+            if job is None:
+                curves = runners.here.run(case, test, theta, block, on_progress=on_progress)
+            else:
+                curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
+        except WrongThreads:
+            item.stash[APART] = foreign_maker()
+            curves = runners.apart.run(case, test, theta, block)
+        return with_metrics(curves, metrics_of(config))
+
+    if gate is not None:
+        gate.scale(case, info)
+    theta, blocks = _theta(item), blocks_of(item, info)
+    done = item.stash.setdefault(DONE, [])
+    own = []
+    for block in blocks:
+        known = _known(item, info, block, partial(train, theta, block)) if job is None else None
+        own.append((block, known or train(theta, block)))
+        done.append(own[-1])
+    if gate is not None:
+        more = _further(info, train, theta, done)
+        measured = gate.measure(case, info, bound.expectations.margin, own, train, more)
+        item.stash.setdefault(MEASURED, []).append(measured.to_record())
+    return Result([curves for _, curves in own], bound.case)
+
+
+def _theta(item: pytest.Item) -> ThetaLeaves:
+    """Returns what an item trains with."""
+    job = item.config.stash.get(CURRENT_JOB, None)
+    return ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri) if job is not None else loaded_subject(item).theta
+
+
+def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
+    """Returns what the store has of a block, or what it gives all of its items in an experiment."""
+    subject = loaded_subject(item).subject
+    stored = stored_curves(item.config, subject, info, block)
+    if stored is None and member_of(item) is not None:
+        return _once(item.config, (subject.key, info.key, block), train)
+    return stored
+
+
+def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
+    """Trains once a process; where that fails, it fails for all that ask."""
+    known = config.stash.setdefault(_ONCE, {})
+    if key not in known:
+        try:
+            known[key] = train()
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised below)
+            known[key] = error
+    found = known[key]
+    if isinstance(found, Exception):
+        raise found.with_traceback(None)
+    return found
+
+
+def _gate(item: pytest.Item) -> Gate:
+    from lobench.pytest_plugin.measuring import gate_of  # imports scipy
+
+    return gate_of(item)
+
+
+def _further(
+    info: CaseInfo,
+    train: Callable[[ThetaLeaves, SeedBlock], Curves],
+    theta: ThetaLeaves,
+    done: list[tuple[SeedBlock, Curves]],
+) -> Iterator[tuple[SeedBlock, Curves]]:
+    """Trains one block after another beyond the case's own seeds, as wide as those, and keeps them as done."""
+    size = info.seed_block or info.num_seeds
+    for start in itertools.count(info.first_seed + info.num_seeds, size):
+        block = SeedBlock(start=start, size=size)
+        done.append((block, train(theta, block)))
+        yield done[-1]

@@ -1,0 +1,45 @@
+"""What a page shows of its charts, and a paper's figures: charts with captions, under headings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from lobench.report.svg import Chart
+
+__all__ = ["Figure", "Section"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its caption."""
+
+    chart: Chart
+    title: str = ""
+    note: str = ""
+
+    @property
+    def svg(self) -> Markup:
+        return self.chart.svg()
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        return [{"label": one.label, "style": one.style} for one in self.chart.series if one.label]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Charts under one heading.
+
+    Attributes:
+      kind: The page's class for their size.
+      trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+    """
+
+    id: str
+    title: str
+    note: str
+    kind: str
+    figures: tuple[Figure, ...]
+    trained_with: str = ""

@@ -1,0 +1,96 @@
+"""What comes while an experiment runs: checkpoints of its commands, and the trials of its searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from lobench.core.case import CaseInfo
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.core.subject import Given, Subject
+from lobench.engine.chief.commands import CommandRuns
+from lobench.engine.chief.hands import WatchWorkers
+from lobench.engine.config.experiment_files import ExperimentFile
+from lobench.sessions.command_search import CommandSearch
+from lobench.sessions.search_run import Place, SearchRun, SubjectSearch
+from lobench.sessions.searches import PlannedSearch, known_of
+
+__all__ = ["Trials", "search_runs"]
+
+_EVENT = "search"  # how wide the waves of a method's search are, said once
+
+
+class Trials:
+    """The commands of a run and its searches as one."""
+
+    def __init__(self, commands: CommandRuns, searches: Sequence[SearchRun]) -> None:
+        self._commands, self._searches = commands, searches
+
+    @property
+    def is_open(self) -> bool:
+        return self._commands.is_open or any(one.is_open for one in self._searches)
+
+    @property
+    def has_news(self) -> bool:
+        return self._commands.has_news or any(one.has_news for one in self._searches)
+
+    def given(self) -> list[Given]:
+        # The searches first: what commands gave at the last call was taken since.
+        return [*(given for one in self._searches for given in one.given()), *self._commands.given()]
+
+    def taken(self, given: Given, subject: Subject | None) -> None:
+        for one in self._searches:
+            one.taken(given, subject)
+
+    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        for one in self._searches:
+            one.know_cases(variant, cases)
+
+    def finished(self, subject: Subject) -> None:
+        for one in self._searches:
+            one.finished(subject)
+
+    def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
+        return self._commands.waiting()
+
+    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
+        self._commands.act(action, workers)
+
+    def refuse(self, uri: str, problem: str) -> bool:
+        return self._commands.refuse(uri, problem)
+
+    def leave(self) -> None:
+        self._commands.leave()
+
+
+def search_runs(
+    searches: Iterable[PlannedSearch],
+    file: ExperimentFile,
+    place: Place,
+    num_slots: int,
+    make_commands: Callable[..., CommandSearch],
+) -> list[SearchRun]:
+    """Returns the searches as the ledger has them.
+
+    Args:
+      num_slots: Trials of a wave, where neither the file nor the ledger says it.
+      make_commands: Makes the search of a command.
+    """
+    runs: list[SearchRun] = []
+    for planned in searches:
+        width = _width(planned, place, num_slots)
+        known = known_of(planned, file, place.ledger, place.form)
+        make = make_commands if planned.method.kind == "command" else SubjectSearch
+        runs.append(make(planned, place, width=width, recorded=known.trials, is_new_form=known.form != place.form))
+    return runs
+
+
+def _width(planned: PlannedSearch, place: Place, num_slots: int) -> int:
+    """Returns how many trials a wave has: it must not hang on the machine that a restart happens on."""
+    if planned.method.wave is not None:
+        return planned.method.wave
+    which: Mapping[str, object] = {"experiment": place.experiment.name, "method": planned.method.name}
+    for _, detail in place.ledger.events(_EVENT):
+        if which.items() <= detail.items():
+            return int(detail["wave"])
+    place.ledger.record_event(_EVENT, **which, wave=num_slots)
+    return num_slots

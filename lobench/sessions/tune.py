@@ -1,0 +1,122 @@
+"""`lobench tune`: an experiment with one method, written as gin, which `lobench run` runs as any other."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.core.errors import UsageError
+from lobench.core.space import Kind
+from lobench.engine.whole_file import write_whole
+
+__all__ = ["DEFAULT_VARY", "TuneSettings", "tune_file", "tune_text"]
+
+DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
+
+_NAME = r"[A-Za-z_]\w*"
+_EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """What is tuned, on what, and how.
+
+    Attributes:
+      suites: Folders and gin files.
+      optimizer: A name, or a call with bindings after semicolons: `adam(); adam.b1 = 0.8`.
+      vary: Spaces by path: `learning_rate = Real(1e-4, 1e-1)`; a path without a dot is the optimizer's own. None: the
+        learning rate.
+      search: Name of the search; "": `ic_grid`, or `random` where the number of trials is given.
+      sessions: Seeds of every case; None: each case's own.
+    """
+
+    suites: tuple[str, ...]
+    optimizer: str
+    vary: tuple[str, ...] = ()
+    search: str = ""
+    num_trials: int | None = None
+    sessions: int | None = None
+    report_sessions: int | None = None
+
+    @property
+    def method(self) -> str:
+        """Name of the optimizer, and of the method."""
+        found = re.match(rf"@?({_NAME})", self.optimizer.strip())
+        if found is None:
+            raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
+        return found[1]
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        return f"tune-{self.method}"
+
+
+def tune_text(settings: TuneSettings, folder: Path) -> str:
+    """Returns the experiment, as a file in a folder says it.
+
+    Raises:
+      UsageError: a space cannot be read.
+    """
+    name = settings.method
+    call, *bindings = (part.strip() for part in settings.optimizer.split(";"))
+    suites = [_relative(suite, folder) for suite in settings.suites]
+    lines = [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
+    if settings.sessions is not None:
+        lines.append(f"Experiment.num_sessions = {settings.sessions}")
+    call = call if call.endswith(")") else f"{call}()"
+    search = settings.search or ("ic_grid" if settings.num_trials is None else "random")
+    lines += ["", f"{name}/Method.optimizer = @{call.lstrip('@')}", f"{name}/Method.search = @{search}()"]
+    for key in ("num_trials", "report_sessions"):
+        if (value := getattr(settings, key)) is not None:
+            lines.append(f"{name}/Method.{key} = {value}")
+    lines += [f"{name}/{binding}" for binding in bindings if binding]
+    for line in settings.vary or (DEFAULT_VARY,):
+        lines += _space_lines(name, line)
+    return "\n".join(lines) + "\n"
+
+
+def tune_file(settings: TuneSettings, folder: Path) -> Path:
+    """Writes the experiment into a folder, and returns the file's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "experiment.gin"
+    write_whole(path, tune_text(settings, folder))
+    return path
+
+
+def _relative(suite: str, folder: Path) -> str:
+    return Path(os.path.relpath(suite, folder)).as_posix()
+
+
+def _space_lines(method: str, line: str) -> list[str]:
+    """Returns the binding of a space, and those of what it says."""
+    path, _, text = (part.strip() for part in line.partition("="))
+    if not re.fullmatch(rf"({_NAME}[/.])*{_NAME}", path):
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
+    path = path if "." in path else f"{method}.{path}"
+    scope = re.sub(r"\W", "_", path.removeprefix(f"{method}."))
+    kind, values = _space(text, line)
+    said = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
+    return ["", f"{method}/{path} = @{scope}/{kind}()", *said]
+
+
+def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
+    """Returns the kind of a space and its keywords: `Real(1e-4, 1e-1, scale="log")`, `[0.1, 0.3]`."""
+    try:
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Call):
+            values = list(ast.literal_eval(node))
+            is_number = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+            return ("Discrete" if is_number and values == sorted(values) else "Categorical"), {"values": values}
+        if not isinstance(node.func, ast.Name) or node.func.id not in [kind.capitalize() for kind in Kind]:
+            raise ValueError(text)
+        names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)
+        given = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
+        named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
+    return node.func.id, given | named

@@ -1,0 +1,178 @@
+"""The contract of searches, as tests: a plugin's test module subclasses `SearchContract`.
+
+class TestMySearch(SearchContract):
+    factory = "mypackage.searches:MySearch"
+    keywords = {"patience": 3}
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pytest
+
+from lobench.core.errors import LobenchError
+from lobench.core.search import Trial
+from lobench.core.space import Space, Value, parameter_of
+from lobench.hookspecs import SearchStrategy
+
+__all__ = ["Fitness", "SearchContract", "quadratic", "run_search", "sample_spaces"]
+
+Fitness = Callable[[Mapping[str, Value]], float | None]
+
+
+def sample_spaces() -> dict[str, Space]:
+    """Returns spaces by name: two ranges; every kind; conditions, one below another."""
+
+    def space(**kinds: tuple[str, dict[str, Any]]) -> Space:
+        return Space(
+            [parameter_of(f"{name}.x", kind, keywords, "a sample") for name, (kind, keywords) in kinds.items()]
+        )
+
+    rate = ("Real", {"low": 1e-4, "high": 1e-1, "scale": "log", "num_values": 4})
+    depth = ("Int", {"low": 1, "high": 6, "num_values": 3})
+    kind = ("Categorical", {"values": ["sgd", "momentum", "adam"]})
+    return {
+        "ranges": space(rate=rate, shift=("Real", {"low": -1, "high": 3, "num_values": 5})),
+        "mixed": space(rate=rate, depth=depth, width=("Discrete", {"values": [8, 16, 64]}), kind=kind),
+        "conditional": space(
+            decay=("Discrete", {"values": [0.0, 0.5, 0.9], "when": {"nesterov.x": [True]}}),
+            kind=kind,
+            nesterov=("Categorical", {"values": [False, True], "when": {"kind.x": ["momentum", "adam"]}}),
+            rate=rate,
+        ),
+    }
+
+
+def quadratic(params: Mapping[str, Value]) -> float:
+    """Returns a fitness with one optimum in each sample space."""
+    value = 0.0
+    for path, found in params.items():
+        if isinstance(found, str):
+            value -= {"sgd": 2.0, "momentum": 0.5, "adam": 1.0}[found]
+        else:
+            number = math.log10(found) if path == "rate.x" else float(found)
+            value -= (number - {"rate.x": -2.2, "depth.x": 4, "width.x": 16, "shift.x": 0.7}.get(path, 0.4)) ** 2
+    return value
+
+
+def run_search(
+    make: Callable[[], SearchStrategy],
+    space: Space,
+    fitness: Fitness = quadratic,
+    *,
+    seed: int = 0,
+    width: int = 3,
+    num_trials: int | None = None,
+    order: Callable[[list[Trial]], Sequence[Trial]] = tuple,
+) -> list[Trial]:
+    """Runs a search to its end, each wave asked of a strategy made anew.
+
+    Args:
+      make: Makes the strategy.
+      order: What it does to the trials so far, before they are shown.
+    """
+    trials: list[Trial] = []
+    for wave in range(10_000):
+        settings = make().next_wave(space, order(trials), seed=seed, width=width, num_trials=num_trials)
+        if not settings:
+            return trials
+        for params in settings:
+            value = fitness(params)
+            state: Any = "done" if value is not None else "failed"
+            frozen = MappingProxyType(dict(params))
+            trials.append(Trial(number=len(trials), parameters=frozen, state=state, fitness=value, wave=wave))
+    raise AssertionError("the search has no end")
+
+
+class SearchContract:
+    """Tests that every search must pass.
+
+    Attributes:
+      factory: "module:attribute", as in the search's declaration.
+      keywords: What a user would bind of it in gin.
+      wrong_keywords: What a user might bind by mistake.
+      num_trials: How many trials it gets where it has no size of its own.
+      may_repeat: Whether it may propose a setting that it proposed before.
+      may_end_early: Whether it may end before `num_trials`, because nothing new is left.
+    """
+
+    factory: ClassVar[str]
+    keywords: ClassVar[Mapping[str, object]] = {}
+    wrong_keywords: ClassVar[Sequence[Mapping[str, object]]] = ()
+    num_trials: ClassVar[int] = 14
+    may_repeat: ClassVar[bool] = True
+    may_end_early: ClassVar[bool] = False
+
+    @pytest.fixture(params=sorted(sample_spaces()))
+    def space(self, request: pytest.FixtureRequest) -> Space:
+        return sample_spaces()[request.param]
+
+    def make(self, **keywords: object) -> SearchStrategy:
+        module, _, attribute = self.factory.partition(":")
+        made: SearchStrategy = getattr(importlib.import_module(module), attribute)(**(keywords or self.keywords))
+        return made
+
+    def run(self, space: Space, fitness: Fitness = quadratic, **others: Any) -> list[Trial]:
+        size = self.make().size(space)
+        others.setdefault("num_trials", self.num_trials if size is None else None)
+        return run_search(self.make, space, fitness, **others)
+
+    def test_values_are_in_the_domain_and_of_the_active_parameters(self, space: Space) -> None:
+        for seed in range(2):
+            for trial in self.run(space, seed=seed):
+                assert space.contains(trial.parameters), trial
+                assert [*space.active(trial.parameters)] == [*trial.parameters], "not in the order of the space"
+
+    def test_a_ledger_holds_the_very_values(self, space: Space) -> None:
+        for trial in self.run(space):
+            again = json.loads(json.dumps(dict(trial.parameters)))
+            assert [(type(value), value) for value in again.values()] == [
+                (type(value), value) for value in trial.parameters.values()
+            ]
+
+    def test_the_same_again(self, space: Space) -> None:
+        assert self.run(space, seed=5) == self.run(space, seed=5)
+
+    def test_killed_after_each_trial_it_proposes_the_same(self, space: Space) -> None:
+        """A restart asks for the wave that was cut off again, with the trials before it, of a strategy made anew."""
+        trials = self.run(space, seed=1)
+        size = self.make().size(space)
+        for wave in range(trials[-1].wave + 1):
+            before = [trial for trial in trials if trial.wave < wave]
+            cut_off = [dict(trial.parameters) for trial in trials if trial.wave == wave]
+            again = self.make().next_wave(
+                space, before, seed=1, width=3, num_trials=self.num_trials if size is None else None
+            )
+            assert [dict(params) for params in again] == cut_off
+
+    def test_the_order_in_which_trials_are_shown_does_not_matter(self, space: Space) -> None:
+        expected = self.run(space, seed=2)
+        assert self.run(space, seed=2, order=lambda trials: trials[::-1]) == expected
+
+    def test_it_ends(self, space: Space) -> None:
+        size = self.make().size(space)
+        trials = self.run(space)
+        most = self.num_trials if size is None else size
+        assert 1 <= len(trials) <= most
+        if size is None and not self.may_end_early:
+            assert len(trials) == most
+        settings = {frozenset(trial.parameters.items()) for trial in trials}
+        assert self.may_repeat or len(settings) == len(trials), "a setting is proposed twice"
+
+    @pytest.mark.parametrize("value", [None, math.nan, -math.inf, 0.0])
+    def test_it_ends_whatever_comes_of_its_trials(self, space: Space, value: float | None) -> None:
+        trials = self.run(space, lambda params: value)
+        assert all(space.contains(trial.parameters) for trial in trials)
+        assert len(self.run(space, lambda params: value if len(str(params)) % 3 else quadratic(params))) >= 1
+
+    def test_a_wrong_keyword_is_one_clear_line(self) -> None:
+        for keywords in self.wrong_keywords:
+            with pytest.raises(LobenchError) as error:
+                self.make(**keywords)
+            assert "\n" not in str(error.value)

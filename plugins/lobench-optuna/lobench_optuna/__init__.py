@@ -1,0 +1,1 @@
+"""optuna's samplers as searches of lobench: `Method.search = @optuna()`, `optuna.sampler = "tpe"`."""

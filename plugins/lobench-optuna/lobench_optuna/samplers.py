@@ -1,0 +1,138 @@
+"""optuna's samplers by name: what each needs, and what a user may say to it."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lobench import ConfigError
+from lobench.extend import fold, headline
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+__all__ = ["Sampler", "quietly", "sampler_named"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A sampler of optuna's.
+
+    Attributes:
+      cls: Its class in `optuna.samplers`.
+      needs: Modules besides optuna's own.
+      is_replayed: It keeps what a trial's values do not say (a generation, a covariance, a place in a sequence), so
+        that earlier waves are asked for again when a study is rebuilt.
+    """
+
+    cls: str
+    needs: tuple[str, ...] = ()
+    is_replayed: bool = False
+
+
+_KINDS = {
+    "tpe": _Kind(cls="TPESampler"),
+    "cmaes": _Kind(cls="CmaEsSampler", needs=("cmaes",), is_replayed=True),
+    "gp": _Kind(cls="GPSampler", needs=("torch", "scipy")),
+    "nsgaii": _Kind(cls="NSGAIISampler", is_replayed=True),
+    "qmc": _Kind(cls="QMCSampler", needs=("scipy",), is_replayed=True),
+    "brute_force": _Kind(cls="BruteForceSampler"),
+}
+_PLAIN = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampler:
+    """A sampler and its options, checked.
+
+    Attributes:
+      name: A key of the table above.
+      options: Keywords of its class, by name.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def is_replayed(self) -> bool:
+        return _KINDS[self.name].is_replayed
+
+    @property
+    def is_grid(self) -> bool:
+        return self.name == "brute_force"
+
+    def make(self, seed: int, wave: int) -> BaseSampler:
+        """Returns a new one, whose chance is that of one wave."""
+        from optuna import samplers
+
+        ours, own = fold(seed, wave) % (1 << 32), dict(self.options)
+        if self.name == "qmc":  # one sequence for all waves; what it cannot place is drawn anew in each
+            own = {"scramble": True, "independent_sampler": samplers.RandomSampler(seed=ours), **own}
+            ours = fold(seed) % (1 << 32)
+        made: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **own)
+        return made
+
+
+def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
+    """Returns a sampler that can be made.
+
+    Args:
+      name: "tpe", say; "CMA-ES" and "NSGA-II" are known as they are written elsewhere.
+      options: Keywords of its class in `optuna.samplers`: numbers, texts and booleans.
+    Raises:
+      ConfigError: no such sampler or option, a package that is not installed, a value that optuna refuses.
+    """
+    plain = {key.replace("_", ""): key for key in _KINDS}
+    known = plain.get(str(name).lower().replace("-", "").replace("_", ""))
+    if known is None:
+        raise _unknown("sampler", str(name), list(_KINDS))
+    for package in ("optuna", *_KINDS[known].needs):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"optuna's sampler {known!r} needs {package}, which is not installed",
+                next_step=f"pip install {package}",
+            )
+    from optuna import samplers
+
+    keywords = inspect.signature(getattr(samplers, _KINDS[known].cls).__init__).parameters
+    allowed = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
+    for key, value in options.items():
+        if key not in allowed:
+            raise _unknown(f"option of the sampler {known!r}", key, allowed)
+        if not isinstance(value, _PLAIN):
+            where = f"optuna.{key}"
+            raise ConfigError("an option", where=where, got=repr(value), expected="a number, a text or a boolean")
+    sampler = Sampler(name=known, options=tuple(sorted(options.items())))
+    try:
+        with quietly():
+            sampler.make(0, 0)
+    except Exception as error:
+        raise ConfigError(f"optuna refuses what is bound of {known!r}", got=headline(error)) from error
+    return sampler
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> ConfigError:
+    close = difflib.get_close_matches(name, known, n=1)
+    next_step = f"did you mean {close[0]!r}?" if close else ""
+    return ConfigError(f"unknown {kind} {name!r}", expected=f"one of {', '.join(known)}", next_step=next_step)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keeps optuna's own lines away: that a class is experimental, that a study was made in memory."""
+    from optuna import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)

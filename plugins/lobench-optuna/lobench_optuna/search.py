@@ -1,0 +1,176 @@
+"""A search that asks optuna for each wave; what lobench recorded stays the only truth.
+
+Each wave asks a study of its own, which is rebuilt from the trials so far, with a seed of its own. Nothing of optuna's
+is kept between two waves: a search goes on wherever it was killed, and the order in which trials of a wave end does not
+matter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lobench.extend import (
+    Grid,
+    Kind,
+    Parameter,
+    PluginError,
+    Scale,
+    Space,
+    Trial,
+    Value,
+    grid_values,
+    headline,
+    trials_left,
+)
+from lobench_optuna.samplers import Sampler, quietly, sampler_named
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+__all__ = ["OptunaSearch", "optuna_search"]
+
+
+def optuna_search(sampler: str = "tpe", **options: Any) -> OptunaSearch:
+    """Returns the search `@optuna()`.
+
+    Args:
+      sampler: "tpe", "cmaes", "gp", "nsgaii", "qmc" or "brute_force".
+      options: The sampler's own, `optuna.multivariate = True`.
+    Raises:
+      ConfigError: see `sampler_named`.
+    """
+    return OptunaSearch(sampler=sampler_named(sampler, options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptunaSearch:
+    """See `lobench.hookspecs.SearchStrategy`."""
+
+    sampler: Sampler
+
+    def size(self, space: Space) -> int | None:
+        return Grid().size(space) if self.sampler.is_grid else None
+
+    def next_wave(
+        self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
+    ) -> Sequence[Mapping[str, Value]]:
+        size = self.size(space)
+        left = min(trials_left(history, num_trials if size is None else size), max(width, 1))
+        if not left:
+            return ()
+        history = sorted(history, key=lambda trial: trial.number)
+        wave = history[-1].wave + 1 if history else 0
+        domains = {each.path: _Domain(each, is_grid=self.sampler.is_grid) for each in space.parents_first}
+        try:
+            with quietly():
+                study = _rebuilt(self.sampler, history, domains, seed)
+                study.sampler = self.sampler.make(seed, wave)
+                return [_asked(study, space, domains) for _ in range(left)]
+        except Exception as error:
+            options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
+            raise PluginError(
+                f"optuna's sampler {self.sampler.name!r} proposes nothing",
+                where=f"wave {wave}",
+                got=headline(error),
+                next_step=f"are its options right? {options}" if options else "",
+            ) from error
+
+
+class _Domain:
+    """A parameter as optuna sees it: a range as it is, ordered values by their places."""
+
+    def __init__(self, parameter: Parameter, *, is_grid: bool) -> None:
+        self._values: tuple[Value, ...] = ()
+        self.distribution = self._distribution(parameter, is_grid)
+
+    def _distribution(
+        self, parameter: Parameter, is_grid: bool
+    ) -> CategoricalDistribution | FloatDistribution | IntDistribution:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if parameter.kind is Kind.CATEGORICAL:
+            return CategoricalDistribution(parameter.values)
+        if parameter.kind is Kind.DISCRETE or is_grid:
+            self._values = grid_values(parameter)
+            return IntDistribution(0, len(self._values) - 1)
+        is_log = parameter.scale is Scale.LOG
+        if parameter.kind is Kind.INT:
+            return IntDistribution(int(parameter.low), int(parameter.high), log=is_log)
+        return FloatDistribution(parameter.low, parameter.high, log=is_log)
+
+    def ours(self, value: Any) -> Value:
+        found: Value = self._values[value] if self._values else value
+        return found
+
+    def theirs(self, value: Value) -> Any:
+        return self._values.index(value) if self._values else value
+
+    def suggest(self, trial: optuna.Trial, path: str) -> Any:
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        found = self.distribution
+        if isinstance(found, CategoricalDistribution):
+            return trial.suggest_categorical(path, found.choices)
+        if isinstance(found, IntDistribution):
+            return trial.suggest_int(path, found.low, found.high, log=found.log)
+        return trial.suggest_float(path, found.low, found.high, log=found.log)
+
+
+def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
+    """Asks for one more trial, whose values are asked for as far as they are active."""
+    trial, found = study.ask(), dict[str, Value]()
+    for parameter in space.parents_first:
+        if space.is_active(parameter.path, found):
+            domain = domains[parameter.path]
+            found[parameter.path] = domain.ours(domain.suggest(trial, parameter.path))
+    return space.active(found)
+
+
+def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _Domain], seed: int) -> optuna.Study:
+    """Returns a study that knows what was found.
+
+    A sampler that keeps more than values is asked for each wave again: what it says is overruled by what was recorded,
+    and what it notes beside stays.
+    """
+    import optuna
+
+    study = optuna.create_study(direction="maximize")
+    if not sampler.is_replayed:
+        study.add_trials([_frozen(trial, domains) for trial in history])
+        return study
+    for wave, trials in itertools.groupby(history, key=lambda trial: trial.wave):
+        study.sampler = sampler.make(seed, wave)
+        asked = []
+        for trial in trials:
+            study.enqueue_trial(_their_values(trial, domains))
+            again = study.ask()
+            _ = again.relative_params  # here the sampler notes what it needs later
+            for path in _their_values(trial, domains):
+                domains[path].suggest(again, path)
+            asked.append((again, trial))
+        for again, trial in asked:
+            if trial.is_feasible:
+                study.tell(again, trial.fitness)
+            else:
+                study.tell(again, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.FrozenTrial:
+    from optuna.trial import TrialState, create_trial
+
+    return create_trial(
+        state=TrialState.COMPLETE if trial.is_feasible else TrialState.FAIL,
+        value=trial.fitness if trial.is_feasible else None,
+        params=_their_values(trial, domains),
+        distributions={path: domain.distribution for path, domain in domains.items() if path in trial.parameters},
+    )
+
+
+def _their_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:
+    """Returns the values as optuna has them, in the order in which they were asked for."""
+    return {path: domain.theirs(trial.parameters[path]) for path, domain in domains.items() if path in trial.parameters}

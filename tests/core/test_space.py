@@ -1,0 +1,105 @@
+"""Spaces as searches of an experiment use them; how they are sampled and mutated is tested with populations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lobench.core.errors import ConfigError
+from lobench.core.space import Kind, Parameter, Rule, Scale, Space, check_parameters, parameter_of
+
+RANGE = {"low": 1e-4, "high": 1e-1}
+
+
+def real(path: str = "adam.learning_rate", **keywords: Any) -> Parameter:
+    return parameter_of(path, "Real", {**RANGE, **keywords}, "e.gin")
+
+
+def test_values_of_a_grid() -> None:
+    assert real(scale="log").grid(4) == (0.0001, 0.001, 0.01, 0.1), "as they are written"
+    assert real(low=0, high=1).grid(5) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert real(low=0, high=1).grid(1) == (0.5,)
+    assert real(low=1, high=100, scale="log").grid(1) == (10.0,), "the geometric mean"
+    assert parameter_of("a.b", "Int", {"low": 1, "high": 100, "scale": "log"}, "").grid(5) == (1, 3, 10, 32, 100)
+    assert parameter_of("a.b", "Int", {"low": 2, "high": 4}, "").grid(9) == (2, 3, 4), "each once"
+    assert parameter_of("a.b", "Discrete", {"values": [1, 2.5]}, "").grid(9) == (1, 2.5)
+    assert parameter_of("a.b", "Categorical", {"values": ["b", "a"]}, "").grid(1) == ("b", "a")
+
+
+@given(
+    st.floats(1e-12, 1e12),
+    st.floats(1.001, 1e9),
+    st.integers(1, 40),
+    st.sampled_from(Scale),
+    st.sampled_from([Kind.REAL, Kind.INT]),
+)
+def test_a_grid_is_even_and_within_the_range(low: float, factor: float, num: int, scale: Scale, kind: Kind) -> None:
+    if kind is Kind.INT:
+        low = math.ceil(low)
+        high: float = math.ceil(low * factor)
+    else:
+        high = low * factor
+    parameter = Parameter(path="a.b", kind=kind, low=low, high=high, scale=scale, rule=Rule.ADD)
+    values = [float(value) for value in parameter.grid(num)]
+    assert values == sorted(set(values)) and all(map(parameter.contains, parameter.grid(num)))
+    assert num == 1 or (values[0], values[-1]) == (low, high)
+    if kind is Kind.REAL and len(values) > 2:
+        numbers = [math.log(value) for value in values] if scale is Scale.LOG else values
+        steps = [after - before for before, after in itertools.pairwise(numbers)]
+        assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "expected"),
+    [
+        ("Real", {"low": 0.1, "high": 0.01}, "the range is reversed"),
+        ("Real", {"low": 0.1, "high": 0.1}, "the range is empty; got [0.1, 0.1]"),
+        ("Real", {"low": 0.0, "high": 0.1, "scale": "log"}, "a log scale needs low > 0; got [0, 0.1]"),
+        ("Real", {"low": 0.1}, "high; got None; expected a number"),
+        ("Real", {"low": "0.1", "high": 1}, "low; got '0.1'; expected a number"),
+        ("Real", {"low": 0, "high": math.inf}, "the range is reversed or not finite"),
+        ("Real", {"low": 0, "high": math.nan}, "the range is reversed or not finite"),
+        (
+            "Real",
+            {"lwo": 0.1, "high": 1},
+            "Real takes no 'lwo'; expected one of low, high, scale, num_values, when; ",
+        ),
+        ("Real", {**RANGE, "scale": "lgo"}, "scale; got 'lgo'; expected one of linear, log"),
+        ("Real", {**RANGE, "num_values": 0}, "num_values; got 0; expected an integer >= 1"),
+        ("Real", {**RANGE, "num_values": True}, "num_values; got True"),
+        ("Real", {**RANGE, "when": {"a.b": 1}}, "when; got {'a.b': 1}; expected {'the.path': [values]}"),
+        ("Int", {"low": 1.5, "high": 3}, "the bounds of an int; got [1.5, 3]; expected whole numbers"),
+        ("Discrete", {"values": [2, 1]}, "values; got [2, 1]; expected increasing numbers"),
+        ("Discrete", {}, "values; got None; expected a list of values"),
+        ("Categorical", {"values": "ab"}, "values; got 'ab'; expected a list of values"),
+        ("Categorical", {"values": []}, "values; got []; expected one or more, each once"),
+        ("Categorical", {"values": [1], "low": 3}, "Categorical takes no 'low'"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(kind: str, keywords: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parameter_of("outer/adam.learning_rate", kind, keywords, "e.gin: method 'adam'")
+    assert str(error.value).startswith(f"e.gin: method 'adam': {kind} of 'outer/adam.learning_rate': {expected}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_condition_on_nothing_has_a_suggestion() -> None:
+    kind = parameter_of("adam.kind", "Categorical", {"values": ["a"]}, "")
+    with pytest.raises(ConfigError, match=r"which is no parameter; did you mean 'adam\.kind'\?"):
+        check_parameters([kind, real(when={"adam.knd": ["a"]})], "e.gin")
+
+
+def test_the_order_of_the_file_stays_and_parents_come_first_where_it_matters() -> None:
+    rate = real("a.rate", when={"b.kind": ["x"]})
+    kind = parameter_of("b.kind", "Categorical", {"values": ["x", "y"]}, "")
+    last = real("c.rate")
+    space = Space([rate, kind, last])
+    assert [parameter.path for parameter in space.parents_first] == ["b.kind", "a.rate", "c.rate"]
+    assert [*space.active({"c.rate": 0.1, "b.kind": "x", "a.rate": 0.2})] == ["a.rate", "b.kind", "c.rate"]
+    assert [*space.active({"c.rate": 0.1, "b.kind": "y", "a.rate": 0.2})] == ["b.kind", "c.rate"]

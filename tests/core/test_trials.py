@@ -1,0 +1,139 @@
+"""The trials of a search, and what a restart makes of what was recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from lobench.core.errors import PluginError
+from lobench.core.experiment import Experiment, Method, Search
+from lobench.core.iterated import AutoIteratedGrid, IteratedGrid
+from lobench.core.search import Grid, Random, SearchStrategy, Trial
+from lobench.core.space import Kind, Parameter, Scale, Space
+from lobench.core.trials import FIRST_REPORT_SEED, Course, is_over, report_bindings
+
+RATE = Parameter(path="adam.rate", kind=Kind.REAL, low=1e-4, high=1.0, scale=Scale.LOG, num_values=5)
+DECAY = Parameter(path="adam.decay", kind=Kind.DISCRETE, values=(0.5, 0.9, 0.99))
+SPACE = Space([RATE, DECAY])
+STRATEGIES = [(Random(), 8), (Grid(), None), (IteratedGrid(), None), (AutoIteratedGrid(), 12)]
+
+
+def worth(trial: Trial) -> float | None:
+    """Returns a fitness with its best at 0.01 and 0.9; nothing at the highest rate."""
+    rate, decay = float(trial.parameters["adam.rate"]), float(trial.parameters["adam.decay"])
+    return None if rate == 1.0 else -abs(math.log10(rate) + 2) - abs(decay - 0.9)
+
+
+def course(
+    strategy: SearchStrategy, num_trials: int | None, recorded: Sequence[Trial] = (), space: Space = SPACE
+) -> Course:
+    return Course(strategy, space, seed=7, width=2, num_trials=num_trials, recorded=recorded)
+
+
+def run(found: Course, most: int = 1000) -> tuple[Trial, ...]:
+    """Ends trials one after another, `most` of them."""
+    found.advance()
+    while not found.is_over and most:
+        trial = next(one for one in found.trials if not is_over(one.state))
+        value = worth(trial)
+        found.set(trial.number, "infeasible" if value is None else "done", value)
+        found.advance()
+        most -= 1
+    return found.trials
+
+
+@pytest.mark.parametrize(("strategy", "num_trials"), STRATEGIES)
+def test_a_search_that_is_killed_after_each_trial_ends_with_the_same_list(
+    strategy: SearchStrategy, num_trials: int | None
+) -> None:
+    undisturbed = run(course(strategy, num_trials))
+    recorded: tuple[Trial, ...] = ()
+    for _ in range(len(undisturbed) + 1):
+        again = course(strategy, num_trials, recorded)
+        for trial in recorded:  # what the ledger holds is read again
+            if is_over(trial.state):
+                again.set(trial.number, trial.state, trial.fitness)
+        recorded = run(again, 1)
+    assert again.is_over and recorded == undisturbed
+    assert [trial.number for trial in recorded] == list(range(len(recorded)))
+
+
+def test_a_restart_goes_on_in_the_wave_that_was_running() -> None:
+    recorded = run(course(Grid(), None), 4)
+    assert sum(is_over(one.state) for one in recorded) == 4 and len(recorded) == 15
+    again = course(Grid(), None, recorded)
+    assert again.advance() == () and again.trials[0].state == "waiting", "what it is worth is read from the ledger"
+
+
+def test_what_was_proposed_from_what_is_not_so_any_more_is_dropped() -> None:
+    recorded = run(course(IteratedGrid(), None))
+    again = course(IteratedGrid(), None, recorded)
+    for trial in recorded:
+        again.set(trial.number, "done", -float(trial.parameters["adam.rate"]))  # the suite is another one
+    again.advance()
+    assert {one.wave for one in again.trials} == {0, 1}
+    assert {one.parameters["adam.rate"] for one in again.trials if one.wave} == {1e-4}
+
+
+def test_the_last_digits_of_a_fitness_do_not_make_another_search() -> None:
+    recorded = run(course(IteratedGrid(), None))
+    again = course(IteratedGrid(), None, recorded)
+    for trial in recorded:
+        fitness = None if trial.fitness is None else trial.fitness * (1 + 1e-13)
+        again.set(trial.number, trial.state, fitness)
+    again.advance()
+    assert again.trials == recorded and again.is_over
+
+
+def test_more_trials_go_on_behind_those_that_are_there_and_fewer_are_the_first() -> None:
+    eight, twelve = run(course(Random(), 8)), run(course(Random(), 12))
+    assert [one.parameters for one in twelve[:8]] == [one.parameters for one in eight]
+    again = course(Random(), 12, eight)
+    for trial in eight:
+        again.set(trial.number, trial.state, trial.fitness)
+    assert [one.parameters for one in run(again)] == [one.parameters for one in twelve]
+
+
+def test_the_best_is_the_first_of_equals_and_infeasible_ones_are_none() -> None:
+    found = course(Grid(), None)
+    found.advance()
+    for trial in found.trials:
+        is_feasible = trial.number in (3, 5, 7)
+        found.set(trial.number, "done" if is_feasible else "infeasible", 0.5 if is_feasible else None)
+    assert found.best is not None and found.best.number == 3
+
+
+def test_a_search_that_leaves_its_space_is_named() -> None:
+    class Stray(Random):
+        def next_wave(self, space: Space, history: Sequence[Trial], **_: object) -> list[dict[str, float]]:  # type: ignore[override]
+            return [{"adam.rate": 3.0, "adam.decay": 0.9}]
+
+    with pytest.raises(PluginError, match=r"Stray: the search proposes what is not in the space; got \{'adam.rate': 3"):
+        course(Stray(), 3).advance()
+
+
+def test_a_trial_is_what_a_file_with_these_values_says() -> None:
+    lines = ("adam.rate = @rate/Real()", "adam.nesterov = True", "adam.decay = @decay/Discrete()")
+    method = Method(
+        name="adam",
+        optimizer="@adam()",
+        bindings=lines,
+        trainer_bindings=lines,
+        search=Search(name="grid"),
+        space=(RATE, DECAY),
+        num_trials=15,
+        wave=2,
+        report_sessions=3,
+    )
+    trial = method.with_values({"adam.rate": 0.001})  # the decay is not active
+    written = ("adam.rate = 0.001", "adam.nesterov = True")
+    assert trial == Method(name="adam", optimizer="@adam()", bindings=written, trainer_bindings=written)
+
+
+def test_reports_have_seeds_that_no_session_has() -> None:
+    five = Experiment(num_sessions=5)
+    assert report_bindings(five, None) == (f"Case.first_seed = {FIRST_REPORT_SEED}", "Case.block_sizes = (5,)")
+    assert report_bindings(five, 2)[1] == "Case.block_sizes = (2,)"
+    assert report_bindings(Experiment(), None) == (f"Case.first_seed = {FIRST_REPORT_SEED}",)

@@ -1,0 +1,117 @@
+"""Search spaces in an experiment's file: what is read, and what is refused when it is planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.core.experiment import Search
+from lobench.core.space import Kind, Scale
+from lobench.engine.config.experiment_files import read_experiment
+from lobench.engine.config.searches import search_identity, without_searches
+from lobench.engine.config.syntax import parse_file
+
+FILE = """
+Experiment.suites = ["suite"]
+adam/Method.optimizer = @adam()
+adam/Method.search = @tpe/optuna()
+adam/Method.num_trials = 9
+adam/adam.learning_rate = @rate/Real()
+adam/outer/adam.learning_rate = @slow/rate/Real()
+adam/adam.b1 = @Categorical()
+adam/Categorical.values = [0.5, 0.9]
+adam/Categorical.when = {"adam.learning_rate": [0.01]}
+Real.scale = "log"
+rate/Real.low = 1e-4
+rate/Real.high = %highest
+slow/Real.low = 1e-6
+slow/rate/Real.high = 1e-3
+highest = 0.1
+tpe/optuna.sampler = "tpe"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "s.gin").write_text("a/Case.task = @Bowl()\n")
+    path = tmp_path / "x.gin"
+    path.write_text(FILE)
+    return path
+
+
+def test_spaces_stand_where_values_do_by_path_and_nobody_else_sees_them(file: Path) -> None:
+    found = read_experiment(file)
+    method = found.method("adam")
+    assert method.search == Search(name="optuna", keywords=(("sampler", "tpe"),)) and method.num_trials == 9
+    rate, slow, b1 = method.space
+    assert (rate.path, rate.kind, rate.low, rate.high) == ("adam.learning_rate", Kind.REAL, 1e-4, 0.1)
+    assert (slow.path, slow.low, slow.high) == ("outer/adam.learning_rate", 1e-6, 1e-3)
+    assert rate.scale is slow.scale is Scale.LOG and b1.values == (0.5, 0.9)
+    assert method.bindings[0] == "adam.learning_rate = @rate/Real()" and len(method.bindings) == 3
+    assert found.shared == ("highest = 0.1",), "no worker binds a space or a search"
+
+
+def test_a_value_over_a_space_is_that_value_and_a_space_over_a_value_that_space(file: Path) -> None:
+    written = read_experiment(file, ["adam/adam.learning_rate = 0.01", "adam/Categorical.when = {}"]).method("adam")
+    assert "adam.learning_rate = 0.01" in written.bindings and len(written.space) == 2
+    file.write_text(FILE.replace("adam/adam.learning_rate", "adam/adam.learning_rate = 3.0\nadam/adam.learning_rate"))
+    assert read_experiment(file).method("adam").bindings == (
+        "adam.learning_rate = @rate/Real()",
+        "outer/adam.learning_rate = @slow/rate/Real()",
+        "adam.b1 = @Categorical()",
+    )
+
+
+def test_a_file_that_has_cases_too_gives_workers_the_cases_alone(file: Path) -> None:
+    file.write_text(FILE + "a/Case.task = @Bowl()\na/Bowl.dim = 3\n")
+    texts = [f"{one.scope}/{one.selector}.{one.parameter}" for one in without_searches(parse_file(file))]
+    assert texts == [
+        "/Experiment.suites",
+        "adam/Method.optimizer",
+        "/highest.",
+        "a/Case.task",
+        "a/Bowl.dim",
+    ]
+    (file.parent / "plain.gin").write_text("a/Case.task = @Bowl()\na/Bowl.kind = @Discrete()\nDiscrete.x = 1\n")
+    assert len(without_searches(parse_file(file.parent / "plain.gin"))) == 3, "somebody's own name is left alone"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("adam/Method.search = @random", r"got @random; expected a call such as @random\(\)"),
+        ("adam/adm.rate = @rate/Real()", r"@rate/Real\(\) is bound to adm.rate, which nothing reads; .* 'adam'"),
+        ("rate/Real.hig = 2", "Real takes no 'hig'; .*did you mean 'high'"),
+        ("rat/Real.high = 2", "'rat' is neither a method nor a case; did you mean 'rate'"),
+        ("rate/Real.low = 1", "reversed .*expected low <= high"),
+        ("rate/Real.low = 0.1", "the range is empty"),
+        ("rate/Real.low = 0", "a log scale needs low > 0"),
+        ("rate/Real.high = %highes", "no macro %highes; did you mean 'highest'"),
+        ("rate/Real.high = @adam()", "no plain value; got rate/Real.high = @adam"),
+        ("a/Case.x = @rate/Real()", "a space stands where no value of a method does; got a/Case.x"),
+        ("adam/adam.b2 = [@rate/Real()]", "a space stands where no value of a method does"),
+        ("adam/adam.b2 = @rate/Real", r"a space is a call; .*expected adam/adam.b2 = @rate/Real\(\)"),
+        ('rate/Real.when = {"adam.b1": [0.5]}', "the conditions form a cycle"),
+        ('rate/Real.when = {"adam.b": [0.5]}', "it depends on 'adam.b', which is no parameter; did you mean 'adam.b1'"),
+        ("adam/Method.num_trials = 0", "got 0; expected an integer >= 1"),
+        ("adam/Method.report_sessions = -1", "got -1; expected an integer >= 0"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.search = @grid()", "'sgd' has a search, and no space"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/Method.wave = 3", "nothing reads sgd/Method.wave; it counts where"),
+        ("sgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = @rate/Real()", "'sgd' has a space, and no search"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_before_anything_runs(file: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        read_experiment(file, [line])
+    assert "\n" not in str(error.value)
+
+
+def test_trials_hang_on_what_is_said_of_their_own_method(file: Path) -> None:
+    before = search_identity(FILE, "adam")
+    same = FILE + 'adam/Method.label = "A"\nsgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n'
+    assert search_identity(same.replace("num_trials = 9", "num_trials = 12"), "adam") == before
+    for line in ("rate/Real.low = 1e-5", "adam/adam.b2 = 0.9", 'tpe/optuna.sampler = "gp"', "Case.num_inner_steps = 3"):
+        assert search_identity(f"{FILE}{line}\n", "adam") != before

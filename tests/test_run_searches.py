@@ -1,0 +1,254 @@
+"""Searches inside `lobench run`: real workers, real ledgers, real kills."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
+
+from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.store.experiments import Membership, TrialRow
+from lobench.engine.store.ledger import Ledger
+
+SEARCH = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+tuned/Method.optimizer = @momentum()
+tuned/Method.search = @ic_grid()
+tuned/momentum.learning_rate = @rate/Discrete()
+tuned/momentum.decay = @decay/Discrete()
+rate/Discrete.values = [1e-3, 1e-2, 0.1, 0.4]
+decay/Discrete.values = [0.0, 0.5, 0.9]
+"""
+BY_METHOD = ("results", "--store", "store", "--by", "method")
+
+
+def lobench(folder: Path, *words: str, code: int | None = 0) -> str:
+    command = [sys.executable, "-m", "lobench.cli", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert code is None or done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def run(folder: Path, *options: str, file: str = "x.gin", store: str = "store", code: int | None = 0) -> str:
+    """Runs in one process, with one worker."""
+    return lobench(folder, "run", file, "--store", store, "--workers", "1", "--executor", "inline", *options, code=code)
+
+
+def num_new(said: str) -> int:
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("done: "), said
+    return 0 if "nothing new" in last else int(last.split("evaluations, ")[1].split(" passed")[0])
+
+
+@contextlib.contextmanager
+def looked_at(store: Path) -> Any:
+    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        yield ledger, ledger.experiments()[-1].id
+
+
+def trials(store: Path, method: str = "tuned") -> list[TrialRow]:
+    with looked_at(store) as (ledger, form):
+        return [row for row in ledger.trials(form) if row.method == method]
+
+
+def members(store: Path, method: str = "tuned") -> list[Membership]:
+    with looked_at(store) as (ledger, form):
+        return [one for one in ledger.memberships(form) if one.method == method]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_suite(tmp_path)
+    (tmp_path / "x.gin").write_text(SEARCH)
+    return tmp_path
+
+
+def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out_are_the_same(folder: Path) -> None:
+    said = run(folder, "--check")
+    assert "6 trials, 14 evaluations (2 of them of the best on fresh seeds), 0 of them recorded" in said
+    said = run(folder)
+    found = trials(folder / "store")
+    assert num_new(said) == 14, said
+    assert [row.state for row in found] == ["done"] * 6 and [row.wave for row in found] == [0] * 4 + [1] * 2
+    assert [row.parameters["momentum.learning_rate"] for row in found][:4] == [1e-3, 1e-2, 0.1, 0.4]
+    best = max(found, key=lambda row: row.fitness or 0.0)
+    assert f"trial {best.number} of 6 is the best" in said and "6 of 6 trials, best" in said
+
+    fresh = {one.session for one in members(folder / "store") if one.session >= FIRST_REPORT_SEED}
+    assert fresh == {FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
+    shown = lobench(folder, *BY_METHOD)
+    assert shown.count("tuned") == 2 and " (s)" in shown and "on the seeds that chose it" in shown
+    assert f"momentum.learning_rate = {best.parameters['momentum.learning_rate']}" in shown
+
+    names = ("momentum.learning_rate", "momentum.decay")
+    written = "w/Method.optimizer = @momentum()\n"
+    written += "".join(f"w/{name} = {best.parameters[name]!r}\n" for name in names)
+    (folder / "x.gin").write_text(SEARCH + written)
+    assert num_new(run(folder)) == 0, "a search's best and a method with these values are one evaluation"
+    both = members(folder / "store", "w")
+    assert {one.evaluation for one in both} < {one.evaluation for one in members(folder / "store")}
+    assert num_new(run(folder)) == 0
+    assert "14 evaluations (2 of them of the best on fresh seeds), 14 of them" in run(folder, "--check")
+
+
+@pytest.mark.parametrize(("search", "num_workers"), [("ic_grid", "1"), ("auto_ic_grid", "4")])
+def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_twice(
+    folder: Path, search: str, num_workers: str
+) -> None:
+    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\n"}[search]
+    text = SEARCH.replace("@ic_grid()", f"@{search}()") + lines + "tuned/Method.wave = 2\n"
+    (folder / "x.gin").write_text(text)
+    run(folder, store="undisturbed")
+    for commit, after in (("5", "0"), ("9", "1"), ("14", "0")):
+        words = ["run", "x.gin", "--workers", num_workers, "--store", "killed"]
+        command = [sys.executable, "-c", KILLED_CHIEF, commit, after, *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == -9, done.stdout + done.stderr
+    lobench(folder, "run", "x.gin", "--workers", num_workers, "--store", "killed")
+    assert trials(folder / "killed") == trials(folder / "undisturbed")
+    assert content(folder / "killed") == content(folder / "undisturbed"), "each evaluation is there once"
+    assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))
+
+
+def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path) -> None:
+    text = SEARCH.replace("@ic_grid()", "@random()").replace(
+        "tuned/Method.search", "tuned/Method.num_trials = 3\ntuned/Method.search"
+    )
+    (folder / "x.gin").write_text(text)
+    run(folder)
+    with looked_at(folder / "store") as (ledger, _):
+        assert [detail for _, detail in ledger.events("search")] == [{"experiment": "x", "method": "tuned", "wave": 1}]
+    before = trials(folder / "store")
+    (folder / "x.gin").write_text(text.replace("num_trials = 3", "num_trials = 5"))
+    lobench(folder, "run", "x.gin", "--store", "store", "--workers", "2")
+    assert trials(folder / "store")[:3] == before and len(trials(folder / "store")) == 5
+    with looked_at(folder / "store") as (ledger, _):
+        assert len(ledger.events("search")) == 1
+
+
+RATED = '''
+
+@configurable
+class RatedSGD(LearnedOptimizer):
+    """SGD of a theta's rate, with a factor of its own."""
+    def __init__(self, factor=1.0, broken=False):
+        if broken:
+            raise ValueError("no such thing")
+        self.factor = factor
+    def init(self, key):
+        return {"log_lr": jnp.float32(0)}
+    def opt_fn(self, theta, num_steps=None):
+        return optax.with_extra_args_support(optax.sgd(self.factor * jnp.exp(theta["log_lr"])))
+'''
+CHECKPOINT = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+learned/Method.checkpoint = "theta.npz"
+learned/Method.search = @grid()
+learned/Method.report_sessions = 1
+learned/Case.learned_optimizer = @RatedSGD()
+learned/RatedSGD.factor = @Discrete()
+learned/Discrete.values = [0.5, 1.0, 1e30]
+learned/RatedSGD.broken = @broken/Categorical()
+broken/Categorical.values = [False, True]
+"""
+
+
+def test_a_checkpoint_with_a_rate_of_its_own_is_tuned_and_what_breaks_is_infeasible(folder: Path) -> None:
+    tasks = folder / "tiny" / "tiny_tasks.py"
+    imports = "import optax\nfrom lobench import LearnedOptimizer\n"
+    tasks.write_text(imports + tasks.read_text() + RATED)
+    write_checkpoint(folder / "theta.npz", -2.0)
+    (folder / "x.gin").write_text(CHECKPOINT)
+    said = run(folder, code=3)
+    found = trials(folder / "store", "learned")
+    states = {(row.parameters["RatedSGD.factor"], row.parameters["RatedSGD.broken"]): row.state for row in found}
+    assert {key: state for key, state in states.items() if key[1]} == {
+        (factor, True): "infeasible" for factor in (0.5, 1.0, 1e30)
+    }
+    assert [row.fitness for row in found if row.parameters["RatedSGD.factor"] == 1e30] == [-1.0, None], "it diverged"
+    assert "6 of 6 trials" in said
+    fresh = [one for one in members(folder / "store", "learned") if one.session >= FIRST_REPORT_SEED]
+    assert {one.session for one in fresh} == {FIRST_REPORT_SEED}
+    records = json.loads(lobench(folder, *BY_METHOD, "--format", "json"))
+    assert {one["seeds"] for one in records if one["case"] != "mean score"} == {1}
+    assert all(one["searched"] != one["mean"] and one["is_fresh"] for one in records)
+    assert num_new(run(folder, code=3)) == 0
+
+
+def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> None:
+    (folder / "x.gin").write_text(SEARCH + "other/Method.optimizer = @sgd()\nother/sgd.learning_rate = 0.3\n")
+    said = run(folder, "--max-core-hours", "1e-9", code=4)
+    assert "--max-core-hours are used" in said and "the same command goes on" in said
+    assert num_new(run(folder, "--method", "other")) == 2
+    assert len(trials(folder / "store")) == 4, "the first wave is known, and waits"
+    assert num_new(run(folder)) <= 14
+    assert [row.state for row in trials(folder / "store")] == ["done"] * 6
+
+
+def test_a_space_that_nothing_takes_is_refused_before_anything_runs(folder: Path) -> None:
+    (folder / "x.gin").write_text(SEARCH.replace("momentum.learning_rate", "momentum.learning_rat"))
+    said = run(folder, code=2).strip().splitlines()[-1]
+    assert "'momentum' has no parameter 'learning_rat'" in said and "did you mean 'learning_rate'" in said
+
+
+# Writes the rate that its gin file says as theta, and counts how often it ran.
+TRAINER = """
+import os, re, sys
+import numpy as np
+session, folder, gin = sys.argv[1:]
+rate = float(re.search(r"Trainer.rate = (.*)", open(gin).read())[1])
+with open(f"ran-{rate}-{session}", "a") as file:
+    file.write("x")
+if rate > 1:
+    sys.exit("it exploded")
+with open(os.path.join(folder, "config.gin"), "w") as file:
+    file.write("Case.learned_optimizer = @LearnableSGD()\\n")
+path = os.path.join(folder, "theta_1.npz")
+np.savez(path, log_lr=np.float32(np.log(rate) - 0.1 * int(session)))
+open(path + ".done", "w").close()
+"""
+COMMAND = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+mine/Method.command = "python train.py {session} {folder} {gin}"
+mine/Method.search = @grid()
+mine/Trainer.rate = @Discrete()
+mine/Discrete.values = [0.01, 0.2, 2.0]
+sgd/Method.optimizer = @sgd()
+"""
+
+
+def test_a_command_is_searched_like_an_optimizer_and_its_values_written_out_train_nothing(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAINER)
+    (folder / "x.gin").write_text(COMMAND)
+    assert "mine: 3 trials, 6 trainings and 16 evaluations (4 of them" in run(folder, "--check")
+    said = run(folder, code=3)
+    found = trials(folder / "store", "mine")
+    assert [(row.parameters["Trainer.rate"], row.state) for row in found] == [
+        (0.01, "done"),
+        (0.2, "done"),
+        (2.0, "failed"),
+    ]
+    assert found[1].fitness is not None and found[0].fitness is not None and found[1].fitness > found[0].fitness
+    assert "mine: trial 1 of 3 is the best" in said and "mine 2-0 failed: exited with status 1: it exploded" in said
+    best = members(folder / "store", "mine/1")
+    assert {one.session for one in best} == {0, 1, FIRST_REPORT_SEED, FIRST_REPORT_SEED + 1}
+    assert {one.trial for one in best} == {0, 1}, "two trainings"
+    records = json.loads(lobench(folder, *BY_METHOD, "--format", "json"))
+    mine = [one for one in records if one["method"] == "mine" and one["case"] != "mean score"]
+    assert all(one["seeds"] == 2 and one["searched"] is not None for one in mine) and len(mine) == 2
+
+    again = run(folder, code=3)
+    assert num_new(again) == 0 and {path.read_text() for path in folder.glob("ran-*")} == {"x"}
+    written = COMMAND.replace("mine/Method.search = @grid()\n", "").replace("@Discrete()", "0.2")
+    (folder / "x.gin").write_text(written.replace("mine/Discrete.values = [0.01, 0.2, 2.0]\n", ""))
+    assert num_new(run(folder)) == 0, "the same command with this value is trained already"
+    assert {path.read_text() for path in folder.glob("ran-*")} == {"x"}
