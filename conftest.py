@@ -27,6 +27,16 @@ with contextlib.suppress(ImportError):
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Sessions of pytest that tests start, workers' too, do without hypothesis, which is imported when they end.
+
+    It takes a worker a third of a second. xdist's own workers are started before: they have it.
+    """
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        given = os.environ.get("PYTEST_ADDOPTS", "")
+        os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` all tests of Ray go to one worker: they start and kill Ray on this machine.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib
 import inspect
@@ -18,7 +17,7 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageError
+from lobench.core.errors import ConfigError, LobenchError, PluginError, UsageError, suggestion
 from lobench.core.headline import headline
 from lobench.hookspecs import Declaration
 
@@ -77,12 +76,11 @@ class Registered:
         is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
         for name in keywords:
             if name not in known and not is_open:
-                close = difflib.get_close_matches(name, list(known), n=1)
                 raise ConfigError(
                     f"{self.declaration.name!r} takes no {name!r}",
                     where=where,
                     expected="one of " + ", ".join(known) if known else "nothing",
-                    next_step=f"did you mean {close[0]!r}?" if close else "",
+                    next_step=suggestion(name, known),
                 )
         try:
             return factory(*arguments, **keywords)
@@ -170,14 +168,12 @@ class PluginManager(pluggy.PluginManager):
         known = self.declarations(hook)
         if name in known:
             return known[name]
-        close = difflib.get_close_matches(name, list(known), n=1)
         broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
         raise UsageError(
             f"unknown {kind} {name!r}",
             where=where,
             expected="one of " + ", ".join(known) if known else "",
-            next_step=(f"did you mean {close[0]!r}?" if close else "is its plugin installed? see `lobench plugins`")
-            + broken,
+            next_step=(suggestion(name, known) or "is its plugin installed? see `lobench plugins`") + broken,
         )
 
     def register_conftest(self, module: ModuleType) -> None:

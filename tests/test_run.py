@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Done, lobench
 from tiny import KILLED_CHIEF, PATIENCE, content, make_suite, write_checkpoint
 
 from lobench.core.experiment import Member
@@ -32,36 +33,26 @@ kind, session, folder = sys.argv[1:4]
 CONFIGS = {"unbound": "Case.learned_optimizer = @NoSuch()\\n", "garbled": "Case. = (\\n"}
 with open(f"ran-{kind}-{session}", "a") as file:
     file.write("x")
-if kind == "failing":
-    sys.exit("no such data")
-if kind == "killed" and session == "0":
-    os.kill(os.getpid(), 9)
-if kind != "empty":
-    with open(os.path.join(folder, "config.gin"), "w") as file:
-        file.write(CONFIGS.get(kind, "Case.learned_optimizer = @LearnableSGD()\\n"))
-    for step in (1, 2):
-        path = os.path.join(folder, f"theta_{step}.npz")
-        np.savez(path, log_lr=np.float32(-2.0 - 0.1 * step - int(session)))
-        open(path + ".done", "w").close()
-"""
-COMMANDS = f"""{SUITE}
-Experiment.num_sessions = 2
-good/Method.command = "python train.py good {{session}} {{folder}}"
-good/Method.checkpoints = "all"
-killed/Method.command = "python train.py killed {{session}} {{folder}}"
-failing/Method.command = "python train.py failing {{session}} {{folder}}"
-empty/Method.command = "python train.py empty {{session}} {{folder}}"
+with open(os.path.join(folder, "config.gin"), "w") as file:
+    file.write(CONFIGS.get(kind, "Case.learned_optimizer = @LearnableSGD()\\n"))
+for step in (1, 2):
+    path = os.path.join(folder, f"theta_{step}.npz")
+    np.savez(path, log_lr=np.float32(-2.0 - 0.1 * step - int(session)))
+    open(path + ".done", "w").close()
 """
 
-BY_METHOD = [sys.executable, "-m", "lobench.cli", "results", "--store", "store", "--by", "method"]
+
+def run(folder: Path, *options: str, file: str = "x.gin") -> Done:
+    return lobench("run", folder / file, "--workers", "1", *options, cwd=folder)
 
 
-def run(folder: Path, *options: str, file: str = "x.gin") -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "lobench.cli", "run", str(folder / file), "--workers", "1", *options]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+def by_method(folder: Path) -> str:
+    done = lobench("results", "--store", folder / "store", "--by", "method")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def num_new(done: subprocess.CompletedProcess[str]) -> int:
+def num_new(done: Done) -> int:
     """Returns how many evaluations a run computed, as its last line says."""
     assert done.returncode in (0, 3), done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
@@ -111,30 +102,6 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
     assert num_new(run(folder, "--store", "store", file="y.gin")) == 0
     shared = {one for one in members(store, "y") if one.method == "sgd"}
     assert shared == {one for one in first if one.method == "sgd"} and len(members(store, "y")) == 8
-
-
-def test_commands_that_fail_end_nothing_else_and_a_restart_repeats_nothing(folder: Path) -> None:
-    (folder / "c.gin").write_text(COMMANDS)
-    done = run(folder, "--store", "store", file="c.gin")
-    assert done.returncode == 3, done.stdout + done.stderr
-    states = {
-        "good-0": "done",
-        "good-1": "done",
-        "killed-0": "failed: killed by signal 9",
-        "killed-1": "done",
-        "failing-0": "failed: exited with status 1: no such data",
-        "empty-0": "infeasible: it wrote no checkpoint",
-    }
-    for name, state in states.items():
-        assert f"\n{name} {state}" in done.stdout
-    found = members(folder / "store", "c")
-    assert {(one.method, one.trial) for one in found} == {("good", 0), ("good", 1), ("killed", 1)}
-    assert len(found) == 5 * 2 * 2  # two checkpoints of both sessions, and one: on two cases of two sessions
-    again = run(folder, "--store", "store", file="c.gin")
-    assert again.returncode == 3 and num_new(again) == 0, again.stdout
-    assert {file.name: file.read_text() for file in folder.glob("ran-*")} == {
-        f"ran-{kind}-{session}": "x" for kind in ("good", "killed", "failing", "empty") for session in (0, 1)
-    }
 
 
 def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undisturbed_run(folder: Path) -> None:
@@ -212,11 +179,10 @@ def test_ctrl_c_shows_what_is_there_and_the_same_command_goes_on(folder: Path) -
     assert last.endswith(" of 4 evaluations; the same command goes on") and "press Ctrl-C again" in done.stdout
     num_done = int(last.split()[0])
     assert 1 <= num_done < 4 and re.search(r": 1 of 2 evaluations, score .* left", done.stdout)
-    shown = subprocess.run(BY_METHOD, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    shown = by_method(folder)
     assert shown.startswith("train/loss") and shown in done.stdout
 
     conftest.write_text("")
     rest = run(folder, "--store", "store")
     assert num_new(rest) == 4 - num_done and f"{num_done} of 4" not in rest.stdout
-    shown = subprocess.run(BY_METHOD, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-    assert shown in rest.stdout and ": 2 of 2 evaluations, score " in rest.stdout
+    assert by_method(folder) in rest.stdout and ": 2 of 2 evaluations, score " in rest.stdout

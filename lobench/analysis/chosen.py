@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any
 from lobench.analysis.intervals import Interval
 from lobench.analysis.ranking import Ranked
 from lobench.analysis.score_scale import SCORE_VERSION
+from lobench.core.finite import finite_or_none
 
 __all__ = ["Best", "Candidate"]
 
@@ -100,5 +100,5 @@ def _counts(ranked: Ranked) -> Mapping[str, int]:
 
 
 def _interval(found: Interval) -> dict[str, float | None]:
-    values = {"mean": found.mean, "lower": found.lower, "upper": found.upper}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    values: dict[str, float | None] = finite_or_none({"mean": found.mean, "lower": found.lower, "upper": found.upper})
+    return values

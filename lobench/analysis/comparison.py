@@ -36,11 +36,11 @@ class PairedT:
     """
 
     num_seeds: int
-    mean: float
-    lower: float
-    upper: float
-    sd: float
-    p_value: float
+    mean: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    sd: float = math.nan
+    p_value: float = math.nan
     note: str = ""
 
 
@@ -82,15 +82,13 @@ def paired_t(differences: Sequence[float], confidence: float = 0.95) -> PairedT:
       confidence: Strictly between 0 and 1.
     """
     values = np.asarray(differences, np.float64)
-    n, nan = len(values), math.nan
+    n = len(values)
     if n == 0 or not np.isfinite(values).all():
         note = "no common seed" if n == 0 else "no score: the case has no scale"
-        return PairedT(num_seeds=n, mean=nan, lower=nan, upper=nan, sd=nan, p_value=nan, note=note)
+        return PairedT(num_seeds=n, note=note)
     mean = math.fsum(values) / n
     if n < 2:
-        return PairedT(
-            num_seeds=n, mean=mean, lower=nan, upper=nan, sd=nan, p_value=nan, note="undecidable below n = 2"
-        )
+        return PairedT(num_seeds=n, mean=mean, note="undecidable below n = 2")
     sd = float(values.std(ddof=1))
     # Differences of one value have no spread but their rounding: no t statistic must rise from that.
     if sd <= 1e-12 * float(np.abs(values).max(initial=0.0)):
@@ -140,12 +138,8 @@ def compare_cases(differences: Mapping[str, Sequence[float]], *, alpha: float = 
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
     usable = [differences[case] for case, paired in found.items() if not math.isnan(paired.p_value)]
-    nan = math.nan
-    overall = Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
-    p_value = nan
-    if usable:
-        overall = stratified_t_mean(usable, 1 - alpha)
-        p_value = _two_sided_p(overall, alpha)
+    overall = stratified_t_mean(usable, 1 - alpha) if usable else Interval()
+    p_value = _two_sided_p(overall, alpha) if usable else math.nan
     return Comparison(
         cases=cases,
         overall=overall,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     """Returns every form of every experiment of some stores, the one that was run last at the end."""
     found: list[tuple[ExperimentRow, Reading]] = []
     for store in stores:
-        with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+        with Ledger.open(store, read_only=True) as ledger:
             forms = [row for row in ledger.experiments() if row.config]
             held = [(row, ledger.memberships(row.id), ledger.trials(row.id)) for row in forms]
         if held:
@@ -102,7 +101,7 @@ def patch_of(store: Path, experiment: int) -> bytes:
     """
     if not (store / "ledger.sqlite").is_file():
         raise StoreError("a patch is of one store", where=str(store), next_step="name that with --store")
-    with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
+    with Ledger.open(store, read_only=True) as ledger:
         known = {row.id: row.revision for row in ledger.experiments() if row.config}
     if experiment not in known:
         numbers = ", ".join(map(str, sorted(known))) or "no experiment here"

@@ -47,10 +47,7 @@ def improvement(a: Subject, b: Subject, metric: str | None, scales: Scales) -> I
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # finite, where a diverged seed is not
             ours.append(ranks[: len(x)])
             theirs.append(ranks[len(x) :])
-    nan = math.nan
-    if not ours:
-        return Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
-    return probability_of_improvement_interval(ours, theirs)
+    return probability_of_improvement_interval(ours, theirs) if ours else Interval()
 
 
 def seeds_say(comparison: Comparison, found: Interval) -> str:
@@ -177,8 +174,7 @@ class Findings:
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
         scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
-        nan = math.nan
-        return iqm_interval(scores) if scores else Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
+        return iqm_interval(scores) if scores else Interval()
 
     def against_tuned(self, metric: str) -> AgainstTuned:
         """Compares the shown subject with the seeds that the baselines were tuned with."""
@@ -194,11 +190,8 @@ class Findings:
                 found.append(pairs)
             else:
                 undecided += 1
-        nan = math.nan
-        nothing = Interval(mean=nan, lower=nan, upper=nan, degrees=nan)
-        return AgainstTuned(
-            difference=stratified_t_mean(found) if found else nothing, num_cases=len(found), num_undecided=undecided
-        )
+        difference = stratified_t_mean(found) if found else Interval()
+        return AgainstTuned(difference=difference, num_cases=len(found), num_undecided=undecided)
 
     def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import StoreError, UsageError
+from lobench.core.errors import StoreError, UsageError, suggestion
 from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -124,12 +123,11 @@ class StoredResults:
     def _require(self, metric: str) -> None:
         known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
         if known and metric not in known:
-            close = difflib.get_close_matches(metric, sorted(known), n=1)
             raise UsageError(
                 f"no evaluation has a metric {metric!r}",
                 where=str(self.store),
                 expected="one of " + ", ".join(sorted(known)),
-                next_step=f"did you mean {close[0]!r}?" if close else "",
+                next_step=suggestion(metric, sorted(known)),
             )
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
@@ -153,11 +151,8 @@ def open_results(store: str | Path) -> StoredResults:
     path = Path(store)
     if path.name == "ledger.sqlite":
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
-    ledger = Ledger.open(path, read_only=True)
-    try:
+    with Ledger.open(path, read_only=True) as ledger:
         return StoredResults(path, tuple(ledger.evaluations()))
-    finally:
-        ledger.close()
 
 
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")

@@ -14,9 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from lobench.analysis.comparison import holm
+from lobench.analysis.comparison import holm, paired_t
 from lobench.analysis.intervals import stratified_t_mean
 from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf, t_isf, t_sf
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
@@ -75,13 +73,13 @@ class GateResult:
     verdict: Verdict
     num_seeds: int
     harm: float
-    lower: float
-    upper: float
-    p_regressed: float
-    p_pass: float
-    p_holm: float
-    sd: float
-    degrees: float
+    lower: float = math.nan
+    upper: float = math.nan
+    p_regressed: float = math.nan
+    p_pass: float = math.nan
+    p_holm: float = math.nan
+    sd: float = math.nan
+    degrees: float = math.nan
     seeds_to_decide: int | None = None
     note: str = ""
 
@@ -217,9 +215,9 @@ class _Measured:
 
     case: str
     num_seeds: int
-    harm: float
-    error: float
-    degrees: float
+    harm: float = math.nan
+    error: float = math.nan
+    degrees: float = math.nan
     note: str = ""
 
     @property
@@ -228,27 +226,19 @@ class _Measured:
 
 
 def _measure(differences: Sequence[float], case: str) -> _Measured:
-    harms = -np.asarray(differences, np.float64)
-    n, nan = len(harms), math.nan
-    if n == 0 or not np.isfinite(harms).all():
-        note = "no common seed" if n == 0 else "no score"
-        return _Measured(case=case, num_seeds=n, harm=nan, error=nan, degrees=nan, note=note)
-    mean = math.fsum(harms) / n
-    if n < 2:
-        return _Measured(case=case, num_seeds=n, harm=mean, error=nan, degrees=nan, note="undecidable below n = 2")
-    sd = float(harms.std(ddof=1))
-    if sd <= 1e-12 * float(np.abs(harms).max()):  # equal but for rounding, which must not become a t statistic
-        sd = 0.0
-    return _Measured(case=case, num_seeds=n, harm=mean, error=sd / math.sqrt(n), degrees=n - 1)
+    found = paired_t(differences)
+    n, harm, note = found.num_seeds, 0.0 - found.mean, found.note.partition(":")[0]
+    if math.isnan(found.sd):
+        return _Measured(case=case, num_seeds=n, harm=harm, note=note)
+    return _Measured(case=case, num_seeds=n, harm=harm, error=found.sd / math.sqrt(n), degrees=n - 1)
 
 
 def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
     """Returns the mean over the cases that can be measured, by the stratified t."""
     cells = [[-value for value in values] for values in differences.values() if len(values) > 1]
     cells = [cell for cell in cells if all(math.isfinite(value) for value in cell)]
-    nan = math.nan
     if not cells:
-        return _Measured(case="", num_seeds=0, harm=nan, error=nan, degrees=nan, note="no case can be measured")
+        return _Measured(case="", num_seeds=0, note="no case can be measured")
     interval = stratified_t_mean(cells, 0.95)
     error = 0.0
     if interval.upper > interval.mean:
@@ -266,33 +256,18 @@ def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
 
 def _decide(found: _Measured, rules: GateRules) -> GateResult:
     """Returns the result without its verdict and its number of seeds."""
-    looks, nan = rules.looks, math.nan
+    looks, verdict = rules.looks, Verdict.INCONCLUSIVE
+    nothing = GateResult(case=found.case, verdict=verdict, num_seeds=found.num_seeds, harm=found.harm, note=found.note)
     if math.isnan(found.error):
-        return GateResult(
-            case=found.case,
-            verdict=Verdict.INCONCLUSIVE,
-            num_seeds=found.num_seeds,
-            harm=found.harm,
-            lower=nan,
-            upper=nan,
-            p_regressed=nan,
-            p_pass=nan,
-            p_holm=nan,
-            sd=nan,
-            degrees=nan,
-            note=found.note,
-        )
+        return nothing
     p_regressed, p_pass = _one_sided(found, rules.margin)
     alpha = rules.alpha
     if looks is not None:
         alpha = looks.level(found.num_seeds, alpha)
         p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
     half = float(t_isf(alpha, found.degrees)) * found.error if found.error > 0 else 0.0
-    return GateResult(
-        case=found.case,
-        verdict=Verdict.INCONCLUSIVE,
-        num_seeds=found.num_seeds,
-        harm=found.harm,
+    return dataclasses.replace(
+        nothing,
         lower=found.harm - half,
         upper=found.harm + half,
         p_regressed=p_regressed,
@@ -300,7 +275,6 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
         p_holm=p_regressed,
         sd=found.sd,
         degrees=found.degrees,
-        note=found.note,
     )
 
 

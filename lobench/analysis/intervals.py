@@ -22,10 +22,10 @@ class Interval:
       degrees: Satterthwaite's degrees of freedom.
     """
 
-    mean: float
-    lower: float
-    upper: float
-    degrees: float
+    mean: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    degrees: float = math.nan
 
 
 def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
@@ -49,7 +49,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
     mean = mean_of([mean_of(cell) for cell in cells])
     if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean):
-        return Interval(mean=mean, lower=math.nan, upper=math.nan, degrees=math.nan)
+        return Interval(mean=mean)
     parts = [float(np.var(cell, ddof=1)) / len(cell) / len(cells) ** 2 for cell in cells]
     variance = math.fsum(parts)
     if variance == 0:

@@ -42,7 +42,7 @@ def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iter
     """
     found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
     known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
-    nothing = Interval(mean=math.nan, lower=math.nan, upper=math.nan, degrees=math.nan)
+    nothing = Interval()
     return MeanScore(
         interval=stratified_t_mean([list(scores.values()) for scores in known.values()]) if known else nothing,
         scores=known,

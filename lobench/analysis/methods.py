@@ -45,14 +45,11 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
     reading = read_store(store)
     if every:
         return reading
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         known = [row for row in ledger.experiments() if row.config]
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
         trials = ledger.trials(row.id) if row is not None else []
-    finally:
-        ledger.close()
     return reading if row is None else of_members(reading, row, members, trials)
 
 

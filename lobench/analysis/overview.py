@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ NUM_SPARKS = 12
 _PREFIX = struct.Struct("<4sI")  # of a payload: its mark, and the length of its header
 
 FloatArray = NDArray[np.float64]
+_Numbers = dict[str, Any]  # of an `Overview`, by its fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +42,18 @@ class Overview:
 
     row: EvaluationRow
     subject: Subject
-    direction: Direction | None
-    final: dict[str, float]
-    best: float
-    curve: FloatArray
-    diverged: int
-    exploded: int
-    wall_seconds: float
+    direction: Direction | None = None
+    final: dict[str, float] = field(default_factory=dict)
+    best: float = math.nan
+    curve: FloatArray = field(default_factory=lambda: np.full(NUM_SPARKS, np.nan))
+    diverged: int = -1
+    exploded: int = 0
+    wall_seconds: float = math.nan
 
 
 def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
     """Returns a line for each evaluation and sighting, in the order of the rows."""
-    found: list[tuple[Any, ...]] = [_NOTHING] * len(rows)
+    found: list[_Numbers] = [{}] * len(rows)
     groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any], memoryview]]] = {}
     for place, row in enumerate(rows):
         if row.payload is not None:
@@ -61,29 +62,12 @@ def overview(rows: Sequence[EvaluationRow]) -> list[Overview]:
             groups.setdefault(shape, []).append((place, header, memoryview(row.payload)[start:]))
     for members in groups.values():
         _measure(members, [rows[place].case for place, _, _ in members], found)
-    lines = []
-    for row, (direction, final, best, curve, diverged, exploded, wall_seconds) in zip(rows, found, strict=True):
-        for subject in row.sightings:
-            line = Overview(
-                row=row,
-                subject=subject,
-                direction=direction,
-                final=final,
-                best=best,
-                curve=curve,
-                diverged=diverged,
-                exploded=exploded,
-                wall_seconds=wall_seconds,
-            )
-            lines.append(line)
-    return lines
-
-
-_NOTHING: tuple[Any, ...] = (None, {}, math.nan, np.full(NUM_SPARKS, np.nan), -1, 0, math.nan)
+    pairs = zip(rows, found, strict=True)
+    return [Overview(row=row, subject=subject, **numbers) for row, numbers in pairs for subject in row.sightings]
 
 
 def _measure(
-    members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[tuple[Any, ...]]
+    members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[_Numbers]
 ) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
@@ -112,8 +96,15 @@ def _measure(
     for index, ((place, header, _), ends) in enumerate(zip(members, zip(*finals.values(), strict=True), strict=True)):
         num_diverged = sum(step >= 0 for step in header["diverged_at"])
         final = dict(zip(names, ends, strict=True))
-        counts = (num_diverged, exploded[index])
-        found[place] = (direction, final, best[index], curves[index], *counts, header["wall_seconds"])
+        found[place] = {
+            "direction": direction,
+            "final": final,
+            "best": best[index],
+            "curve": curves[index],
+            "diverged": num_diverged,
+            "exploded": exploded[index],
+            "wall_seconds": header["wall_seconds"],
+        }
 
 
 def _best(block: FloatArray, *, higher: bool) -> FloatArray:

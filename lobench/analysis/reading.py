@@ -140,11 +140,6 @@ def read_store(store: Path) -> Reading:
     Raises:
       StoreError: there is none.
     """
-    ledger = Ledger.open(store, read_only=True)
-    try:
-        rows = tuple(ledger.evaluations())
+    with Ledger.open(store, read_only=True) as ledger:
         positions = {who: place for place, who in ledger.sightings().items()}
-        events = tuple(ledger.events())
-    finally:
-        ledger.close()
-    return Reading.of(store, rows, positions=positions, events=events)
+        return Reading.of(store, tuple(ledger.evaluations()), positions=positions, events=tuple(ledger.events()))

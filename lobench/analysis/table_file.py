@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, suggestion
 from lobench.engine.config.syntax import Binding, parse_file
 
 __all__ = ["Bold", "TableSpec", "read_table", "unknown_name"]
@@ -88,12 +87,6 @@ def read_table(path: Path) -> TableSpec:
             raise ConfigError(f"Table.{key}", where=statement.where, got=repr(statement.value), expected=expected)
         values[key] = statement.value
     return TableSpec(**values)
-
-
-def suggestion(name: str, known: Sequence[str]) -> str:
-    """Returns `did you mean 'x'?`, or "" where nothing is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -277,7 +277,7 @@ class _Maker:
         share = not lost and is_share(metric, values)
         found = share_mean(values) if share else stratified_t_mean([values])
         if not self._spec.interval.get(metric, True):
-            found = Interval(mean=found.mean, lower=math.nan, upper=math.nan, degrees=found.degrees)
+            found = Interval(mean=found.mean, degrees=found.degrees)
         return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold, is_share=share)
 
     def _bold(self, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
@@ -306,7 +306,7 @@ class _Maker:
             bold = {places[index] for index in bold_means(self._findings, places, metric)}
         elif self._spec.bold == "best":
             bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
-        one = Interval(mean=1.0, lower=math.nan, upper=math.nan, degrees=math.nan)
+        one = Interval(mean=1.0)
         entries = [
             None
             if place >= 0 and math.isnan(found[place].mean)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lobench.cli.names import did_you_mean
+from lobench.cli.options import did_you_mean
 from lobench.core.errors import LobenchError
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.numbers import Number
+from lobench.cli.options import Number
 
 __all__ = ["compare"]
 

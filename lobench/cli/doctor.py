@@ -108,8 +108,7 @@ def _check_store(store: Path) -> str:
     from lobench.engine.store.network import file_system, is_network
     from lobench.engine.store.schema import store_errors
 
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         # Without the ledger's lock: a watch may be writing it.
         with store_errors(store), tempfile.TemporaryFile(dir=store) as file:
             file.write(bytes(4096))
@@ -128,8 +127,6 @@ def _check_store(store: Path) -> str:
         if ledger.schema < SCHEMA_VERSION:
             known.append(f"schema {ledger.schema}: who writes it next takes it to {SCHEMA_VERSION}, and keeps a copy")
         return ", ".join([*known, where])
-    finally:
-        ledger.close()
 
 
 def _check_config(config: Path) -> str:

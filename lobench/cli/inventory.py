@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.names import Name
-from lobench.cli.suites import default_folder
+import lobench
+from lobench.cli.options import Name
 from lobench.core.errors import LobenchError, UsageError
 
-__all__ = ["list_things", "plugins"]
+__all__ = ["default_folder", "list_things", "plugins"]
 
 _HOOKS = {
     "sources": "lobench_checkpoint_sources",
@@ -100,3 +100,20 @@ def plugins() -> None:
         click.echo(f"{name}: {', '.join(hooks) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)
+
+
+def default_folder() -> Path:
+    """Returns `suites` here, or that of the checkout which lobench is installed from.
+
+    Raises:
+      UsageError: there is neither.
+    """
+    shipped = Path(lobench.__file__).resolve().parents[1] / "suites"
+    for folder in (Path("suites"), shipped):
+        if folder.is_dir():
+            return folder
+    raise UsageError(
+        "there is no folder of suites here, and lobench is not installed from a checkout, which has some",
+        where=str(Path.cwd()),
+        next_step="name the folder of yours: lobench list suites --folder FOLDER",
+    )

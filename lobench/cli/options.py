@@ -1,17 +1,18 @@
-"""Options of a command from the settings that they are fields of, so that each is declared once."""
+"""Options of a command, from the settings that they are fields of, so that each is declared once; kinds of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import click
 
-from lobench.cli.numbers import Number
+from lobench.core.errors import suggestion
 from lobench.core.option import Option
 
-__all__ = ["options_of"]
+__all__ = ["Name", "Number", "did_you_mean", "options_of"]
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -57,3 +58,29 @@ def _type(kind: str, said: Option) -> Any:
         lower = said.least if said.above is None else said.above
         return Number(lower, said.most, min_open=said.above is not None)
     return click.STRING
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'watch'?`, or "" where nothing is near."""
+    advice = suggestion(name, known)
+    return f"; {advice}" if advice else ""
+
+
+class Name(click.Choice[str]):
+    """A choice whose error says which of them was meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            expected = ", ".join(self.choices)
+            self.fail(f"{value!r} is none of {expected}{did_you_mean(str(value), self.choices)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within bounds, which NaN is not: every comparison with it is false, and so no bound refuses it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not in the range {self._describe_range()}.", param, ctx)
+        return number

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -41,12 +41,9 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 def _unread(store: Path) -> list[dict[str, Any]]:
     from lobench.report.records import unread_records
 
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
         return list(unread_records(ledger.events(), read))
-    finally:
-        ledger.close()
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
@@ -129,21 +126,16 @@ def written(output: Path | None) -> Iterator[None]:
     if output is None:
         yield
         return
-    try:
+    with one_line_of(OSError, StoreError, "cannot write this file", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
-        raise StoreError("cannot write this file", where=str(output), got=cause(error)) from error
 
 
 def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
     # Ten thousand rows live until the process ends: looking for garbage among them costs a third of the time.
     gc.disable()
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations())
-    finally:
-        ledger.close()
     if pattern == "*":
         return rows
     names = {row.case: (row.case.name, f"{row.case.suite}/{row.case.name}") for row in rows}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 __all__ = [
     "CheckpointError",
     "CheckpointGone",
@@ -14,6 +17,7 @@ __all__ = [
     "SuiteError",
     "ThetaMismatch",
     "UsageError",
+    "suggestion",
 ]
 
 
@@ -78,3 +82,9 @@ class StoreBusy(StoreError):
 
 class PluginError(LobenchError):
     """A plugin failed; the message names plugin, hook and cause."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns the next step where a name is nearly right, `did you mean 'x'?`; "" where nothing is near."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "headline"]
+__all__ = ["cause", "headline", "one_line_of"]
+
+
+@contextlib.contextmanager
+def one_line_of(
+    errors: type[Exception] | tuple[type[Exception], ...],
+    kind: type[LobenchError],
+    what: str,
+    *,
+    where: Path | str,
+    next_step: str = "",
+) -> Iterator[None]:
+    """Turns errors of the system or of a library into one clear line: a `kind` that says what, where and the cause."""
+    try:
+        yield
+    except errors as error:
+        raise kind(what, where=str(where), got=cause(error), next_step=next_step) from error
 
 
 def headline(error: BaseException) -> str:

@@ -46,6 +46,16 @@ class EvaluationKey:
     seed_block: SeedBlock
     program_version: str
 
+    @classmethod
+    def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
+        return cls(
+            checkpoint_sha256=sha256,
+            optimizer_hash=case.optimizer_hash,
+            case_identity=case.identity,
+            seed_block=block,
+            program_version=program,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:

@@ -9,16 +9,15 @@ experiment finds a parameter where a value stands (`adam.learning_rate = @rate/R
 
 from __future__ import annotations
 
-import difflib
 import enum
 import graphlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.draws import Draws
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, suggestion
 
 __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "Value", "check_parameters", "parameter_of"]
 
@@ -168,7 +167,7 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
         for parent, values in parameter.when.items():
             here = f"{where}: parameter {parameter.path!r}"
             if parent not in by_path:
-                next_step = _suggestion(parent, by_path)
+                next_step = suggestion(parent, by_path)
                 raise ConfigError(f"it depends on {parent!r}, which is no parameter", where=here, next_step=next_step)
             wrong = [value for value in values if not by_path[parent].contains(value)]
             if wrong or not values:
@@ -239,7 +238,7 @@ def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: 
                 f"{kind_name} takes no {name!r}",
                 where=here,
                 expected=f"one of {', '.join(known)}",
-                next_step=_suggestion(name, known),
+                next_step=suggestion(name, known),
             )
     when = keywords.get("when") or {}
     if not isinstance(when, Mapping) or not all(isinstance(values, list | tuple) for values in when.values()):
@@ -270,11 +269,6 @@ def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
     if num_values is not None and (type(num_values) is not int or num_values < 1):
         raise ConfigError("num_values", where=here, got=repr(num_values), expected="an integer >= 1")
     return {"low": low, "high": high, "scale": Scale(scale), "num_values": num_values}
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def _crosses(value: object) -> bool:

@@ -155,6 +155,13 @@ class GivenCheckpoint:
     variant: Variant = Variant()
     label: str = ""
 
+    def read_as(self, checkpoint: Checkpoint) -> Subject:
+        """Returns the subject that it is, once it is read."""
+        variant = self.variant
+        return Subject.of_checkpoint(
+            checkpoint, variant.bindings, label=self.label, trainer_config=variant.trainer_config
+        )
+
 
 Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
 

@@ -38,14 +38,15 @@ __all__ = ["IsolatedRunner"]
 
 _MOST_LAYERS = 8  # whose programs stay warm
 # gin raises subclasses of its own making, of the same names.
-_RAISED = {kind.__name__: kind for kind in (*(getattr(errors, name) for name in errors.__all__), WrongThreads)}
+_ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
+_RAISED = {kind.__name__: kind for kind in (*_ERRORS, WrongThreads)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(Message):
-    """Asks for a seed block's curves; `layers` are as JSON, `theta` is a file of leaves, "" where there is none."""
+    """Asks for a seed block's curves; `theta` is a file of leaves, "" where there is none."""
 
-    layers: str
+    layers: Layers
     spec: CaseSpec
     test: str
     theta: str
@@ -101,9 +102,7 @@ class IsolatedRunner:
             if theta.leaves is not None:
                 path = str(Path(folder) / "theta.npz")
                 Path(path).write_bytes(dump_theta(theta.leaves))
-            request = Train(
-                layers=layers.to_json(), spec=spec, test=test, theta=path, where=theta.where, seed_block=block
-            )
+            request = Train(layers=layers, spec=spec, test=test, theta=path, where=theta.where, seed_block=block)
             try:
                 connection.send_bytes(request.to_bytes())
                 answer = _ANSWERS.from_bytes(connection.recv_bytes())
@@ -154,11 +153,11 @@ class _Runners:
 
     def __init__(self) -> None:
         self._programs = Programs()
-        self._runners: OrderedDict[str, BlockRunner] = OrderedDict()
+        self._runners: OrderedDict[Layers, BlockRunner] = OrderedDict()
 
-    def of(self, layers: str) -> BlockRunner:
+    def of(self, layers: Layers) -> BlockRunner:
         if layers not in self._runners:
-            self._runners[layers] = BlockRunner(Layers.from_json(layers), self._programs)
+            self._runners[layers] = BlockRunner(layers, self._programs)
         self._runners.move_to_end(layers)
         if len(self._runners) > _MOST_LAYERS:
             self._runners.popitem(last=False)

@@ -13,6 +13,7 @@ from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, Verdict
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
+from lobench.core.finite import finite_or_none
 from lobench.core.subject import Subject
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
@@ -198,8 +199,8 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
 
 def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
     def plain(result: GateResult) -> dict[str, Any]:
-        found = dataclasses.asdict(result) | {"margin": margins[result.case]}
-        return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in found.items()}
+        found: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
+        return found
 
     return {
         "score_version": SCORE_VERSION,

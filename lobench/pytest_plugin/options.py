@@ -176,10 +176,7 @@ def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
         if isinstance(given, GivenCheckpoint):
             allow_pickle = bool(config.getoption("lobench_allow_pickle"))
             checkpoint, leaves = load_checkpoint(given.uri, manager_of(config), allow_pickle=allow_pickle)
-            variant = given.variant
-            given = Subject.of_checkpoint(
-                checkpoint, variant.bindings, label=given.label, trainer_config=variant.trainer_config
-            )
+            given = given.read_as(checkpoint)
         known[method] = LoadedSubject(subject=given, theta=ThetaLeaves(leaves=leaves, where=given.uri))
     return known[method]
 

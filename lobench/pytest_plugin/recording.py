@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,27 +63,28 @@ class Recorder:
                 self._methods.append(method)
                 self.record(finished, subject)
             if method and self._ledger is not None and not self._problem:
-                try:
+                with self._noted():
                     self._sessions.add(self._ledger, method, session, finished)
-                except LobenchError as error:
-                    self._problem = str(error)
 
     def record(self, finished: Finished, subject: Subject | None = None) -> None:
         """Writes an evaluation into the ledger, of the session's own subject or of another one."""
-        if self._problem:
-            return
-        try:
-            self._record(finished, subject)
-        except LobenchError as error:
-            self._problem = str(error)
+        if not self._problem:
+            with self._noted():
+                self._record(finished, subject)
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Writes what is no result, where there is a ledger."""
         if self._ledger is not None and not self._problem:
-            try:
+            with self._noted():
                 self._ledger.record_event(kind, **detail)
-            except LobenchError as error:
-                self._problem = str(error)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Keeps what is wrong with the store for the summary: the tests go on."""
+        try:
+            yield
+        except LobenchError as error:
+            self._problem = str(error)
 
     def _record(self, finished: Finished, subject: Subject | None) -> None:
         from lobench.pytest_plugin.options import subject_of
@@ -95,15 +98,8 @@ class Recorder:
         curves = Curves.from_payload(finished.payload) if finished.payload else None
         program = program_of(finished)
         self._programs.add(program.key)
-        key = EvaluationKey(
-            checkpoint_sha256=subject.sha256,
-            optimizer_hash=finished.case.optimizer_hash,
-            case_identity=finished.case.identity,
-            seed_block=finished.seed_block,
-            program_version=program.key,
-        )
         self._ledger.record_evaluation(
-            key,
+            EvaluationKey.of(subject.sha256, finished.case, finished.seed_block, program.key),
             finished.case,
             finished.outcome,
             curves=curves,
@@ -121,16 +117,11 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         if self._ledger is not None:
-            try:
-                self._finish_checkpoints(self._ledger)
+            with self._noted():
+                keys = {finished.case.key for finished in self._finished}
+                for position in self._positions.values():
+                    self._ledger.finish_checkpoint(position, programs=self._programs, case_keys=keys)
                 self._ledger.close()
-            except LobenchError as error:
-                self._problem = str(error)
-
-    def _finish_checkpoints(self, ledger: Ledger) -> None:
-        keys = {finished.case.key for finished in self._finished}
-        for position in self._positions.values():
-            ledger.finish_checkpoint(position, programs=self._programs, case_keys=keys)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._finished:
@@ -156,17 +147,8 @@ class Recorder:
 
 
 _HEADER = (
-    "case",
-    "seeds",
-    "outcome",
-    "train final",
-    "test final",
-    "best",
-    "diverged",
-    "exploded",
-    "steps/s",
-    "compile s",
-)
+    "case", "seeds", "outcome", "train final", "test final", "best", "diverged", "exploded", "steps/s", "compile s",
+)  # fmt: skip
 
 
 def _row(method: str, finished: Finished) -> tuple[str, ...]:

@@ -79,8 +79,7 @@ def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
 
     if not (store / "ledger.sqlite").is_file():
         return {}
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         programs = ledger.accepted_programs(
             [program_here(num_gpus=1.0)]
         )  # a process of pytest takes a GPU that it sees
@@ -92,5 +91,3 @@ def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
             and row.payload is not None
             and row.outcome in (Outcome.PASSED, Outcome.FAILED)
         }
-    finally:
-        ledger.close()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from lobench.analysis.chosen import Best
-from lobench.analysis.intervals import Interval
-from lobench.report.lines import one_line, text_table
+from lobench.report.lines import interval_cell, one_line, text_table
 
 __all__ = ["best_text"]
 
@@ -16,12 +13,12 @@ def best_text(found: Best) -> str:
     rows = [["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged", "exploded", "lost"]]
     for candidate in found.candidates:
         checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
-        scores = (_text(fresh.score), _text(candidate.chosen.score))
+        scores = (interval_cell(fresh.score), interval_cell(candidate.chosen.score))
         counts = map(str, (fresh.num_diverged, fresh.num_exploded, fresh.num_lost))
         rows.append([checkpoint.uri, str(checkpoint.outer_step), *scores, *counts])
     number = "none, it could not be evaluated on further seeds: see the lines above"
     if (report := found.report) is not None:
-        number = f"{_text(report.score)} on seeds from {found.first_further_seed} on, which chose nothing"
+        number = f"{interval_cell(report.score)} on seeds from {found.first_further_seed} on, which chose nothing"
         number += f"; diverged {report.num_diverged}, exploded {report.num_exploded}, lost {report.num_lost}"
     return "\n".join(
         [
@@ -35,10 +32,3 @@ def best_text(found: Best) -> str:
             found.scale,
         ]
     )
-
-
-def _text(score: Interval) -> str:
-    if not math.isfinite(score.mean):
-        return "-"
-    bounds = f" [{score.lower:.3f}, {score.upper:.3f}]" if math.isfinite(score.lower) else ""
-    return f"{score.mean:.3f}{bounds}"

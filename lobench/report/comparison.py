@@ -18,9 +18,11 @@ from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.report.lines import one_line, text_table
+from lobench.report.lines import interval_cell, one_line, text_table
 
 __all__ = ["comparison_json", "comparison_text"]
+
+_SIGNED = "+.3f"
 
 
 def comparison_text(found: Sequence[Compared], *, scale: str) -> str:
@@ -70,10 +72,10 @@ def _headline(effect: MetricEffect) -> list[str]:
     comparison, gate = effect.comparison, effect.gate
     return [
         effect.metric,
-        interval_text(comparison.overall),
+        interval_cell(comparison.overall, _SIGNED),
         _p(comparison.p_value),
         str(comparison.verdict),
-        _share(effect.improvement),
+        interval_cell(effect.improvement),
         _gate(gate.verdict, gate.overall),
     ]
 
@@ -88,7 +90,7 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
         row = [
             found.name(one.case),
             *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
-            interval_text(shown) if not math.isnan(shown.lower) else paired.note,
+            interval_cell(shown, _SIGNED) if not math.isnan(shown.lower) else paired.note,
             _ratio(effect.ratios.get(one.case)),
             _p(one.p_holm),
             str(one.verdict),
@@ -142,19 +144,6 @@ def _sentence(found: Compared) -> str:
     if {Effect.BETTER, Effect.WORSE} <= stories:
         told += ": the metrics tell different stories"
     return f"{told}. Verdict ({found.primary.metric}): {found.primary.gate.verdict}"
-
-
-def interval_text(found: Interval) -> str:
-    """Returns `+0.052 [+0.044, +0.060]`; without bounds where there are none."""
-    if math.isnan(found.mean):
-        return "-"
-    if math.isnan(found.lower):
-        return f"{found.mean:+.3f}"
-    return f"{found.mean:+.3f} [{found.lower:+.3f}, {found.upper:+.3f}]"
-
-
-def _share(found: Interval) -> str:
-    return interval_text(found).replace("+", "")
 
 
 def _p(value: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.report.charts import sections
 from lobench.report.lines import one_line
 from lobench.report.sections import Section
@@ -43,13 +43,11 @@ def write_figures(findings: Findings, folder: Path, kind: str, figure: str | Non
     except ImportError as error:
         raise LobenchError("figures need matplotlib", next_step="pip install 'lobench[figures]'") from error
     mpl.use("Agg")
-    try:
+    with one_line_of(OSError, StoreError, "cannot write the figures", where=folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         with mpl.rc_context({"pdf.fonttype": 42, "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
             return [path for section in sections(findings, figure) for path in _write(section, folder, kind)]
-    except OSError as error:
-        raise StoreError("cannot write the figures", where=str(folder), got=cause(error)) from error
 
 
 def _write(section: Section, folder: Path, kind: str) -> list[Path]:

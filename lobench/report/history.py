@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from lobench.analysis.experiment_history import ExperimentSummary
 from lobench.analysis.history import RunSummary
-from lobench.analysis.intervals import Interval
 from lobench.core.program import describe_programs
-from lobench.report.lines import one_line, text_table
+from lobench.report.lines import interval_cell, one_line, text_table
 
 __all__ = ["experiments_table", "history_table"]
 
@@ -35,7 +33,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
                 ", ".join([*map(one_line, one.methods[:_NAMED]), *more]) or "-",
                 str(one.num_evaluations),
                 one_line(one.best) or "-",
-                _interval(one.score),
+                interval_cell(one.score),
             ]
         )
     metrics = ", ".join(dict.fromkeys(one.metric for one in experiments if one.metric))
@@ -56,18 +54,8 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     if not runs:
         return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
-    header = [
-        "date",
-        "store",
-        "revision",
-        "checkpoints",
-        "evaluations",
-        "last checkpoint",
-        *metrics,
-        "diverged",
-        "exploded",
-    ]
-    rows = [header, *(_cells(run, metrics) for run in runs)]
+    header = ["date", "store", "revision", "checkpoints", "evaluations", "last checkpoint"]
+    rows = [[*header, *metrics, "diverged", "exploded"], *(_cells(run, metrics) for run in runs)]
     unscored = sum(run.num_unscored for run in runs)
     legend = "of the last checkpoint, mean over its cases and 95% interval"
     note = [f"{unscored} cases have no scale, since nobody trained them"] if unscored else []
@@ -84,16 +72,7 @@ def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
         str(run.num_checkpoints),
         str(run.num_evaluations),
         run.last_checkpoint,
-        *(_interval(run.scores.get(name)) for name in metrics),
+        *(interval_cell(run.scores.get(name)) for name in metrics),
         f"{run.num_diverged}/{run.num_seeds}",
         f"{run.num_exploded}/{run.num_seeds}",
     ]
-
-
-def _interval(found: Interval | None) -> str:
-    """Returns `0.52 [0.44, 0.60]`; without bounds where there are none."""
-    if found is None or math.isnan(found.mean):
-        return "-"
-    if math.isnan(found.lower):
-        return f"{found.mean:.3f}"
-    return f"{found.mean:.3f} [{found.lower:.3f}, {found.upper:.3f}]"

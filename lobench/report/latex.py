@@ -11,7 +11,7 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.table_file import TableSpec
 from lobench.analysis.tabulate import SEARCHED_NOTE, Entry, Heading, Panel, tabulate
 from lobench.core.errors import StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.report.lines import one_line
 
 __all__ = ["latex_table", "write_latex"]
@@ -34,11 +34,9 @@ def write_latex(findings: Findings, output: Path, *, precision: int, spec: Table
       StoreError: nothing to show, or the file cannot be written.
     """
     text = latex_table(findings, spec, precision=precision)
-    try:
+    with one_line_of(OSError, StoreError, "cannot write the table", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError("cannot write the table", where=str(output), got=cause(error)) from error
 
 
 def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision: int = 3) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-__all__ = ["one_line", "text_table", "without_controls"]
+if TYPE_CHECKING:
+    from lobench.analysis.intervals import Interval
+
+__all__ = ["interval_cell", "one_line", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -20,6 +25,15 @@ def one_line(text: str) -> str:
 def without_controls(page: str) -> str:
     """Returns a page whose lines stay, with every other character that is not shown but steers as an escape."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], page)
+
+
+def interval_cell(found: Interval | None, form: str = ".3f") -> str:
+    """Returns `0.52 [0.44, 0.60]`; the mean alone where there are no bounds, and `-` where there is no mean."""
+    if found is None or math.isnan(found.mean):
+        return "-"
+    if math.isnan(found.lower):
+        return f"{found.mean:{form}}"
+    return f"{found.mean:{form}} [{found.lower:{form}}, {found.upper:{form}}]"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:

@@ -20,7 +20,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
-from lobench.report.progress import LiveProgress, PlainProgress, ShownProgress
+from lobench.report.progress import LiveProgress, PlainProgress
 from lobench.report.verdict import interval_text
 
 __all__ = ["Methods", "PlainMethods", "make_method_progress", "row_of"]
@@ -232,7 +232,7 @@ class _LiveMethods(LiveProgress):
         return Group(table, *([Text(left)] if left else []), super().shown())
 
 
-def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) -> ShownProgress:
+def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) -> PlainProgress:
     """Returns a live table on a terminal, plain lines elsewhere; `quiet`: no line for an evaluation that passed."""
     kind = _LiveMethods if file.isatty() else PlainMethods
     return kind(file, methods, quiet=quiet)
@@ -241,13 +241,7 @@ def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) 
 def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
     """Returns an event as a store would hold it, recorded at some time."""
     return EvaluationRow(
-        key=EvaluationKey(
-            checkpoint_sha256=event.subject.sha256,
-            optimizer_hash=event.case.optimizer_hash,
-            case_identity=event.case.identity,
-            seed_block=event.seed_block,
-            program_version="",
-        ),
+        key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
         program=Program(),
         case=event.case,
         outcome=event.outcome,

@@ -21,7 +21,7 @@ from lobench.analysis.speedup import Speedup
 from lobench.analysis.table_file import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -49,10 +49,8 @@ class _Cell:
 def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
     """Writes the page, whole or not at all: it may be open in a browser."""
     text = render_page(findings, spec, figure)
-    try:
+    with one_line_of(OSError, StoreError, "cannot write the report", where=output):
         write_whole(output, text)
-    except OSError as error:
-        raise StoreError("cannot write the report", where=str(output), got=cause(error)) from error
 
 
 def render_page(findings: Findings, spec: TableSpec | None = None, figure: str | None = None) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome, mean_of
@@ -13,45 +12,16 @@ from lobench.engine.chief.contract import Progress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.lines import one_line
 
-__all__ = ["LiveProgress", "PlainProgress", "ShownProgress", "SilentProgress", "make_progress"]
+__all__ = ["LiveProgress", "PlainProgress", "SilentProgress", "make_progress"]
 
 
-class ShownProgress(Progress, Protocol):
-    """A `Progress` of the engine that is also a context: live display starts and ends with it."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    def say(self, line: str) -> None:
-        pass
-
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
-        pass
-
-    def admitted(self, subject: Subject) -> None:
-        pass
-
-    def step(self, lease: int, step: int) -> None:
-        pass
-
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        pass
-
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        pass
+class SilentProgress(Progress):
+    """Shows nothing. A progress is a context too: a live display starts and ends with it."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
@@ -131,13 +101,11 @@ class LiveProgress(PlainProgress):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 
-def make_progress(file: TextIO, *, quiet: bool = False) -> ShownProgress:
+def make_progress(file: TextIO, *, quiet: bool = False) -> PlainProgress:
     return LiveProgress(file, quiet=quiet) if file.isatty() else PlainProgress(file, quiet=quiet)
 
 

@@ -15,21 +15,10 @@ __all__ = ["records", "unread_records"]
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
-    *("optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded"),
-    *("compile_seconds", "wall_seconds"),
-    *(
-        "ahead_seconds",
-        "num_params",
-        "num_compilations",
-        "program_version",
-        "program",
-        "experiment",
-        "trial",
-        "session",
-        "recorded_at",
-    ),
-    "provenance",
-)
+    "optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
+    "wall_seconds", "ahead_seconds", "num_params", "num_compilations", "program_version", "program", "experiment",
+    "trial", "session", "recorded_at", "provenance",
+)  # fmt: skip
 
 
 def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[dict[str, Any]]:

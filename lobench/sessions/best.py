@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +26,11 @@ from lobench.core.metric import UnknownDirection
 from lobench.engine.chief.contract import Progress
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
-from lobench.report.progress import SilentProgress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.places import default_store
 from lobench.sessions.settings import texts
 
 __all__ = ["best", "ranked_run"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Again:
-    """How checkpoints are evaluated again."""
-
-    location: str
-    suites: tuple[str, ...]
-    seeds: int | None
-    workers: str
-    gin_files: tuple[str, ...]
-    gin_params: tuple[str, ...]
-    progress: Progress
 
 
 def best(
@@ -80,19 +65,26 @@ def best(
       LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
       KeyboardInterrupt: Ctrl-C.
     """
-    command = _Again(
-        location=str(location),
-        suites=texts(suites),
-        seeds=seeds,
-        workers=str(workers),
-        gin_files=texts(gin_files),
-        gin_params=tuple(gin_params),
-        progress=progress or SilentProgress(),
-    )
-    store = Path(store) if store else default_store(command.location, name or Path(command.suites[0]).resolve().stem)
+    places = texts(suites)
+    store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
+
+    def evaluate(folder: Path, first_seed: int, paths: Sequence[str]) -> None:
+        num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
+        evaluate_into(
+            folder,
+            paths,
+            places,
+            location=location,
+            name="best",
+            workers=workers,
+            gin_files=texts(gin_files),
+            gin_params=(*gin_params, f"Case.first_seed = {first_seed}", *num_seeds),
+            progress=progress,
+        )
+
     _kept(store / "best.json")  # before hours of work, and not after
     first_seed = _next_seed(read_store(store).rows)
-    measured, scales, ranked = ranked_run(store, command.suites, metric)
+    measured, scales, ranked = ranked_run(store, places, metric)
     chosen, gone = _there(ranked, top)
     if not chosen:
         raise UsageError(
@@ -101,13 +93,13 @@ def best(
             got=", ".join(gone) or "none",
             next_step=("they are gone from their places" if gone else "watch the run first"),
         )
-    candidates = _candidates(chosen, _ranked_again(command, store / "best", first_seed, chosen, measured, scales))
+    candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
     further_seed = _next_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
-    further = _ranked_again(command, store / "best" / "winner", further_seed, winner, measured, scales)
+    further = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, measured, scales)
     found = Best(
         metric=measured,
         candidates=candidates,
@@ -115,7 +107,7 @@ def best(
         scale=scales.describe(),
         first_fresh_seed=first_seed,
         first_further_seed=further_seed,
-        suites=command.suites,
+        suites=places,
         gone=tuple(gone),
         at=time.time(),
     )
@@ -164,7 +156,7 @@ def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]
 
 
 def _ranked_again(
-    command: _Again,
+    evaluate: Callable[[Path, int, Sequence[str]], None],
     store: Path,
     first_seed: int,
     chosen: Sequence[Ranked],
@@ -176,26 +168,9 @@ def _ranked_again(
     Returns:
       What that store has of such seeds, the best first; earlier calls may have left others there.
     """
-    _evaluate(command, store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
+    evaluate(store, first_seed, [ranked.subject.checkpoint.uri for ranked in chosen])
     again = [row for row in read_store(store).rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(again), metric, scales)
-
-
-def _evaluate(command: _Again, store: Path, first_seed: int, paths: Sequence[str]) -> None:
-    bindings = [*command.gin_params, f"Case.first_seed = {first_seed}"]
-    if command.seeds is not None:
-        bindings.append(f"Case.num_seeds = {command.seeds}")
-    evaluate_into(
-        store,
-        paths,
-        command.suites,
-        location=command.location,
-        name="best",
-        workers=command.workers,
-        gin_files=command.gin_files,
-        gin_params=tuple(bindings),
-        progress=command.progress,
-    )
 
 
 def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
@@ -51,18 +52,6 @@ class Comparison:
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evaluated:
-    """How what is evaluated now is evaluated."""
-
-    suites: tuple[str, ...]
-    store: Path | None
-    workers: str
-    gin_files: tuple[str, ...]
-    gin_params: tuple[str, ...]
-    progress: Progress
-
-
 def compare(
     *subjects: str | Path,
     store: str | Path | None = None,
@@ -94,24 +83,20 @@ def compare(
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
     names = texts(subjects)
-    command = _Evaluated(
-        suites=texts(suites),
-        store=None if store is None else Path(store),
-        workers=str(workers),
-        gin_files=texts(gin_files),
-        gin_params=tuple(gin_params),
-        progress=progress or SilentProgress(),
-    )
+    suites, store = texts(suites), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
-    for suite in command.suites:
+    for suite in suites:
         require_suite(suite)
-    stored = {text: one for text in names if (one := _stored(text, command)) is not None}
-    others = list(dict.fromkeys(text for text in names if text not in stored))
-    evaluated = dict(zip(others, _evaluate(others, command), strict=True)) if others else {}
+    stored = {text: one for text in names if (one := _stored(text, store, evaluates=bool(suites))) is not None}
+    evaluated: dict[str, _Chosen] = {}
+    if others := list(dict.fromkeys(text for text in names if text not in stored)):
+        folder = store or Path(".lobench") / "compare" / Path(suites[0]).resolve().stem
+        options = {"workers": workers, "gin_files": texts(gin_files), "gin_params": tuple(gin_params)}
+        evaluated = _evaluate(others, folder, suites, progress or SilentProgress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
     given = [Path(path) for path in texts(baselines)]
-    scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in command.suites] or None)
+    scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in suites] or None)
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale
@@ -148,15 +133,20 @@ def _told_apart(subjects: Sequence[Subject], texts: Sequence[str]) -> list[Subje
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
-def _stored(text: str, command: _Evaluated) -> _Chosen | None:
-    """Returns what a text names in a store; None where it names something that is evaluated now."""
+def _stored(text: str, store: Path | None, *, evaluates: bool) -> _Chosen | None:
+    """Returns what a text names in a store; None where it names something that is evaluated now.
+
+    Args:
+      store: The one that was named, if any.
+      evaluates: Whether there are suites to evaluate it on.
+    """
     place, _, which = text.partition("@")
     if (Path(place) / "ledger.sqlite").is_file():
         return _chosen(Path(place), which)
-    if command.suites:
+    if evaluates:
         return None
     # A folder without a store fits only where there is no --store: checkpoints can be folders, `100` in the run's own.
-    if Path(place).is_dir() and (command.store is None or any(Path(place).rglob("ledger.sqlite"))):
+    if Path(place).is_dir() and (store is None or any(Path(place).rglob("ledger.sqlite"))):
         stores = find_stores(Path(place))
         if len(stores) > 1:
             raise UsageError(
@@ -166,13 +156,13 @@ def _stored(text: str, command: _Evaluated) -> _Chosen | None:
                 next_step="name one of them",
             )
         return _chosen(stores[0], which)
-    if command.store is None:
+    if store is None:
         raise UsageError(
             "neither a store nor a folder with one",
             got=repr(text),
             next_step="give --suite to evaluate it now, or --store to look it up there",
         )
-    return _chosen(command.store, text)
+    return _chosen(store, text)
 
 
 def _chosen(store: Path, which: str) -> _Chosen:
@@ -204,42 +194,32 @@ def _is_called(subject: Subject, which: str) -> bool:
     return is_hash or (checkpoint.uri.endswith(which) and not which.isdecimal())
 
 
-def _evaluate(names: Sequence[str], command: _Evaluated) -> list[_Chosen]:
-    """Evaluates subjects in one go, as far as their store does not hold them.
+def _evaluate(
+    names: Sequence[str], store: Path, suites: Sequence[str], progress: Progress, options: Mapping[str, Any]
+) -> dict[str, _Chosen]:
+    """Evaluates subjects in one go, as far as their store does not hold them, and returns them by name.
 
     The store keeps what other calls evaluated, and what lay at the same paths before: of each subject counts what lies
     there now, on today's cases, and nobody beside it.
     """
-    manager = plugins_of(command.suites, command.progress)
+    manager = plugins_of(suites, progress)
     readers = load_readers(manager, allow_pickle=False)
     given = [_given(name, readers) for name in names]
     wanted = [_read(one, manager) for one in given]
-    store = command.store or Path(".lobench") / "compare" / Path(command.suites[0]).resolve().stem
-    evaluate_into(
-        store,
-        given,
-        command.suites,
-        name="compare",
-        workers=command.workers,
-        gin_files=command.gin_files,
-        gin_params=command.gin_params,
-        progress=command.progress,
-    )
-    found = _found(store, wanted)
-    for name, subject in zip(names, found, strict=True):
+    evaluate_into(store, given, suites, name="compare", progress=progress, **options)
+    found: dict[str, _Chosen] = {}
+    for name, subject in zip(names, _found(store, wanted), strict=True):
         if subject is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-    return [_Chosen(subject=subject, store=store, beside=(subject,)) for subject in found if subject is not None]
+        found[name] = _Chosen(subject=subject, store=store, beside=(subject,))
+    return found
 
 
 def _found(store: Path, wanted: Sequence[Who]) -> list[Subject | None]:
     """Returns what a store holds of subjects on the cases that it knows as today's."""
-    ledger = Ledger.open(store, read_only=True)
-    try:
+    with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations())
         described = {who.variant.key: ledger.described(who.variant.key) for who in wanted}
-    finally:
-        ledger.close()
     found: list[Subject | None] = []
     for who in wanted:
         known = described[who.variant.key]
@@ -277,5 +257,4 @@ def _read(given: Given, manager: PluginManager) -> Who:
     if isinstance(given, Who):
         return given
     checkpoint, _ = load_checkpoint(given.uri, manager, allow_pickle=False)
-    variant = given.variant
-    return Who.of_checkpoint(checkpoint, variant.bindings, label=given.label, trainer_config=variant.trainer_config)
+    return given.read_as(checkpoint)

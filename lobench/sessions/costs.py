@@ -62,11 +62,8 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     cases = _collect(config)
     durations = {}
     if (store / "ledger.sqlite").is_file():
-        ledger = Ledger.open(store, read_only=True)
-        try:
+        with Ledger.open(store, read_only=True) as ledger:
             durations = dict(ledger.history(()).durations)
-        finally:
-            ledger.close()
     return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 

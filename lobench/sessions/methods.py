@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.errors import StoreError, UsageError
+from lobench.core.errors import StoreError, UsageError, suggestion
 from lobench.core.experiment import Experiment, Method, SessionBlocks, session_blocks
 from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED, is_over
@@ -70,12 +69,11 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     known = {method.name: method for method in experiment.methods}
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise UsageError(
                 f"there is no method {name!r}",
                 where="--method",
                 expected="one of " + ", ".join(known),
-                next_step=f"did you mean {close[0]!r}?" if close else "",
+                next_step=suggestion(name, known),
             )
     return tuple(method for method in experiment.methods if not names or method.name in names)
 

@@ -20,7 +20,7 @@ from lobench.engine.chief.contract import Arrivals, Ending, Progress
 from lobench.engine.chief.known import KnownCases
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
-from lobench.engine.store.delivery import Deliverer, exits_raise
+from lobench.engine.store.delivery import exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource
@@ -137,48 +137,35 @@ def _run_round(
     progress: Progress,
     guest: Guest | None,
 ) -> Ending:
+    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
+    config = partial(worker_config, settings, named.manager, store)
     with (
-        contextlib.closing(Ledger.open(store, name=settings.called, on_problem=progress.say)) as ledger,
+        Ledger.open(store, name=settings.called, on_problem=progress.say) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
         what = f"running {settings.called}" if guest is not None else what
         progress.say(f"{what}; results: {store}")
         arrivals = guest.begin(ledger, named.readers, progress.say) if guest is not None else None
-        ending = _chief(settings, store, named, source, given, ledger, deliverer, progress, arrivals).run()
+        chief = Chief(
+            ledger=ledger,
+            spool=Spool(store / "spool"),
+            source=source,
+            given=given,
+            arrivals=arrivals,
+            known=KnownCases(ledger, config, suite),
+            readers=named.readers,
+            make_executor=lambda wakeup: named.make_executor(config(), wakeup),
+            policy=named.policy,
+            max_cores=places.num_workers(settings.workers),
+            max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
+            deliverer=deliverer,
+            manager=named.manager,
+            progress=progress,
+            suite=suite,
+            options=settings,
+        )
+        ending = chief.run()
         if guest is not None:
             guest.end(ledger, ending)
         return ending
-
-
-def _chief(
-    settings: WatchSettings,
-    store: Path,
-    named: Named,
-    source: CheckpointSource | None,
-    given: Sequence[Given],
-    ledger: Ledger,
-    deliverer: Deliverer,
-    progress: Progress,
-    arrivals: Arrivals | None,
-) -> Chief:
-    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location)
-    config = partial(worker_config, settings, named.manager, store)
-    return Chief(
-        ledger=ledger,
-        spool=Spool(store / "spool"),
-        source=source,
-        given=given,
-        arrivals=arrivals,
-        known=KnownCases(ledger, config, suite),
-        readers=named.readers,
-        make_executor=lambda wakeup: named.make_executor(config(), wakeup),
-        policy=named.policy,
-        max_cores=places.num_workers(settings.workers),
-        max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
-        deliverer=deliverer,
-        manager=named.manager,
-        progress=progress,
-        suite=suite,
-        options=settings,
-    )

@@ -20,7 +20,7 @@ _EVERY_SECONDS = 5.0
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-class Measuring:
+class Measuring(Progress):
     """A progress that passes everything on, and adds up what evaluations used.
 
     Args:

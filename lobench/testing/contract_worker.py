@@ -11,19 +11,9 @@ from pathlib import Path
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
+from lobench.engine.workers import protocol
 from lobench.engine.workers.chief_end import ChiefEnd
-from lobench.engine.workers.protocol import (
-    TO_WORKER,
-    Configure,
-    Describe,
-    Described,
-    Exit,
-    Job,
-    Progress,
-    Ready,
-    Result,
-    ToWorker,
-)
+from lobench.engine.workers.protocol import Configure, Job, ToWorker
 
 __all__ = ["PID_FILE", "answer_to", "case_named", "serve"]
 
@@ -51,22 +41,22 @@ def answer_to(bindings: tuple[str, ...], *thetas: bytes) -> bytes:
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Answers until it is told to exit. A variant has a case for each of its bindings; that name says what they do."""
-    chief: ChiefEnd[ToWorker] = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
+    chief: ChiefEnd[ToWorker] = ChiefEnd(connection, protocol.TO_WORKER, owns_process=owns_process)
     waiting: queue.Queue[ToWorker | None] = queue.Queue()
-    chief.say(Ready())
+    chief.say(protocol.Ready())
     chief.listen(waiting.put)
-    while (asked := waiting.get()) is not None and not isinstance(asked, Exit):
+    while (asked := waiting.get()) is not None and not isinstance(asked, protocol.Exit):
         match asked:
-            case Describe():
+            case protocol.Describe():
                 names = (*asked.variant.bindings, *configure.layers.gin_params)
                 cases = tuple(case_named(name, int(os.environ["NPROC"])) for name in names)
-                chief.say(Described(variant_key=asked.variant.key, cases=cases, files=()))
+                chief.say(protocol.Described(variant_key=asked.variant.key, cases=cases, files=()))
             case Job():
                 _run(chief, configure, asked)
 
 
 def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
-    chief.say(Progress(lease=job.lease, step=1))
+    chief.say(protocol.Progress(lease=job.lease, step=1))
     if job.case_key != case_named("good").key:
         Path((Path(configure.arguments[0]) / PID_FILE).read_text()).write_text(str(os.getpid()))
     if job.case_key == case_named("die").key:
@@ -77,4 +67,4 @@ def _run(chief: ChiefEnd[ToWorker], configure: Configure, job: Job) -> None:
     if configure.file_folder:
         paths = [Path(configure.file_folder) / path.name for path in paths]
     payload = answer_to(job.variant.bindings, *(path.read_bytes() for path in paths))
-    chief.say(Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+    chief.say(protocol.Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))

@@ -23,17 +23,8 @@ from lobench.core.codec import Message
 from lobench.core.result import Outcome
 from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
+from lobench.engine.workers import protocol
 from lobench.engine.workers.pool import WorkerConfig
-from lobench.engine.workers.protocol import (
-    FROM_WORKER,
-    Describe,
-    Described,
-    FromWorker,
-    Job,
-    Progress,
-    Ready,
-    Result,
-)
 from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
 from lobench.testing.contract_worker import PID_FILE, answer_to, case_named
 
@@ -85,21 +76,21 @@ class ExecutorContract:
             for worker, message in _of_workers(executor.wait(0.2)):
                 if isinstance(message, kind):
                     return worker, message
-                assert isinstance(message, Ready | Progress | Result), message
+                assert isinstance(message, protocol.Ready | protocol.Progress | protocol.Result), message
         raise AssertionError(f"not heard within {self.patience_seconds:g} s")
 
     def start(self, executor: Executor, worker: int) -> None:
         executor.start(worker, 1)
-        assert self.heard(executor, Ready)[0] == worker
+        assert self.heard(executor, protocol.Ready)[0] == worker
 
-    def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[Job, bytes]:
+    def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
         """Sends a job with two files; returns it, and the payload of its result."""
         contents = [f"{name} {lease} {which}".encode() for which in ("theta", "companion")]
         files = []
         for content in contents:
             files.append(folder / f"{sha256(content).hexdigest()}.npz")
             files[-1].write_bytes(content)
-        job = Job(
+        job = protocol.Job(
             lease=lease,
             case_key=case_named(name).key,
             seed_block=SeedBlock(start=0, size=2),
@@ -125,8 +116,8 @@ class ExecutorContract:
         with self.running(tmp_path) as executor:
             self.start(executor, 0)
             variant = Variant(bindings=("of the variant",))
-            executor.send(0, Describe(variant=variant).to_bytes())
-            worker, described = self.heard(executor, Described)
+            executor.send(0, protocol.Describe(variant=variant).to_bytes())
+            worker, described = self.heard(executor, protocol.Described)
             assert (worker, described.variant_key) == (0, variant.key)
             assert described.cases == (case_named("of the variant"), case_named("of the layers"))
 
@@ -135,8 +126,8 @@ class ExecutorContract:
             self.start(executor, 0)
             for lease in (3, 4):
                 job, payload = self.job(executor, 0, lease, "good", tmp_path)
-                found = self.heard(executor, Result)
-                assert found == (0, Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+                found = self.heard(executor, protocol.Result)
+                assert found == (0, protocol.Result(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
 
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
         variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
@@ -144,11 +135,11 @@ class ExecutorContract:
         with self.running(tmp_path) as executor:
             self.start(executor, 0)
             for variant in variants:
-                executor.send(0, Describe(variant=variant).to_bytes())
+                executor.send(0, protocol.Describe(variant=variant).to_bytes())
             deadline = time.monotonic() + self.patience_seconds
             while len(answered) < len(variants) and time.monotonic() < deadline:
                 said = _of_workers(executor.wait(0.2))
-                answered += [message.variant_key for _, message in said if isinstance(message, Described)]
+                answered += [message.variant_key for _, message in said if isinstance(message, protocol.Described)]
         assert answered == [variant.key for variant in variants]
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
@@ -174,7 +165,7 @@ class ExecutorContract:
             executor.kill(0)
             self.start(executor, 1)
             self.job(executor, 1, 3, "good", tmp_path)
-            worker, result = self.heard(executor, Result)
+            worker, result = self.heard(executor, protocol.Result)
             assert (worker, result.lease) == (1, 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
@@ -209,11 +200,11 @@ def _pid_file(folder: Path) -> Path:
     return folder / "pid"
 
 
-def _of_workers(heard: Sequence[Heard]) -> list[tuple[int, FromWorker | Died]]:
+def _of_workers(heard: Sequence[Heard]) -> list[tuple[int, protocol.FromWorker | Died]]:
     """Reads what workers say, and what is said for them; leaves out what an executor says for itself."""
     assert all(isinstance(one, Said | Died | Notice | Capacity) for one in heard), heard
     return [
-        (one.worker, FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one)
+        (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, Said) else one)
         for one in heard
         if isinstance(one, Said | Died)
     ]

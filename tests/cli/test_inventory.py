@@ -13,7 +13,7 @@ from tiny import make_run, make_suite
 
 import lobench as lobench_package
 from lobench import cli
-from lobench.cli.suites import default_folder
+from lobench.cli.inventory import default_folder
 from lobench.core.errors import UsageError
 from lobench.sessions.places import default_store
 

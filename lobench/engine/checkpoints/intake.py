@@ -13,7 +13,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError, StoreError
-from lobench.core.subject import Given, Subject, Variant
+from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.files import index_in_name
 from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint
@@ -88,8 +88,8 @@ class Intake:
         seen = SeenCheckpoint(uri=given.uri, reader=reader, index=index_in_name(path.name))
         before = self._checkpoint_before(seen)
         if before is None:
-            return self._take(seen, again=True, variant=given.variant, label=given.label)
-        subject = _subject(before, given.variant, given.label)
+            return self._take(seen, given)
+        subject = given.read_as(before)
         return self._ledger.record_sighting(subject), subject
 
     def _checkpoint_before(self, seen: SeenCheckpoint) -> Checkpoint | None:
@@ -114,7 +114,7 @@ class Intake:
                 run=subject.run,
                 generation=subject.generation,
             )
-            self._take(seen, again=True, variant=subject.variant, label=subject.label)
+            self._take(seen, GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label))
         return self.holds(subject.sha256)
 
     def holds(self, sha256: str) -> bool:
@@ -198,20 +198,19 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(
-        self, seen: SeenCheckpoint, *, again: bool = False, variant: Variant | None = None, label: str = ""
-    ) -> tuple[int, Subject] | None:
-        """Returns a sighting; None for what an earlier start has read already, and for what cannot be read."""
+    def _take(self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None) -> tuple[int, Subject] | None:
+        """Returns a sighting; None for what cannot be read, and, unless it is given, for what was read before."""
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
             error = CheckpointError("its name is no UTF-8 text", where=shown, next_step="rename it")
             self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
             return None
         try:
-            if not again and self._is_known(seen):
+            if given is None and self._is_known(seen):
                 return None
             mark = fingerprint(epath.Path(seen.uri))
-            subject = _subject(self._spool.take(seen, self._readers[seen.reader]), variant or Variant(), label)
+            checkpoint = self._spool.take(seen, self._readers[seen.reader])
+            subject = (given or GivenCheckpoint(uri=seen.uri)).read_as(checkpoint)
         except CheckpointGone as error:
             self._incident("expired", seen, error)
         except (CheckpointError, StoreError) as error:
@@ -246,10 +245,6 @@ class Intake:
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))
-
-
-def _subject(checkpoint: Checkpoint, variant: Variant, label: str) -> Subject:
-    return Subject.of_checkpoint(checkpoint, variant.bindings, label=label, trainer_config=variant.trainer_config)
 
 
 def _folder(seen: SeenCheckpoint) -> tuple[str, str]:

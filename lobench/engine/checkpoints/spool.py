@@ -18,7 +18,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import cause, one_line_of
 from lobench.engine.checkpoints.files import mark_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
 from lobench.engine.whole_file import write_whole
@@ -116,17 +116,9 @@ class Spool:
             elif entry.stem not in keep:
                 entry.unlink()
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                "cannot write the spool",
-                where=str(self._root),
-                got=cause(error),
-                next_step="free some space, or choose another folder with --store",
-            ) from error
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        next_step = "free some space, or choose another folder with --store"
+        return one_line_of(OSError, StoreError, "cannot write the spool", where=self._root, next_step=next_step)
 
 
 def _files(folder: epath.Path) -> Iterator[epath.Path]:

@@ -20,8 +20,8 @@ __all__ = ["ERRORS", "Arrivals", "Ending", "Progress", "WatchOptions"]
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
 
 
-class Progress(Protocol):
-    """What a watch tells while it runs; the command line shows it."""
+class Progress:
+    """What a watch tells while it runs; the command line shows it. By itself it shows nothing."""
 
     def say(self, line: str) -> None: ...
 

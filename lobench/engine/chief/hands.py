@@ -12,17 +12,8 @@ from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
-from lobench.engine.workers.protocol import (
-    FROM_WORKER,
-    Command,
-    Describe,
-    Described,
-    Failed,
-    FromWorker,
-    Job,
-    Ready,
-    Result,
-)
+from lobench.engine.workers import protocol
+from lobench.engine.workers.protocol import Command, Job, Result
 from lobench.hookspecs import Capacity, Died, Executor, Heard, Notice, Said
 
 __all__ = ["Told", "WatchWorkers", "finished_of"]
@@ -30,7 +21,7 @@ __all__ = ["Told", "WatchWorkers", "finished_of"]
 _SLOW_START_SECONDS = 60.0
 
 # A worker's number and what it says, or what its executor says.
-Told: TypeAlias = tuple[int, FromWorker] | Died | Notice | Capacity
+Told: TypeAlias = tuple[int, protocol.FromWorker] | Died | Notice | Capacity
 
 
 class WatchWorkers:
@@ -61,7 +52,7 @@ class WatchWorkers:
         self._ready: list[int] = []
         self._away: set[int] = set()  # those of them that run a command
         self._held: list[int] = []  # ready, and not said so yet: no cases are known
-        self._wanted: dict[str, Describe] = {}  # by variant, what is not answered
+        self._wanted: dict[str, protocol.Describe] = {}  # by variant, what is not answered
         self._asked: dict[str, int] = {}  # whom
         self._is_described = False
 
@@ -89,22 +80,22 @@ class WatchWorkers:
 
         No worker is told to be ready before the first answer: until then there is nothing that it could do.
         """
-        self._wanted[variant.key] = Describe(variant=variant)
+        self._wanted[variant.key] = protocol.Describe(variant=variant)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
         """Sends a job, which holds the worker's cores until its result comes; one that has died holds none."""
-        assert self._executor is not None
-        self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
-        thetas = [path for path in (job.theta_path, *(path for _, path in job.companions)) if path]
-        self._executor.send(worker, job.to_bytes(), thetas)
+        self._begin(worker, job, [path for path in (job.theta_path, *(path for _, path in job.companions)) if path])
 
     def command(self, worker: int, command: Command) -> None:
         """Gives a worker's slot to a command; until its end the worker hears nothing else."""
-        assert self._executor is not None
         self._away.add(worker)
+        self._begin(worker, command)
+
+    def _begin(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
+        assert self._executor is not None
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
-        self._executor.send(worker, command.to_bytes(), [])
+        self._executor.send(worker, message.to_bytes(), files)
 
     def wait(self, timeout: float) -> Sequence[Told]:
         """Returns what workers said, after `timeout` seconds at the latest."""
@@ -122,7 +113,7 @@ class WatchWorkers:
         """Returns what is told by it; who says what is no message of a worker's is ended."""
         if isinstance(heard, Said):
             try:
-                message = FROM_WORKER.from_bytes(heard.message)
+                message = protocol.FROM_WORKER.from_bytes(heard.message)
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(heard.worker)
@@ -134,13 +125,13 @@ class WatchWorkers:
             self._forget(heard.worker)
         return [heard]
 
-    def _hear(self, worker: int, message: FromWorker) -> Sequence[Told]:
+    def _hear(self, worker: int, message: protocol.FromWorker) -> Sequence[Told]:
         match message:
-            case Ready():
+            case protocol.Ready():
                 self._ready.append(worker)
                 self._held.append(worker)
                 self._ask()
-            case Described(variant_key=str(variant)) | Failed(variant_key=str(variant)):
+            case protocol.Described(variant_key=str(variant)) | protocol.Failed(variant_key=str(variant)):
                 if self._asked.get(variant) != worker:
                     return ()  # nobody wants to know
                 del self._wanted[variant], self._asked[variant]
@@ -150,7 +141,7 @@ class WatchWorkers:
                 self._usage.end(worker, time.monotonic())
                 self._away.discard(worker)
                 self._ask()
-        return self._released() if isinstance(message, Ready) else [(worker, message)]
+        return self._released() if isinstance(message, protocol.Ready) else [(worker, message)]
 
     def _released(self) -> Sequence[Told]:
         """Returns that workers are ready, once there are cases that they could run."""
@@ -159,7 +150,7 @@ class WatchWorkers:
         held, self._held = self._held, []
         for worker in held:
             self._starting.pop(worker, None)
-        return [(worker, Ready()) for worker in held]
+        return [(worker, protocol.Ready()) for worker in held]
 
     def _ask(self) -> None:
         free = [worker for worker in self._ready if worker not in self._away]

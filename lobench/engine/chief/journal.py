@@ -111,13 +111,7 @@ class Journal:
             expected = self._expected.of(case.num_gpus, program.together)
         self.programs.add(program.key)
         self._ledger.record_evaluation(
-            EvaluationKey(
-                checkpoint_sha256=evaluation.sha256,
-                optimizer_hash=case.optimizer_hash,
-                case_identity=case.identity,
-                seed_block=evaluation.block,
-                program_version=program.key,
-            ),
+            EvaluationKey.of(evaluation.sha256, case, evaluation.block, program.key),
             case,
             action.outcome,
             curves=curves,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 import gin
 import gin.config as gin_state
 
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.headline import headline
 from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement
 
@@ -99,12 +98,11 @@ def complete_selector(selector: str, where: str) -> str:
         )
     if not found:
         name = selector.rsplit(".", 1)[-1]
-        close = difflib.get_close_matches(name, _known_names(), n=1)
+        advice = suggestion(name, _known_names()) or "is an `import` missing in the gin file?"
         raise ConfigError(
             f"unknown name {selector!r}",
             where=where,
-            next_step=(f"did you mean {close[0]!r}? " if close else "is an `import` missing in the gin file? ")
-            + "`lobench list` with tasks, optimizers or schedules shows all",
+            next_step=f"{advice} `lobench list` with tasks, optimizers or schedules shows all",
         )
     return found[0]
 
@@ -150,12 +148,11 @@ def bind(binding: Binding) -> None:
     selector = complete_selector(binding.selector, binding.where)
     if not _has_parameter(selector, binding.parameter):
         names = list(inspect.signature(gin_state._REGISTRY.get_match(selector).wrapped).parameters)
-        close = difflib.get_close_matches(binding.parameter, names, n=1)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,
             expected=", ".join(names),
-            next_step=f"did you mean {close[0]!r}?" if close else "",
+            next_step=suggestion(binding.parameter, names),
         )
     gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
 

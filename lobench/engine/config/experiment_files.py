@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Experiment, Method, problem_of
 from lobench.engine.config.experiment_reach import Reach, suite_statements
 from lobench.engine.config.searches import (
@@ -128,11 +128,6 @@ def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence
     return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
-
-
 def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
     values: dict[str, Any] = {"name": path.stem}
     for binding in bindings:
@@ -144,7 +139,7 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
                 f"nothing reads {binding_text(binding).split(' = ')[0]}",
                 where=binding.where,
                 expected=", ".join(f"Experiment.{key}" for key in _EXPERIMENT_KEYS) + ", without a scope",
-                next_step=_suggestion(key, _EXPERIMENT_KEYS),
+                next_step=suggestion(key, _EXPERIMENT_KEYS),
             )
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
@@ -213,7 +208,7 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
             raise ConfigError(
                 f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case",
                 where=binding.where,
-                next_step=_suggestion(outermost, sorted(known)) or "a method binds Method.optimizer, for example",
+                next_step=suggestion(outermost, sorted(known)) or "a method binds Method.optimizer, for example",
             )
 
 
@@ -251,7 +246,7 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
             raise ConfigError(
                 f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
-                next_step=_suggestion(_name(binding), reach.names_of(method, own)) or "is its optimizer another one?",
+                next_step=suggestion(_name(binding), reach.names_of(method, own)) or "is its optimizer another one?",
             )
     return replace(
         method,
@@ -277,7 +272,7 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
                 f"nothing reads {name}/Method.{key}",
                 where=binding.where,
                 expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
-                next_step=_suggestion(key, _METHOD_KEYS),
+                next_step=suggestion(key, _METHOD_KEYS),
             )
         place = binding.where.rsplit(":", 1)[0]
         if key in _SUBJECTS and places.get(key) == place and not place.startswith("--gin-param"):
@@ -330,7 +325,7 @@ def _check_command(method: Method, folder: Path, where: str) -> None:
                 f"method {method.name!r}: nothing stands for {{{name}}}",
                 where=where,
                 expected=", ".join(f"{{{known}}}" for known in _PLACEHOLDERS),
-                next_step=_suggestion(name, _PLACEHOLDERS),
+                next_step=suggestion(name, _PLACEHOLDERS),
             )
     if "{folder}" not in method.command:
         raise ConfigError(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lobench.core.subject import Variant
@@ -49,22 +48,3 @@ class Layers:
         trainer_config = move(self.trainer_config) if self.trainer_config else None
         gin_files, import_folders = (tuple(map(move, paths)) for paths in (self.gin_files, self.import_folders))
         return replace(self, trainer_config=trainer_config, gin_files=gin_files, import_folders=import_folders)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Layers:
-        values = json.loads(text)
-        return cls(
-            trainer_config=values["trainer_config"],
-            own_bindings=values["own_bindings"],
-            optimizer=values["optimizer"],
-            gin_files=tuple(values["gin_files"]),
-            gin_params=tuple(values["gin_params"]),
-            gin_modules=tuple(values["gin_modules"]),
-            import_folders=tuple(values["import_folders"]),
-            variant=Variant(
-                bindings=tuple(values["variant"]["bindings"]), trainer_config=values["variant"]["trainer_config"]
-            ),
-        )

@@ -5,11 +5,10 @@ Neither a space nor a search is a gin configurable: they are read here, and no w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lobench.core.errors import ConfigError
+from lobench.core.errors import ConfigError, suggestion
 from lobench.core.experiment import Method, Search
 from lobench.core.space import Kind, Parameter, check_parameters, parameter_of
 from lobench.engine.config.syntax import (
@@ -215,11 +214,10 @@ def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:
         defined = [one for one in bindings if not one.parameter and one.selector == value.name]
         if not defined:
             names = [one.selector for one in bindings if not one.parameter]
-            close = difflib.get_close_matches(value.name, names, n=1)
             raise ConfigError(
                 f"no macro %{value.name}",
                 where=binding.where,
-                next_step=f"did you mean {close[0]!r}?" if close else "",
+                next_step=suggestion(value.name, names),
             )
         value = defined[-1].value
     if any(references_in(value)):

@@ -11,14 +11,16 @@ import shutil
 import socket
 import sqlite3
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lobench.core.errors import StoreBusy, StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import cause, one_line_of
 
 __all__ = [
+    "LedgerPart",
     "StoreLock",
     "database_errors",
     "newer_schema",
@@ -26,6 +28,7 @@ __all__ = [
     "open_to_write",
     "schema_version",
     "transaction",
+    "unusable_store",
     "write_ahead",
 ]
 
@@ -159,11 +162,9 @@ class StoreLock:
     def __init__(
         self, store: Path, name: str = "", *, file: str = "chief.lock", busy: str = "another chief writes this store"
     ) -> None:
-        try:
+        with unusable_store(store):
             store.mkdir(parents=True, exist_ok=True)
             self._file = os.open(store / file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _unusable(store, "cannot use the result store", error) from error
         try:
             self._take(store, name, busy)
         except BaseException:
@@ -174,26 +175,25 @@ class StoreLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                what = "this file system cannot lock files, which is what keeps two writers apart"
-                raise _unusable(store, what, error) from error
-            got = _describe(os.pread(self._file, 4096, 0))
-            step = "stop it, or give this one another --name or --store"
-            raise StoreBusy(busy, where=str(store), got=got, next_step=step) from error
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                got = _describe(os.pread(self._file, 4096, 0))
+                step = "stop it, or give this one another --name or --store"
+                raise StoreBusy(busy, where=str(store), got=got, next_step=step) from error
+            with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
+                raise
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "name": name, "since": since})
-        try:
+        with unusable_store(store):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, holder.encode(), 0)
-        except OSError as error:
-            raise _unusable(store, "cannot use the result store", error) from error
 
     def release(self) -> None:
         os.close(self._file)
 
 
-def _unusable(store: Path, what: str, error: OSError) -> StoreError:
-    return StoreError(what, where=str(store), got=cause(error), next_step="choose another folder with --store")
+def unusable_store(store: Path, what: str = "cannot use the result store") -> contextlib.AbstractContextManager[None]:
+    """Turns what the system says against a store's folder into one clear line."""
+    return one_line_of(OSError, StoreError, what, where=store, next_step="choose another folder with --store")
 
 
 def _describe(content: bytes) -> str:
@@ -203,3 +203,14 @@ def _describe(content: bytes) -> str:
         return f"{name}process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         return "an unknown holder"
+
+
+class LedgerPart:
+    """A part of `lobench.engine.store.ledger.Ledger`, which opens the database and knows its transactions."""
+
+    store: Path
+    _db: sqlite3.Connection
+
+    @abstractmethod
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
+        """Commits the body's writes together."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench.core.case import CaseInfo
-from lobench.engine.store.part import LedgerPart
+from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import store_errors
 
 __all__ = ["Described", "DescribedRow"]

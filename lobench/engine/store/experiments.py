@@ -14,7 +14,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.experiment import CommandState, Member
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision
-from lobench.engine.store.part import LedgerPart
+from lobench.engine.store.database import LedgerPart
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]

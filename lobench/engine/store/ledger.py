@@ -20,11 +20,11 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.store.database import StoreLock
+from lobench.engine.store.database import StoreLock, transaction
 from lobench.engine.store.described import Described
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
-from lobench.engine.store.program_keys import register
+from lobench.engine.store.programs import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
@@ -85,6 +85,12 @@ class Ledger(Experiments, Described, LedgerReader):
         """Returns a ledger for another thread, which sees every commit of this one."""
         return Ledger(self.store, connect(self.store, read_only=True, database=self._file))
 
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Closes it; on a network file system, when the store has everything.
 
@@ -123,20 +129,14 @@ class Ledger(Experiments, Described, LedgerReader):
             yield
             return
         self._refuse_if_removed()
-        with store_errors(self.store):
-            self._db.execute("BEGIN IMMEDIATE")
+        with store_errors(self.store), transaction(self._db):
             self._depth += 1
             try:
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            else:
-                self._db.execute("COMMIT")
-                if self._local_copy is not None:
-                    self._local_copy.changed()
             finally:
                 self._depth -= 1
+        if self._local_copy is not None:
+            self._local_copy.changed()
 
     def _refuse_if_removed(self) -> None:
         """The system lets a removed file be written to the end, and all of it would be lost."""

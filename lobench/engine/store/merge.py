@@ -13,7 +13,7 @@ from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.migrations import see_as_now
 from lobench.engine.store.network import OnProblem
-from lobench.engine.store.program_keys import known_programs, old_programs, register
+from lobench.engine.store.programs import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SIGHTING
@@ -55,11 +55,8 @@ def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambd
         raise UsageError("the target is one of the stores", where=str(target), next_step="name a new folder")
     for store in stores:
         Ledger.open(store, read_only=True).close()
-    ledger = Ledger.open(target, name="merge", on_problem=on_problem)
-    try:
+    with Ledger.open(target, name="merge", on_problem=on_problem) as ledger:
         return [_merge(ledger, store) for store in stores]
-    finally:
-        ledger.close()
 
 
 def _merge(ledger: Ledger, store: Path) -> Merged:

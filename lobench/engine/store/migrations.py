@@ -13,7 +13,8 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from lobench.engine.store.program_keys import name_programs
+from lobench.engine.store.database import transaction
+from lobench.engine.store.programs import name_programs
 
 __all__ = ["SCHEMA_VERSION", "keep_copy", "make_current", "see_as_now"]
 
@@ -127,18 +128,12 @@ def make_current(db: sqlite3.Connection, version: int) -> None:
     Args:
       version: Of the ledger; 0 for a new one.
     """
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         for statement in _TABLES:
             db.execute(statement)
         if version == 1:
             _take_over(db)
         name_programs(db)
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite rolls back by itself where the disk is full
-            db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 def _take_over(db: sqlite3.Connection) -> None:

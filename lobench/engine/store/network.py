@@ -22,31 +22,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.engine.whole_file import write_whole
 
 __all__ = ["LocalCopy", "file_system", "is_network"]
 
-_NETWORK = frozenset(
-    (
-        *(
-            "9p",
-            "afs",
-            "beegfs",
-            "ceph",
-            "cifs",
-            "coda",
-            "davfs",
-            "glusterfs",
-            "gpfs",
-            "lustre",
-            "ncpfs",
-            "nfs",
-            "nfs4",
-        ),
-        *("ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "wekafs"),
-    )
-)
+_NETWORK = frozenset((
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+    "ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "wekafs",
+))  # fmt: skip
 # FUSE says nothing of where the bytes are; these are known to keep them on this machine.
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
 _EVERY_SECONDS = 15.0
@@ -226,7 +210,9 @@ class LocalCopy:
 def _local_folder(store: Path) -> Path:
     """Returns a folder of this user's for this very store, by an id that goes when the store is removed."""
     base = Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-ledgers-{os.getuid()}")
-    try:
+    what = "the store is on a network file system, and there is no place for its ledger on a local disk"
+    next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
+    with one_line_of(OSError, StoreError, what, where=store, next_step=next_step):
         identity = store / "store.id"
         if not identity.exists():
             write_whole(identity, uuid.uuid4().hex)
@@ -236,14 +222,7 @@ def _local_folder(store: Path) -> Path:
             raise PermissionError(f"{base} belongs to somebody else")
         folder = base / f"{identity.read_text(encoding='ascii')}-{place}"
         folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            "the store is on a network file system, and there is no place for its ledger on a local disk",
-            where=str(store),
-            got=cause(error),
-            next_step="set LOBENCH_LOCAL_DIR to a folder on a local disk",
-        ) from error
-    return folder
+        return folder
 
 
 def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:

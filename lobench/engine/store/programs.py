@@ -1,19 +1,35 @@
-"""Which program would compute a result here, without asking jax: a chief plans before a worker exists."""
+"""The programs of results: which would compute one here, without asking jax, and what a ledger's keys stand for.
+
+A chief plans before a worker exists. Results of before there were keys get theirs here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import socket
+import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.program import ELSEWHERE, Program
-from lobench.core.result import Provenance
+from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.devices import devices_here, instruction_set, known_device
 
-__all__ = ["Expected", "program_here", "program_of_old"]
+__all__ = [
+    "Expected",
+    "accepted",
+    "known_programs",
+    "name_programs",
+    "of_row",
+    "old_programs",
+    "program_here",
+    "program_of_old",
+    "register",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +79,79 @@ def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
             if name.strip() == "Model":
                 return f"gpu: {value.strip()}"
     return "gpu"
+
+
+# Program versions of old rows are numbers; keys have a hash behind them.
+_IS_OLD = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
+
+
+def register(db: sqlite3.Connection, program: Program, expected: Program | None = None) -> None:
+    """Keeps what a key stands for.
+
+    Args:
+      expected: What was expected to compute the result; where the two differ, results of the one are found by a chief
+        that expects the other.
+    """
+    text = json.dumps(dataclasses.asdict(program), sort_keys=True)
+    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, text))
+    if expected is not None and expected != program:
+        db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
+
+
+def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
+    """Returns the keys of the programs whose results count as those of the expected ones."""
+    keys = {program.key for program in expected}
+    if not known_programs(db):
+        return keys
+    marks = ", ".join("?" * len(keys))
+    rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
+    return keys | {program for (program,) in rows}
+
+
+def known_programs(db: sqlite3.Connection, schema: str = "main") -> dict[str, Program]:
+    """Returns what keys stand for, as far as they were registered."""
+    if db.execute(f"SELECT 1 FROM {schema}.sqlite_master WHERE name = 'programs'").fetchone() is None:
+        return {}  # an old store, looked on
+    return {key: Program(**json.loads(text)) for key, text in db.execute(f"SELECT id, parts FROM {schema}.programs")}
+
+
+def of_row(version: str, payload: bytes | None) -> Program:
+    """Returns the program of an old row, as far as its provenance says it."""
+    if payload is not None:
+        try:
+            header, _ = read_header(payload)
+            return program_of_old(Provenance(**header["provenance"]), version)
+        except (ValueError, TypeError, KeyError):
+            pass  # who reads the row says that it is damaged
+    return Program(version=version)
+
+
+def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int, Program]:
+    """Returns the programs of rows whose keys do not name them, by id.
+
+    A row without curves has no provenance: it counts as made by what made the others of its version, if that was one.
+    """
+    found: dict[int, Program] = {}
+    without: dict[int, str] = {}
+    for row, version, payload in db.execute(f"SELECT id, program_version, payload FROM {table} WHERE {_IS_OLD}"):
+        if payload is None:
+            without[row] = version
+        else:
+            found[row] = of_row(version, payload)
+    for row, version in without.items():
+        alone = {dataclasses.replace(program, together=1) for program in found.values() if program.version == version}
+        found[row] = alone.pop() if len(alone) == 1 else Program(version=version)
+    return found
+
+
+def name_programs(db: sqlite3.Connection) -> None:
+    """Gives old rows the keys of their programs, in the caller's transaction."""
+    if db.execute(f"SELECT 1 FROM evaluations WHERE {_IS_OLD} LIMIT 1").fetchone() is None:
+        return
+    found = old_programs(db)
+    for program in set(found.values()):
+        register(db, program)
+    db.executemany(
+        "UPDATE OR IGNORE evaluations SET program_version = ? WHERE id = ?",
+        [(program.key, row) for row, program in found.items()],
+    )

@@ -17,7 +17,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
 from lobench.engine.store.database import schema_version
-from lobench.engine.store.program_keys import accepted, known_programs, old_programs
+from lobench.engine.store.programs import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.engine.store.database import (
     database_errors,
     newer_schema,
     open_to_read,
     open_to_write,
     schema_version,
+    unusable_store,
     write_ahead,
 )
 from lobench.engine.store.migrations import SCHEMA_VERSION, keep_copy, make_current, see_as_now
@@ -26,30 +27,15 @@ __all__ = ["connect", "intact_rows", "store_errors"]
 @contextlib.contextmanager
 def store_errors(store: Path) -> Iterator[None]:
     """Turns SQLite's and the system's errors into one clear line."""
-    try:
-        with database_errors(store, "the result store"):
-            yield
-    except OSError as error:
-        raise StoreError(
-            "cannot use the result store",
-            where=str(store),
-            got=cause(error),
-            next_step="choose another folder with --store",
-        ) from error
-
-
-@contextlib.contextmanager
-def intact_rows(where: Path | str) -> Iterator[None]:
-    """Turns what goes wrong when a row's content is read into one clear line."""
-    try:
+    with unusable_store(store), database_errors(store, "the result store"):
         yield
-    except (ValueError, TypeError, KeyError, struct.error) as error:
-        raise StoreError(
-            "a row of the ledger is damaged",
-            where=str(where),
-            got=cause(error),
-            next_step="move the store away, or restore a copy",
-        ) from error
+
+
+def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
+    """Turns what goes wrong when a row's content is read into one clear line."""
+    errors = (ValueError, TypeError, KeyError, struct.error)
+    next_step = "move the store away, or restore a copy"
+    return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
 def connect(

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lobench.core.headline import cause
+from lobench.engine.workers.last_words import how_it_ended, printable, tail_of
 
 __all__ = ["command_words", "run_command"]
-
-_TAIL_BYTES = 1 << 14
-_TAIL_LETTERS = 300
 
 
 def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -42,9 +40,8 @@ def run_command(words: Sequence[str], *, folder: str, log: str) -> str:
             ).wait()
         if code == 0:
             return ""
-        how = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
-        last = _last_line(Path(f"{log}.err"), said_before)
-        return f"{how}: {last}" if last else how
+        said = [line.strip() for line in tail_of(Path(f"{log}.err"), said_before).splitlines() if line.strip()]
+        return how_it_ended(code) + (f": {printable(said[-1])}" if said else "")
     except OSError as error:
         return f"it could not be run: {cause(error)}"
 
@@ -53,10 +50,3 @@ def _environment() -> dict[str, str]:
     """A worker ignores what a terminal sends, and has as many threads as its slot has cores: so does the command."""
     cores = os.environ.get("NPROC", "1")
     return {"OMP_NUM_THREADS": cores, "PYTHONUNBUFFERED": "1", **os.environ}
-
-
-def _last_line(file: Path, start: int) -> str:
-    with file.open("rb") as opened:
-        opened.seek(max(start, file.stat().st_size - _TAIL_BYTES))
-        lines = [line.strip() for line in opened.read().decode(errors="replace").splitlines() if line.strip()]
-    return "".join(letter if letter.isprintable() else " " for letter in lines[-1])[:_TAIL_LETTERS] if lines else ""

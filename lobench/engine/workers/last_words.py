@@ -6,7 +6,7 @@ import re
 import resource
 from pathlib import Path
 
-__all__ = ["last_words"]
+__all__ = ["how_it_ended", "last_words", "printable", "tail_of"]
 
 _TAIL_BYTES = 1 << 16
 _TAIL_LETTERS = 300
@@ -31,11 +31,26 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
     return "; ".join(part for part in found if part)
 
 
+def how_it_ended(code: int) -> str:
+    """Returns what an exit code says."""
+    return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+
+def printable(line: str) -> str:
+    """Returns what of a line is shown."""
+    return "".join(letter if letter.isprintable() else " " for letter in line)[:_TAIL_LETTERS]
+
+
+def tail_of(log: Path, start: int) -> str:
+    """Returns the end of a log, of what was written from `start` on."""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+        return file.read().decode(errors="replace")
+
+
 def _cause(log: Path, start: int) -> str:
     try:
-        with log.open("rb") as file:
-            file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
+        text = tail_of(log, start)
     except OSError:
         return ""
     dump = _DUMP.search(text)
@@ -46,4 +61,4 @@ def _cause(log: Path, start: int) -> str:
         found = [*lines, *telling][-1] if lines else ""
     else:
         found = f"{dump[0]} in {where[1]}" if where else dump[0]
-    return "".join(letter if letter.isprintable() else " " for letter in found)[:_TAIL_LETTERS]
+    return printable(found)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from lobench.core.headline import cause
 from lobench.engine.workers.channel import Channel
 from lobench.engine.workers.child_python import PYTHON
-from lobench.engine.workers.last_words import last_words
+from lobench.engine.workers.last_words import how_it_ended, last_words
 
 __all__ = ["WorkerProcess"]
 
@@ -116,10 +116,7 @@ class WorkerProcess:
         """Returns one line: its status, and what it said last where that may tell why."""
         if code == -signal.SIGKILL:
             return f"killed by signal {signal.SIGKILL:d}"  # whatever it said last, it did not know
-        if code is None:
-            what = "closed its pipe"
-        else:
-            what = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+        what = "closed its pipe" if code is None else how_it_ended(code)
         words = last_words(self._log, self.log_start, problem=self.log_problem)
         return f"{what}: {words}" if words else what
 

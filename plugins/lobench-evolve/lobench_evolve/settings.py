@@ -156,32 +156,18 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     for text in gin_params:
         statements += parse_text(text, f"--gin-param {text!r}")
     run, ga, es = _read(Evolve, statements), _read(TruncationGA, statements), _read(AntitheticES, statements)
-    if ga.num_parents > ga.population_size:
-        raise ConfigError(
-            "TruncationGA.num_parents",
-            got=str(ga.num_parents),
-            expected=f"at most population_size, {ga.population_size}",
-        )
-    if ga.parents_per_child > ga.num_parents:
-        raise ConfigError(
-            "TruncationGA.parents_per_child",
-            got=str(ga.parents_per_child),
-            expected=f"at most num_parents, {ga.num_parents}",
-        )
-    size = ga.population_size if run.strategy == "ga" else 2 * es.num_pairs
-    if run.strategy == "ga" and ga.elite_evals and ga.num_candidates < 2:
-        raise ConfigError(
-            "TruncationGA.num_candidates",
-            got="1",
-            expected="at least 2: the last elite, and one that may take its place",
-        )
-    if run.strategy == "es" and run.first_n == 1:
-        raise ConfigError(
-            "Evolve.first_n", got="1", expected="0, or at least 2: a pair says nothing before both are there"
-        )
-    if run.first_n > size:
-        raise ConfigError("Evolve.first_n", got=str(run.first_n), expected=f"at most the population's size, {size}")
-    most = max(size, ga.num_candidates * ga.elite_evals if run.strategy == "ga" else 0)
+    is_ga = run.strategy == "ga"
+    size = ga.population_size if is_ga else 2 * es.num_pairs
+    _at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)
+    _at_most("TruncationGA.parents_per_child", ga.parents_per_child, "num_parents", ga.num_parents)
+    _at_most("Evolve.first_n", run.first_n, "the population's size", size)
+    if is_ga and ga.elite_evals and ga.num_candidates < 2:
+        expected = "at least 2: the last elite, and one that may take its place"
+        raise ConfigError("TruncationGA.num_candidates", got="1", expected=expected)
+    if not is_ga and run.first_n == 1:
+        expected = "0, or at least 2: a pair says nothing before both are there"
+        raise ConfigError("Evolve.first_n", got="1", expected=expected)
+    most = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
     run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))
     known = {spec.scope: spec for spec in specs_in(config)}
     unknown = [scope for scope in run.cases if scope not in known]
@@ -193,6 +179,11 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
         )
     cases = tuple(spec for scope, spec in known.items() if not run.cases or scope in run.cases)
     return Configuration(run=run, ga=ga, es=es, cases=cases, imports=imports)
+
+
+def _at_most(name: str, value: int, what: str, most: int) -> None:
+    if value > most:
+        raise ConfigError(name, got=str(value), expected=f"at most {what}, {most}")
 
 
 def _read(kind: type[T], statements: Sequence[Any]) -> T:

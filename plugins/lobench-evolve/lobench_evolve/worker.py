@@ -33,22 +33,10 @@ from lobench.extend import (
     device_description,
     headline,
 )
+from lobench_evolve import messages
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.members import MemberProgram, cosine_adam
-from lobench_evolve.messages import (
-    TO_WORKER,
-    Answer,
-    Begin,
-    Broken,
-    Evaluate,
-    Export,
-    Learn,
-    Rewind,
-    State,
-    Task,
-    ToWorker,
-    Welcome,
-)
+from lobench_evolve.messages import Task, ToWorker
 from lobench_evolve.settings import Configuration, read_config
 from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
 
@@ -176,7 +164,7 @@ def _load(data: bytes, template: Any) -> Any:
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs one worker on a connection until it is told to exit; `arguments[0]` is the configuration."""
-    crew: ChiefEnd[ToWorker] = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
+    crew: ChiefEnd[ToWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
     try:
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
@@ -185,25 +173,25 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
         return
     asked: queue.Queue[ToWorker | None] = queue.Queue()
     crew.listen(asked.put)
-    crew.say(Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
+    crew.say(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
     while (message := asked.get()) is not None and not isinstance(message, Exit):
         try:
-            if isinstance(message, Learn):
+            if isinstance(message, messages.Learn):
                 _learn(evaluator, message)
             else:
-                crew.say(Answer(job=message.job, payload=_answer(evaluator, message)))
+                crew.say(messages.Answer(job=message.job, payload=_answer(evaluator, message)))
         except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
             crew.say(_broken(error))
 
 
-def _broken(error: Exception) -> Broken:
+def _broken(error: Exception) -> messages.Broken:
     """Says what happened in a line; the worker's log has all of it."""
     if not isinstance(error, LobenchError):
         traceback.print_exception(error)
-    return Broken(message=headline(error))
+    return messages.Broken(message=headline(error))
 
 
-def _learn(evaluator: Evaluator, message: Learn) -> None:
+def _learn(evaluator: Evaluator, message: messages.Learn) -> None:
     evaluator.decoder.forget(message.forget)
     evaluator.decoder.learn(message.genomes)
     if (course := message.course) is not None:
@@ -213,13 +201,13 @@ def _learn(evaluator: Evaluator, message: Learn) -> None:
 
 def _answer(evaluator: Evaluator, task: Task) -> bytes:
     match task:
-        case Evaluate(trials=trials):
+        case messages.Evaluate(trials=trials):
             return evaluator.evaluate(trials).astype("<f4").tobytes()
-        case Begin(seed=seed):
+        case messages.Begin(seed=seed):
             return evaluator.begin(seed)
-        case Rewind(state=state):
+        case messages.Rewind(state=state):
             return evaluator.rewind(base64.b64decode(state))
-        case State():
+        case messages.State():
             return evaluator.state()
-        case Export(genome=genome, outer_step=outer_step):
+        case messages.Export(genome=genome, outer_step=outer_step):
             return evaluator.export(genome, outer_step)
