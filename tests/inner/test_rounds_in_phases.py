@@ -27,7 +27,7 @@ def reducing() -> optax.GradientTransformation:
 TASKS: list[Task] = [Regression("array"), Counting("positioned"), Regression("replayed"), Counting("array")]
 
 
-@pytest.mark.parametrize(("lanes", "task"), zip(LANES, TASKS, strict=True), ids=IDS)
+@pytest.mark.parametrize(("lanes", "task"), list(zip(LANES, TASKS, strict=True)), ids=IDS)
 def test_what_lanes_and_schedules_have_seen_is_saved_with_the_rest(
     tmp_path: Path, lanes: dict[str, Any], task: Task
 ) -> None:
