@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import dataclasses, itertools
-import jax, numpy as np
+import jax, jax.numpy as jnp, numpy as np, optax
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import claim_backend
@@ -78,6 +78,22 @@ for task in (DigitsMLP(hidden_sizes=(8,), batch_size=16), Fed(), Shifted()):
     many = program(task, 1, 2).run_many(thetas, block)
     for found, alone in zip(many, one.run_many(thetas[:2], block) + one.run_many(thetas[2:], block), strict=True):
         same(curves(found), curves(alone))
+
+def with_settings(seeds, num_cpus):
+    alone, usual = dataclasses.replace(case, num_cpus=num_cpus), (0.5, 0.5)
+    rule = lambda theta, rate, decay: as_stepper(optax.sgd(rate * jnp.exp(theta), momentum=decay), 120)
+    return Program(alone, DigitsMLP(hidden_sizes=(8,), batch_size=16), rule, seeds, usual)
+
+sides, block = [with_settings(4, cpus) for cpus in (1, 2)], SeedBlock(start=0, size=4)
+rates = [np.float32(0.0), np.float32(-1.0)]
+for number, settings in enumerate([(0.1, 0.5), (0.2, 0.9)]):
+    found = [side.run(rates[0], block, settings=settings) for side in sides]
+    same(*map(curves, found))
+    assert all((one.compile_seconds == 0) == bool(number) for one in found)
+    single = SeedBlock(start=0, size=1)
+    sets = [with_settings(1, cpus).run_many(rates, single, settings=settings) for cpus in (1, 2)]
+    for one, other in zip(*sets, strict=True):
+        same(curves(one), curves(other))
 """
 
 
