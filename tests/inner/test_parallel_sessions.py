@@ -142,7 +142,7 @@ def test_staleness_is_that_of_the_recursion(sessions: str, num_lanes: int) -> No
     for update in range(updates):
         path.append(path[-1] - ETA * HESSIAN @ path[max(update - delay, 0)])
     wanted = [at @ HESSIAN @ at / 2 for at in path[:: updates // ROUNDS]]
-    np.testing.assert_allclose(losses(curves, "train/loss")[0], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(losses(curves, "train/loss")[0], wanted, rtol=1e-6)
 
 
 def test_the_mean_of_the_lanes_is_the_large_batch() -> None:
@@ -151,7 +151,7 @@ def test_the_mean_of_the_lanes_is_the_large_batch() -> None:
 
     one = run(Regression(IteratorDataset(large)), eval_batches=0)
     lanes = run(Regression(IteratorDataset(streamed)), sessions="mean", num_lanes=4, eval_batches=0)
-    np.testing.assert_allclose(losses(lanes, "train/loss"), losses(one, "train/loss"), rtol=1e-5)
+    np.testing.assert_allclose(losses(lanes, "train/loss"), losses(one, "train/loss"), rtol=1e-6)
 
 
 def arrays() -> ArrayDataset:
