@@ -24,7 +24,7 @@ _NUM_SAVES = 10
 def _saved(quick: bool) -> Rounds:
     """Returns seconds with saves over seconds without; a training of a minute pays for as many, over a longer time."""
     assert claim_backend(1)
-    num_steps, num_seeds = (2_000 if quick else 20_000), 4
+    num_steps, num_seeds = (100_000 if quick else 400_000), 4  # a minute and more on a core
     learned, block = Celo(), SeedBlock(start=0, size=num_seeds)
     theta = learned.init(jax.random.key(7))
     case = Case(
@@ -44,7 +44,7 @@ def _saved(quick: bool) -> Rounds:
             (left,) = Path(folder).iterdir()
             num_bytes = left.stat().st_size
 
-    rounds = interleaved("", with_saves, lambda: program.run(theta, block), 3 if quick else 9)
+    rounds = interleaved("", with_saves, lambda: program.run(theta, block), 3 if quick else 5)
     what = (
         f"{num_steps:,} steps of Celo on the digits MLP, 4 seeds, saved {_NUM_SAVES - 1} times "
         f"({num_bytes / 1e6:.1f} MB each) over the same without"
