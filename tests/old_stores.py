@@ -14,6 +14,7 @@ from tiny import make_run, make_suite, write_checkpoint
 from lobench.engine.store.programs import program_here
 
 _DATA = Path(__file__).parent / "data" / "stores"
+_PROGRAM = "3-fbfac2a996"  # that of the machine which wrote the store
 _EXTRA = """
 bad/Case.task = @Hungry()
 bad/Case.num_seeds = 2
@@ -28,7 +29,7 @@ def old_store(folder: Path) -> Path:
     store = folder / "store"
     store.mkdir(parents=True)
     here = program_here()
-    text = (_DATA / "schema1.sql").read_text().replace("FOLDER", str(folder)).replace("3-fbfac2a996", here.key)
+    text = (_DATA / "schema1.sql").read_text().replace("FOLDER", str(folder)).replace(_PROGRAM, here.key)
     with contextlib.closing(sqlite3.connect(store / "ledger.sqlite")) as database:
         database.executescript(text)
         database.execute("UPDATE programs SET parts = ?", (json.dumps(dataclasses.asdict(here), sort_keys=True),))
@@ -47,4 +48,5 @@ def old_run(folder: Path) -> tuple[Path, Path]:
 
 def old_records(folder: Path) -> list[dict[str, Any]]:
     """Returns what `lobench results` of then said of it."""
-    return json.loads((_DATA / "schema1.json").read_text().replace("FOLDER", str(folder)))
+    text = (_DATA / "schema1.json").read_text().replace("FOLDER", str(folder))
+    return json.loads(text.replace(_PROGRAM, program_here().key))
