@@ -126,6 +126,7 @@ def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path
     with looked_at(folder / "store") as (ledger, _):
         assert [detail for _, detail in ledger.events("search")] == [{"experiment": "x", "method": "tuned", "wave": 1}]
     before = trials(folder / "store")
+    assert num_new(run(folder, "--gin-param", "Experiment.num_sessions = 3")) == 8, "one more seed of each"
     (folder / "x.gin").write_text(text.replace("num_trials = 3", "num_trials = 5"))
     lobench(folder, "run", "x.gin", "--store", "store", "--workers", "2")
     assert trials(folder / "store")[:3] == before and len(trials(folder / "store")) == 5

@@ -7,11 +7,12 @@ recorded       what a store remembers of them: a restart goes on there, and asks
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from lobench.core.case import SeedBlock
 from lobench.core.errors import PluginError
-from lobench.core.experiment import Experiment, SessionBlocks
+from lobench.core.experiment import Experiment, session_blocks
 from lobench.core.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.space import Space, Value
 
@@ -128,13 +129,17 @@ def is_over(state: TrialState) -> bool:
     return state in ("done", "failed", "infeasible")
 
 
-def report_bindings(experiment: Experiment, report_sessions: int | None) -> tuple[str, ...]:
+def report_bindings(
+    experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock] = ()
+) -> tuple[str, ...]:
     """Returns what is bound over the cases for the seeds that say how good the best trial is.
 
     Args:
       report_sessions: How many; None: as many as the experiment has, or each case by itself.
+      held: Seed blocks that are there already; see `session_blocks`.
     """
     width = report_sessions or experiment.num_sessions
     if width is None:
         return (f"Case.first_seed = {FIRST_REPORT_SEED}",)
-    return SessionBlocks(first_seed=FIRST_REPORT_SEED, widths=(width,)).bindings
+    fresh = (block for block in held if block.start >= FIRST_REPORT_SEED)
+    return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), fresh).bindings

@@ -30,6 +30,7 @@ __all__ = [
     "chosen_methods",
     "given_method",
     "given_methods",
+    "member_blocks",
     "num_cases",
     "optimizer_text",
     "plan_of",
@@ -121,9 +122,13 @@ def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
     with _looked_at(store) as ledger:
         if ledger is None:
             return set()
-        forms = [row.id for row in ledger.experiments() if row.name == name]
-        members = [member for form in forms for member in ledger.memberships(form)]
-        return {one.evaluation.block for one in members if one.evaluation.block.start < FIRST_REPORT_SEED}
+        return {block for block in member_blocks(ledger, name) if block.start < FIRST_REPORT_SEED}
+
+
+def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
+    """Returns the seed blocks of all members of an experiment, those of its searches' reports too."""
+    forms = [row.id for row in ledger.experiments() if row.name == name]
+    return {member.evaluation.block for form in forms for member in ledger.memberships(form)}
 
 
 @contextlib.contextmanager

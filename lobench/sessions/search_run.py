@@ -7,6 +7,7 @@ the same subject, and finds its evaluations computed. What a trial is worth is r
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from lobench.core.trials import Course, is_over, report_bindings
 from lobench.engine.chief.contract import ERRORS
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.sessions.methods import given_method
+from lobench.sessions.methods import given_method, member_blocks
 from lobench.sessions.searches import PlannedSearch
 
 __all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "key_of"]
@@ -235,7 +236,9 @@ class SearchRun(ABC):
         which = f"trial {best.number} of {len(self.course.trials)} is the best, fitness {best.fitness:.4g}"
         self._place.say(f"{title}: {which}: {values}")
         if self.method.report_sessions != 0:
-            bindings = report_bindings(self._place.experiment, self.method.report_sessions)
+            experiment = self._place.experiment
+            held = member_blocks(self._place.ledger, experiment.name)
+            bindings = report_bindings(experiment, self.method.report_sessions, held)
             given = self._on_fresh_seeds(best, bindings)
             self._reports = set(map(key_of, given))
             self._unreported = set(self._reports)
@@ -296,7 +299,10 @@ class SubjectSearch(SearchRun):
 
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         method, label = self.method.with_values(best.parameters), f"{self.method.title} {best.number} on fresh seeds"
-        return [given_method(method, label=label, bindings=bindings)]
+        # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
+        given = given_method(method, label=label, bindings=bindings[:1])
+        variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
+        return [dataclasses.replace(given, variant=variant)]
 
     def _forget(self, first: int) -> None:
         kept = {key: [one for one in numbers if one < first] for key, numbers in self._numbers.items()}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from lobench.core.case import SeedBlock
 from lobench.core.errors import PluginError
 from lobench.core.experiment import Experiment, Method, Search
 from lobench.core.iterated import AutoIteratedGrid, IteratedGrid
@@ -136,4 +137,6 @@ def test_reports_have_seeds_that_no_session_has() -> None:
     five = Experiment(num_sessions=5)
     assert report_bindings(five, None) == (f"Case.first_seed = {FIRST_REPORT_SEED}", "Case.block_sizes = (5,)")
     assert report_bindings(five, 2)[1] == "Case.block_sizes = (2,)"
+    held = [SeedBlock(start=0, size=5), SeedBlock(start=FIRST_REPORT_SEED, size=2)]
+    assert report_bindings(five, None, held)[1] == "Case.block_sizes = (2, 3)", "what is there is not computed again"
     assert report_bindings(Experiment(), None) == (f"Case.first_seed = {FIRST_REPORT_SEED}",)

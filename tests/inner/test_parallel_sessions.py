@@ -182,19 +182,21 @@ class Shifted(TaskFamily):
 
 
 @pytest.mark.parametrize("sessions", ["shared", "synced", "mean"])
-def test_families_learned_optimizers_averages_and_many_thetas(sessions: str) -> None:
-    values: dict[str, Any] = {"sessions": sessions, "num_lanes": 3}
-    family = run(Shifted(), num_seeds=2, num_tasks=2, **values)
+def test_a_seed_of_a_family_is_a_group_for_each_of_its_tasks(sessions: str) -> None:
+    family = run(Shifted(), num_seeds=2, num_tasks=2, sessions=sessions, num_lanes=3)
     assert np.isfinite(losses(family)).all() and losses(family).shape == (2, 5)
+
+
+def test_learned_optimizers_schedules_and_many_thetas_take_turns_too() -> None:
+    values: dict[str, Any] = {"sessions": "synced", "num_lanes": 3}
     learned = LearnableAdam(initial_lr=0.05)
     theta = learned.init(jax.random.key(0))
     task = Regression(SampledDataset(batch))
     by_theta = run(task, optimizer=lambda theta: learned.opt_fn(theta, 12), theta=theta, **values)
     np.testing.assert_allclose(losses(by_theta), losses(run(task, **values)), rtol=1e-4)
-    free = run(task, optimizer=optax.adam(schedules.plateau(rate=0.05, patience=2, window=1)), **values)
-    assert np.isfinite(losses(free)).all()
     case = Case(num_inner_steps=6, eval_every=3, **values)
-    program = Program(case, task, lambda rate: as_stepper(optax.sgd(rate), 6), 1)
+    make = lambda rate: as_stepper(optax.sgd(schedules.plateau(rate=rate, patience=2, window=1)), 18)  # noqa: E731
+    program = Program(case, task, make, 1)
     block, rates = SeedBlock(start=0, size=1), [np.float32(0.1), np.float32(0.2)]
     many = program.run_many(rates, block)
     assert many is not None
