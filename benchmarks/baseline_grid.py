@@ -4,8 +4,8 @@ Usage: python benchmarks/baseline_grid.py [SUITE] [--case SCOPE]... [--horizon-f
 
 One by one is what a user does without `lobench baseline`: `lobench.evaluate` with one learning rate after another, the
 seeds of each in one program ("15 programs"), or each seed by itself too ("75 programs", from the seconds of the first
-`--sample` of them). The same machine, threads, steps and evaluations; compilation counts on both sides, as it does for
-a user: a learning rate that is a binding is another program.
+`--sample` of them). The same machine, threads, steps and evaluations. One by one each point is given a runner, and so a
+program, of its own, as in a process of its own; a runner that shares `Programs` compiles once for all points.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import jax
 from harness import Benchmark, Rounds, seconds_of
 
 from lobench.core.subject import Subject
@@ -27,6 +28,7 @@ def _trials(quick: bool) -> Rounds:
 
     A trial does all that a worker does for a variant: its cases are bound to be described, and again to be trained.
     """
+    jax.config.update("jax_enable_compilation_cache", False)  # what a cache on disk has is not counted
     specs, programs, num_compilations = specs_in(_SUITE), Programs(), 0
     modules = tuple(load_plugins().declarations("lobench_gin_modules"))
 
