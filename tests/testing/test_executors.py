@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 from lobench.testing.executors import ExecutorContract
 
 
@@ -12,3 +15,11 @@ class TestLocalPool(ExecutorContract):
 class TestInline(ExecutorContract):
     factory = "lobench.engine.workers.pool:InlineExecutor"
     has_processes = False
+
+    def test_closing_waits_for_the_workers_thread(self, tmp_path: Path) -> None:
+        """One that is left may be in the middle of XLA when the interpreter ends, and abort it."""
+        before = set(threading.enumerate())
+        with self.running(tmp_path) as executor:
+            self.start(executor, 0)
+            assert set(threading.enumerate()) > before
+        assert set(threading.enumerate()) <= before

@@ -27,6 +27,7 @@ from lobench.hookspecs import Died, Heard, Notice, Said
 
 __all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
 
+_END_SECONDS = 10.0  # for a worker in this process, which may be in the middle of a job
 _LOOK_SECONDS = 0.5  # at a worker from which something should have come
 
 
@@ -207,6 +208,7 @@ class InlineExecutor:
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         self._channel: Channel | None = None
+        self._thread: threading.Thread | None = None
         self._worker = 0
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
@@ -214,7 +216,9 @@ class InlineExecutor:
         os.environ["NPROC"] = str(num_cpus)
         self._worker, self._channel = worker, Channel(ours)
         arguments = (Connection(theirs.detach()), self._config.configure(num_cpus))
-        threading.Thread(target=run_worker, args=arguments, kwargs={"owns_process": False}, daemon=True).start()
+        kwargs = {"owns_process": False}
+        self._thread = threading.Thread(target=run_worker, args=arguments, kwargs=kwargs, daemon=True)
+        self._thread.start()
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if self._channel is not None:
@@ -244,3 +248,5 @@ class InlineExecutor:
         if self._channel is not None:
             self.send(self._worker, Exit().to_bytes())
             self.kill(self._worker)
+        if self._thread is not None:  # a thread that ends with the interpreter may abort it, in the middle of XLA
+            self._thread.join(_END_SECONDS)
