@@ -268,7 +268,8 @@ def test_each_setting_that_is_a_float_may_be_an_argument_of_the_program() -> Non
             return taken(optax.sgd(make(**values, **extra)), jnp.ones(9), 9)
 
         fixed = used(optax.sgd(make(**values, **extra)), [1.0] * 9)
-        np.testing.assert_allclose(train(values), fixed, rtol=1e-6)
+        # Constants are multiplied out in 64 bits when the program is traced, arguments in 32.
+        np.testing.assert_allclose(train(values), fixed, rtol=3e-6)
         before = train._cache_size()  # type: ignore[attr-defined]
         assert not np.allclose(train({name: 2 * value for name, value in values.items()}), fixed)
         assert train._cache_size() == before  # type: ignore[attr-defined]
