@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ThetaMismatch,
         UsageError,
     )
+    from lobench.core.phases import Phase
     from lobench.core.result import Outcome
     from lobench.engine.config.suite import cases
     from lobench.evaluation.notebook import evaluate
@@ -42,6 +43,7 @@ _HOMES = {
     "lobench.analysis.frames": "CaseCurves StoredResults open_results",
     "lobench.core.case": "Case",
     "lobench.core.errors": "CheckpointError ConfigError LobenchError StoreError SuiteError ThetaMismatch UsageError",
+    "lobench.core.phases": "Phase",
     "lobench.core.result": "Outcome",
     "lobench.engine.config.suite": "cases",
     "lobench.evaluation.notebook": "evaluate",
@@ -68,6 +70,7 @@ __all__ = [
     "LearnedOptimizer",
     "LobenchError",
     "Outcome",
+    "Phase",
     "Result",
     "SampledDataset",
     "Schedule",

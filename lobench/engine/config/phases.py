@@ -86,7 +86,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         own = [{"num_inner_steps": steps}] * length
         scopes = [""] * length
     else:
-        own = [bindings_in(phase_scope or scope, _PHASE_NAME) for phase_scope in scopes]
+        own = [_bound_of(reference, phase_scope or scope) for reference, phase_scope in zip(named, scopes, strict=True)]
     found: list[BoundPhase] = []
     chosen_before = ""
     for index, (phase_scope, bindings) in enumerate(zip(scopes, own, strict=True)):
@@ -324,7 +324,19 @@ def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
 
 
 def _is_phase(value: Any) -> bool:
-    return isinstance(value, gin_state.ConfigurableReference) and value.configurable.selector == _PHASE_NAME
+    """Says whether a value is a reference to `Phase` or to a kind of it, a subclass with other defaults."""
+    if not isinstance(value, gin_state.ConfigurableReference):
+        return False
+    kind = value.configurable.wrapped
+    return isinstance(kind, type) and issubclass(kind, Phase)
+
+
+def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
+    """Returns what a phase says: what is bound, over what its kind has in place of Phase's own defaults."""
+    kind, plain_phase = reference.configurable.wrapped(), Phase()
+    names = [field.name for field in dataclasses.fields(Phase)]
+    of_kind = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}
+    return of_kind | bindings_in(scope, reference.configurable.selector)
 
 
 def _kind(value: Any) -> str:

@@ -110,6 +110,31 @@ def test_settings_of_a_phase_are_the_optimizers_and_not_the_cases(tmp_path: Path
     assert bind(tmp_path, TWO, "Case.num_inner_steps = 7").identity == two.identity, "which is not looked at"
 
 
+def test_a_kind_of_phase_is_a_class_in_the_suites_module(tmp_path: Path) -> None:
+    """It says what its phases have in place of the defaults of Phase; what is bound wins."""
+    (tmp_path / "s").mkdir(exist_ok=True)
+    (tmp_path / "s" / "kinds_of_phases.py").write_text(
+        "import dataclasses, lobench\n"
+        "@lobench.configurable\n@dataclasses.dataclass(frozen=True, kw_only=True)\n"
+        "class Cooldown(lobench.Phase):\n"
+        "    num_inner_steps: int = 50\n    opt_state: str = 'keep'\n    schedule: str = 'continue'\n"
+    )
+    text = SUITE + "import kinds_of_phases\n"
+    kind = bind(tmp_path, "x/Case.phases = [@warm/Phase(), @cool/Cooldown()]", text=text, build=True)
+    assert [(phase.num_inner_steps, phase.schedule) for phase in kind.case.phases] == [(200, "new"), (50, "continue")]
+    assert rates(kind) == ["0.1", "0.01"]
+    written_out = (
+        "cool/Phase.num_inner_steps = 50",
+        "cool/Phase.opt_state = 'keep'",
+        "cool/Phase.schedule = 'continue'",
+    )
+    assert bind(tmp_path, TWO, *written_out).prefixes == kind.prefixes
+    bound = bind(
+        tmp_path, "x/Case.phases = [@warm/Phase(), @cool/Cooldown()]", "cool/Cooldown.num_inner_steps = 7", text=text
+    )
+    assert bound.case.num_inner_steps == 207
+
+
 def test_a_list_where_a_value_stands_is_a_value_for_each_phase(tmp_path: Path) -> None:
     halves = bind(tmp_path, "x/adam.learning_rate = [0.1, 0.01]", "Case.num_inner_steps = 300", build=True)
     assert [phase.num_inner_steps for phase in halves.case.phases] == [150, 150]
