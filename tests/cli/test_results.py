@@ -15,7 +15,7 @@ import pytest
 from commands import Done, lobench
 from stores import add
 
-from lobench.core.program import Program
+from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 from lobench.report.table import sparkline
@@ -150,16 +150,15 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
         with contextlib.closing(sqlite3.connect(store / "ledger.sqlite")) as database, database:
             parts = json.dumps(dataclasses.asdict(made))
             database.execute("INSERT INTO programs VALUES (?, ?)", (made.key, parts))
-    both = "results of 2 programs, which may differ in bits: version 3, jax 0.7.0, cpu: x86-64-v3; version 3, jax 0.7.1"
+    version = f"version {PROGRAM_VERSION}"
+    first, second = f"{version}, jax 0.7.0, cpu: x86-64-v3", f"{version}, jax 0.7.1, cpu: x86-64-v3"
+    both = f"results of 2 programs, which may differ in bits: {first}; {second}"
     assert both in lobench("results", "--store", store).stdout
     assert both in lobench("compare", "1", "2", "--store", store).stdout
-    add(tmp_path / "other", 2, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}, program_version="3")
-    assert "jax 0.7.1, cpu: x86-64-v3; version 3, jax ?, cpu" in run("--store", tmp_path, "--history").stdout
+    add(tmp_path / "other", 2, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}, program_version=PROGRAM_VERSION)
+    assert f"jax 0.7.1, cpu: x86-64-v3; {version}, jax ?, cpu" in run("--store", tmp_path, "--history").stdout
     assert "of 2 programs" not in lobench("compare", "1", "1", "--store", store).stdout
     assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
     assert both in (tmp_path / "report.html").read_text()
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
-    assert [record["program"] for record in records] == [
-        "version 3, jax 0.7.0, cpu: x86-64-v3",
-        "version 3, jax 0.7.1, cpu: x86-64-v3",
-    ]
+    assert [record["program"] for record in records] == [first, second]
