@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @functools.cache
 def _text(file: str) -> str:
     return (Path(__file__).parent / file).read_text()
+
+
+@pytest.fixture
+def compiled() -> Iterator[list[float]]:
+    """Grows by one at each program that jax compiles, or finds compiled on disk."""
+    from jax import monitoring
+
+    found: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(duration_secs)
+
+    monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    monitoring.unregister_event_duration_listener(listen)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
     from lobench.core.codec import Codec, Message, kind_of
     from lobench.core.draws import Draws, fold
-    from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy
+    from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy, suggestion
     from lobench.core.finite import finite_or_none
     from lobench.core.headline import cause, headline
     from lobench.core.metric import Direction
@@ -64,7 +64,7 @@ _HOMES = {
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
     "lobench.core.codec": "Codec Message kind_of",
     "lobench.core.draws": "Draws fold",
-    "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy",
+    "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy suggestion",
     "lobench.core.finite": "finite_or_none",
     "lobench.core.headline": "cause headline",
     "lobench.core.metric": "Direction",
@@ -109,8 +109,8 @@ __all__ = [
     "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold", "grid_values",
     "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "newer_schema",
     "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule",
-    "schema_version", "specs_in", "stratified_t_mean", "sync", "text_table", "transaction", "trials_left", "weighted",
-    "write_ahead", "write_whole",
+    "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left",
+    "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

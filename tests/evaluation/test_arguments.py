@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from jax._src import monitoring
 
 import lobench.inner.optimizers as shipped
 from lobench.core.case import SeedBlock
@@ -110,20 +109,6 @@ Case.num_seeds = 2
 a/Case.task = @Deep()
 """
 FACTORIES = sorted(name for name in baselines.__all__ if hasattr(baselines, name))
-
-
-@pytest.fixture
-def compiled() -> Iterator[list[float]]:
-    """Grows by one at each program that jax compiles, or finds compiled on disk."""
-    found: list[float] = []
-
-    def listen(event: str, duration_secs: float, **_: Any) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(duration_secs)
-
-    monitoring.register_event_duration_secs_listener(listen)
-    yield found
-    monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax._src import monitoring
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
@@ -33,20 +32,6 @@ class Bowl(Task):
 
     def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
         return jnp.sum(jnp.asarray(params, jnp.float32) ** 2) / 2
-
-
-@pytest.fixture
-def compiled() -> Iterator[list[float]]:
-    """Grows by one at each program that jax compiles, or finds compiled on disk."""
-    found: list[float] = []
-
-    def listen(event: str, duration_secs: float, **_: Any) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(duration_secs)
-
-    monitoring.register_event_duration_secs_listener(listen)
-    yield found
-    monitoring.unregister_event_duration_listener(listen)
 
 
 def program(rule: Callable[..., Any], num_settings: int = 2, task: Task | None = None, **case: Any) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import math
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import gin
 
 from lobench.core.case import SESSIONS, Case, CaseInfo, CaseSpec, Expectations
 from lobench.core.checkpoint import CheckpointPart
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
 from lobench.core.metric import EVALUATED_SPLITS
@@ -326,13 +325,12 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
 def _check_sessions(case: Case, where: str) -> None:
     """Refuses lanes that share nothing, and sessions that nobody has counted."""
     if case.sessions not in SESSIONS:
-        close = difflib.get_close_matches(str(case.sessions), SESSIONS, n=1)
         raise ConfigError(
             "Case.sessions",
             where=where,
             got=repr(case.sessions),
             expected=", ".join(map(repr, SESSIONS)),
-            next_step=f"did you mean {close[0]!r}?" if close else "",
+            next_step=suggestion(str(case.sessions), SESSIONS),
         )
     if case.sessions == "apart" and case.num_lanes is not None:
         raise ConfigError(

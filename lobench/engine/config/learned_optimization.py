@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lobench.engine.config.binding import import_named, is_registered, matching_names
-from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement
+from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, references_in
 
 __all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs", "trained_optimizer"]
 
@@ -77,7 +77,7 @@ def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
     seen: dict[Reference | Macro, str] = {}
     waiting = [optimizer.value]
     while waiting:
-        for found in _references(waiting.pop()):
+        for found in references_in(waiting.pop()):
             if found not in seen:
                 name = seen[found] = found.name if isinstance(found, Macro) else found.selector
                 bindings = (statement for statement in statements if isinstance(statement, Binding))
@@ -87,17 +87,6 @@ def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
 
 def _same(one: str, other: str) -> bool:
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
-
-
-def _references(value: Any) -> Iterator[Reference | Macro]:
-    if isinstance(value, Reference | Macro):
-        yield value
-    elif isinstance(value, dict):
-        for item in (*value, *value.values()):
-            yield from _references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
 
 
 def _is_there(module: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import gin
 
 from lobench import ConfigError, UsageError
-from lobench.extend import CaseSpec, parse_file, parse_text, specs_in
+from lobench.extend import CaseSpec, parse_file, parse_text, specs_in, suggestion
 
 __all__ = ["AntitheticES", "Configuration", "Evolve", "TruncationGA", "read_config"]
 
@@ -195,12 +194,11 @@ def _read(kind: type[T], statements: Sequence[Any]) -> T:
             continue
         name = statement.parameter
         if statement.scope or name not in fields:
-            close = difflib.get_close_matches(name, list(fields), n=1)
             raise ConfigError(
                 f"{selector}.{name}" if not statement.scope else f"{statement.scope}/{selector}.{name}",
                 where=statement.where,
                 expected="one of " + ", ".join(fields) + ", without a scope",
-                next_step=f"did you mean {close[0]!r}?" if close else "",
+                next_step=suggestion(name, fields),
             )
         values[name] = _checked(kind, name, statement.value, statement.where)
     return kind(**values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib.util
 import inspect
 import warnings
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lobench import ConfigError
-from lobench.extend import fold, headline
+from lobench.extend import fold, headline, suggestion
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -118,9 +117,8 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> ConfigError:
-    close = difflib.get_close_matches(name, known, n=1)
-    next_step = f"did you mean {close[0]!r}?" if close else ""
-    return ConfigError(f"unknown {kind} {name!r}", expected=f"one of {', '.join(known)}", next_step=next_step)
+    expected = f"one of {', '.join(known)}"
+    return ConfigError(f"unknown {kind} {name!r}", expected=expected, next_step=suggestion(name, known))
 
 
 @contextlib.contextmanager
