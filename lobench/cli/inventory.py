@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 
-import lobench
 from lobench.cli.options import Name
 from lobench.core.errors import LobenchError, UsageError
 
-__all__ = ["default_folder", "list_things", "plugins"]
+__all__ = ["list_things", "plugins"]
 
 _HOOKS = {
     "sources": "lobench_checkpoint_sources",
@@ -30,7 +29,7 @@ _HOOKS = {
 @click.command(name="list")
 @click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "schedules", "suites", *_HOOKS]))
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
+    "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
 )
 def list_things(kind: str, folder: Path | None) -> None:
     """List what gin files, suites and options can name.
@@ -42,7 +41,7 @@ def list_things(kind: str, folder: Path | None) -> None:
     from lobench.report.lines import text_table
 
     if kind == "suites":
-        _list_suites(folder or default_folder())
+        _list_suites(folder)
     elif kind in _HOOKS:
         found = load_plugins().declarations(_HOOKS[kind])
         if found:
@@ -52,22 +51,28 @@ def list_things(kind: str, folder: Path | None) -> None:
         _list_configurables(kind)
 
 
-def _list_suites(folder: Path) -> None:
-    """One broken file hides none of the others; it is named, and the exit code is 2."""
+def _list_suites(folder: Path | None) -> None:
+    """One broken file hides none of the others; it is named, and the exit code is 2.
+
+    Lobench's own suites go by the names that `--suite` takes, others by their paths.
+    """
+    from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
 
-    if not folder.is_dir():
+    own, here = shipped_folder(), Path("suites")
+    if folder is not None and not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")
+    folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
     broken = False
-    for file in sorted(folder.rglob("*.gin")):
+    for file in (file for each in folders for file in sorted(each.rglob("*.gin"))):
         try:
-            scopes = [spec.scope for spec in specs_in(file)]
+            names = [spec.name for spec in specs_in(file)]
         except LobenchError as error:
             broken = True
             click.echo(f"lobench: {error}", err=True)
             continue
-        if scopes:
-            click.echo(f"{file}: {', '.join(scopes)}")
+        if names:
+            click.echo(f"{name_of(file)}: {', '.join(names)}")
     if broken:
         sys.exit(2)
 
@@ -100,20 +105,3 @@ def plugins() -> None:
         click.echo(f"{name}: {', '.join(hooks) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)
-
-
-def default_folder() -> Path:
-    """Returns `suites` here, or that of the checkout which lobench is installed from.
-
-    Raises:
-      UsageError: there is neither.
-    """
-    shipped = Path(lobench.__file__).resolve().parents[1] / "suites"
-    for folder in (Path("suites"), shipped):
-        if folder.is_dir():
-            return folder
-    raise UsageError(
-        "there is no folder of suites here, and lobench is not installed from a checkout, which has some",
-        where=str(Path.cwd()),
-        next_step="name the folder of yours: lobench list suites --folder FOLDER",
-    )
