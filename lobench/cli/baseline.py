@@ -16,6 +16,7 @@ Examples:
   lobench baseline suites/mine
   lobench baseline suites/quick --optimizer adam --optimizer nadamw
   lobench baseline suites/quick --optimizer adamw --grid algoperf
+  lobench baseline suites/quick --optimizer prodigy --grid defaults
   lobench baseline suites/quick --search auto_ic_grid --num-trials 40 --vary 'b1 = [0.5, 0.9, 0.95]' \\
     --vary 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=5)'
   lobench baseline suites/quick --check
@@ -24,7 +25,7 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 )
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 @click.option("--optimizer", "optimizers", multiple=True, default=("adam",), help="Name in gin; may be given again.")
-@click.option("--grid", default="velo", show_default=True, help="velo, algoperf, or a JSON file of points.")
+@click.option("--grid", default="velo", show_default=True, help="velo, algoperf, defaults or a JSON file.")
 @click.option("--search", default="", help="A search instead of a grid; see `lobench list searches`.")
 @click.option("--vary", multiple=True, help="With it: PATH = SPACE, as of `lobench tune`; may be given again.")
 @click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")

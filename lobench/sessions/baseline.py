@@ -91,7 +91,7 @@ def baseline(
 
     Args:
       optimizers: Names in gin.
-      grid: velo, algoperf, or a JSON file of points.
+      grid: velo, algoperf, defaults (the optimizer as it is), or a JSON file of points.
       seeds: Of every point.
       horizon_factor: Times the case's budget.
       cases: Only these scopes; none: all.
@@ -161,7 +161,8 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 cases={**baseline.cases, name: case},
             )
             baseline.save(path)
-            best = ", ".join(f"{key} {value:g}" for key, value in case.grid[case.best[0]].values.items())
+            values = case.grid[case.best[0]].values
+            best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
             loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
             say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(case.grid)} points in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
