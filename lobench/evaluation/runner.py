@@ -87,7 +87,7 @@ class BlockRunner:
             if own_bindings and bound.identity != self.bind(spec, test).identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",
-                    where=f"{spec.path}: case {spec.scope!r}",
+                    where=f"{spec.path}: case {spec.name!r}",
                     got=", ".join(own_bindings.splitlines()),
                 )
             self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
@@ -203,7 +203,7 @@ class BlockRunner:
         else:
             found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
         if found is None:
-            where = f"{spec.path}: case {spec.scope!r}"
+            where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
@@ -213,7 +213,7 @@ class BlockRunner:
                 num_compilations=self._shared.compilations.count - compiled_before,
                 provenance=made,
                 problems=(*bound.problems, *curves.problems),
-                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
             for curves in found
         ]
@@ -231,13 +231,13 @@ class BlockRunner:
             block=block,
             owner=owner_of(sha256, f"{known.identity}:{known.optimizer_hash}", block),
             program=str(program),
-            where=f"{bound.spec.suite}/{bound.spec.scope}",
+            where=f"{bound.spec.suite}/{bound.spec.name}",
             say=self._states.say,
         )
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
-            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
+            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
         key = (bound.identity, bound.optimizer_hash, num_seeds)
@@ -253,7 +253,7 @@ class BlockRunner:
         if theta.leaves is None:
             raise ConfigError(
                 "a learned optimizer needs a checkpoint",
-                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
+                where=f"{bound.spec.path}: case {bound.spec.name!r}",
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}
