@@ -58,6 +58,7 @@ class BoundCase:
       case: Its tasks and optimizers are None unless it was built.
       expectations: Of a bare `.gin` case.
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
+      whole: Identity of the case without `Case.stop_after`: the same program computes both.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
       prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
@@ -71,6 +72,7 @@ class BoundCase:
     case: Case
     expectations: Expectations
     identity: str
+    whole: str
     optimizer_hash: str
     problem: str
     bindings: str
@@ -99,9 +101,9 @@ class BoundCase:
             optimizer_hash=self.optimizer_hash,
             program_hash=self.settings.program_hash,
             suite=self.spec.suite,
-            name=name or self.spec.scope,
+            name=(name or self.spec.scope) + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
             node_id=node_id,
-            num_inner_steps=case.num_inner_steps,
+            num_inner_steps=case.end,
             num_seeds=sum(case.block_sizes) or case.num_seeds,
             seed_block=case.seed_block,
             block_sizes=tuple(case.block_sizes),
@@ -113,6 +115,7 @@ class BoundCase:
             problem=self.problem,
             scale=case.scale,
             minimum=case.minimum,
+            whole=self.whole if self.whole != self.identity else "",
         )
 
 
@@ -134,7 +137,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         where = f"{spec.path}: case {spec.scope!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
-        identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
+        fixed, stop = (spec.relative_path, spec.scope, test), f"{spec.scope}/lobench.Case.stop_after = "
+        identity = _sha256(*fixed, *reached_case)
+        whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         optimizer_hash = _sha256(*reached_optimizer)
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -153,6 +158,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         case=case,
         expectations=expectations,
         identity=identity,
+        whole=whole,
         optimizer_hash=optimizer_hash,
         problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
@@ -301,6 +307,8 @@ def _budget(case: Case) -> str:
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
     if case.sessions != "apart":
         text = f"{text} {case.sessions} {case.num_lanes}"
+    if case.stop_after is not None:
+        text = f"{text} to {case.end}"
     return text if case.eval_batches else f"{text} {case.eval_every}"
 
 
@@ -375,6 +383,9 @@ def _check(case: Case, where: str) -> None:
         raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    share = case.stop_after
+    if share is not None and not (isinstance(share, float) and 0 < share < 1):
+        raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")
     low = case.minimum
     if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
         raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
