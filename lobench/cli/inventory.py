@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,7 +34,8 @@ _HOOKS = {
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
 )
-def list_things(kind: str, folder: Path | None) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
+def list_things(kind: str, folder: Path | None, verbose: bool) -> None:
     """List what gin files, suites and options can name.
 
     KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
@@ -49,7 +52,7 @@ def list_things(kind: str, folder: Path | None) -> None:
             rows = [(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]
             click.echo(text_table(rows))
     else:
-        _list_configurables(kind)
+        _list_configurables(kind, verbose=verbose)
 
 
 def _list_suites(folder: Path) -> None:
@@ -72,10 +75,11 @@ def _list_suites(folder: Path) -> None:
         sys.exit(2)
 
 
-def _list_configurables(kind: str) -> None:
+def _list_configurables(kind: str, *, verbose: bool) -> None:
     """Imports the gin modules, then sorts what they registered by its shape."""
     import inspect
 
+    from lobench.cli.described import described
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table
 
@@ -83,10 +87,15 @@ def _list_configurables(kind: str) -> None:
         module = importlib.import_module(found.declaration.name)
         if not found.declaration.name.endswith(kind):
             continue
-        names = sorted(getattr(module, "__all__", ()))
-        docs = [(inspect.getdoc(getattr(module, name)) or "\n").splitlines()[0] for name in names]
-        click.echo(text_table(list(zip(names, docs, strict=True))))
-        if on_use := getattr(module, "lobench_on_use", None):
+        named = {name: getattr(module, name) for name in sorted(getattr(module, "__all__", ()))}
+        on_use = getattr(module, "lobench_on_use", None)
+        if verbose:
+            more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
+            click.echo("\n".join(line for name, made in {**named, **more}.items() for line in described(name, made)))
+            continue
+        docs = [(inspect.getdoc(made) or "\n").splitlines()[0] for made in named.values()]
+        click.echo(text_table(list(zip(named, docs, strict=True))))
+        if on_use:
             click.echo(on_use.summary)
 
 

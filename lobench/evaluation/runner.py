@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lobench.core.case import CaseSpec, SeedBlock
-from lobench.core.checkpoint import OWN_BINDINGS, theta_sha256
+from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import spread_directions
 from lobench.core.phases import state_prefix
@@ -226,8 +226,7 @@ class BlockRunner:
         """Returns where the block's states are; what carries bindings of its own is known by those of the case."""
         if self._states is None:
             return None
-        sha256 = theta_sha256(theta.leaves) if theta.leaves is not None else ""
-        known = self.bind(bound.spec, test)
+        sha256, known = theta.sha256, self.bind(bound.spec, test)
         return BlockStates(
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],

@@ -97,6 +97,8 @@ class Course:
         """Runs to the end; returns False where it was stopped before."""
         if on_progress is not None and self.resumed_at:
             on_progress(self.resumed_at)
+        if self._step < self.end:
+            self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
         for phase in range(self._phase, len(self._spans)):
             if self._step >= self.end:
                 break
@@ -132,9 +134,11 @@ class Course:
         last = min(span.stop, self.end)
         while self._step < last:
             chunk_started, start = time.perf_counter(), self._step
-            wanted = ITERATOR_CHUNK if self._feed.feeds_training else chunk
-            stop = min(start + wanted, last, self._points.next_stop(start))
-            carry = program.program(*fixed, self._feed.next_chunk(stop - start), carry, start, stop)
+            stop = self._stop_after(start, chunk)
+            batches = self._feed.next_chunk(stop - start)
+            if stop < self.end:
+                self._feed.read_ahead(self._stop_after(stop) - stop)
+            carry = program.program(*fixed, batches, carry, start, stop)
             carry.step.block_until_ready()
             self.carry, self._step = carry, stop
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
@@ -145,6 +149,12 @@ class Course:
             if self._points.is_due(stop):
                 self._save(program)
         return True
+
+    def _stop_after(self, start: int, chunk: int = ITERATOR_CHUNK) -> int:
+        """Returns where a chunk that begins at a step ends; chunks of iterators are as long as they can be."""
+        span = next(span for span in self._spans if start < span.stop)
+        wanted = ITERATOR_CHUNK if self._feed.feeds_training else chunk
+        return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:

@@ -8,6 +8,7 @@ has a program for each. What `traced.py` has is compiled, and this file calls it
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -147,15 +148,34 @@ class Program:
         saves: Saves | None,
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
-        lanes = self._lanes(block)
         theta = jax.tree.map(jnp.asarray, theta)
-        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
+        with contextlib.closing(feed):
+            course = self._course(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
+            course.resume()
+            if not course.run(on_progress, should_stop):
+                return None
+        assert course.carry is not None
+        share = max(num_thetas, 1)
+        compiled, wall, used = course.compile_seconds, course.wall_seconds, course.cpu_seconds
+        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at, course.end)
+
+    def _course(
+        self,
+        theta: Theta,
+        settings: Sequence[float],
+        num_thetas: int,
+        lanes: Lane,
+        feed: Feed,
+        end: int | None,
+        saves: Saves | None,
+    ) -> Course:
         arguments = (lanes, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         ends = list(itertools.accumulate(self._num_settings))
         values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
         constants = [(theta, Settings.of(each, frozenset())) for each in values]
-        course = Course(
+        return Course(
             self._case,
             self._recorder,
             feed,
@@ -172,13 +192,6 @@ class Program:
             saves=saves,
             end=self._case.num_inner_steps if end is None else end,
         )
-        course.resume()
-        if not course.run(on_progress, should_stop):
-            return None
-        assert course.carry is not None
-        share = max(num_thetas, 1)
-        compiled, wall, used = course.compile_seconds, course.wall_seconds, course.cpu_seconds
-        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at, course.end)
 
     def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
         evals, logs = self._recorder.eval_steps, self._recorder.log_steps

@@ -45,6 +45,23 @@ def test_away_from_a_checkout_the_suites_of_the_installed_one_are_listed(
         default_folder()
 
 
+def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
+    done = lobench("list", "optimizers", "-v")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for line, *rest in [
+        ("adam  Adam.", "learning_rate = 0.001, b1 = 0.9, b2 = 0.999, eps = 1e-08", "Kingma and Ba 2014"),
+        ("soap  SOAP: Adam in the eigenbasis", "update_interval = 10", "arXiv 2409.11321"),
+        ("MLPLOpt  ", "step_mult = ", "Metz et al. 2019"),
+        ("optax.contrib.muon  Muon: ", "learning_rate, ns_coeffs = (3.4445", "Source: Jordan, modded-nanogpt"),
+        ("optax.nadamw  ", "nesterov = True", "Loshchilov"),
+        ("optax.lbfgs  ", "memory_size = 10, scale_init_precond = True, linesearch = GradientTransf", "Source: "),
+    ]:
+        place = next(number for number, found in enumerate(lines) if found.startswith(line))
+        assert all(any(text in found for found in lines[place + 1 : place + 3]) for text in rest), lines[place:][:3]
+    assert not any("optax.scale_by" in line or "optax.losses" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
