@@ -18,6 +18,7 @@ from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.core.case import ROLES
 from lobench.core.result import mean_of
 
 __all__ = [
@@ -170,6 +171,14 @@ class Findings:
             cases = [case.identity for case in self.reading.cases]
             self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
+
+    def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
+        """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
+        cells, found = self.reading.subjects[self.shown].cells, dict[str, list[list[float]]]()
+        for identity, scores in self.mean_score(self.shown, metric).scores.items():
+            if role := cells[identity].case.role:
+                found.setdefault(role, []).append(list(scores.values()))
+        return {role: (stratified_t_mean(found[role]), len(found[role])) for role in ROLES if role in found}
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""

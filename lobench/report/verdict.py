@@ -17,6 +17,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.report.lines import one_line
@@ -34,6 +35,11 @@ __all__ = [
 ]
 
 _MANY_CENSORED = 0.1
+_ROLES = {
+    "meta_train": "meta_train, in distribution",
+    "meta_valid": "meta_valid, chosen by",
+    "meta_test": "meta_test, out of distribution",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +66,7 @@ def subtitle(reading: Reading) -> str:
         (len(reading.cases), "case"),
         (len(reading.rows), "evaluation"),
     )
-    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
+    shown = ", ".join(counted(count, name) for count, name in counts)
     return f"{shown}; last result {when}; store {reading.store}"
 
 
@@ -169,6 +175,13 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {found.num_undecided} cases: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
+    for metric in findings.metrics:
+        roles = findings.scores_by_role(metric).items()
+        parts = [f"{_ROLES[role]} ({count} cases) {interval_text(mean)}" for role, (mean, count) in roles]
+        if parts:
+            lines.append(
+                f"{shown}'s score on {findings.metric_label(metric)} by the role of cases: {'; '.join(parts)}."
+            )
     for metric in findings.metrics:
         middle = findings.interquartile_mean(findings.shown, metric)
         if not math.isnan(middle.lower):
