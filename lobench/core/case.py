@@ -75,6 +75,9 @@ class Case:
         None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
       keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
       axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
+      stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
+        evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
+        (`Method.stop_hopeless`).
     """
 
     task: Any = None
@@ -101,6 +104,18 @@ class Case:
     save_every: int | None = None
     keep_state: bool = False
     axes: Mapping[str, Sequence[Any]] | None = None
+    stop_after: float | None = None
+
+    @property
+    def end(self) -> int:
+        """The step at which the training ends; a part of one ends a step behind its last evaluation.
+
+        Of 100 steps that are evaluated every 20, half ends at 41: an evaluation comes before the step that follows it.
+        """
+        if self.stop_after is None:
+            return self.num_inner_steps
+        num_evals = max(int(self.stop_after * self.num_inner_steps) // self.eval_every, 1)
+        return min(num_evals * self.eval_every + 1, self.num_inner_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -151,6 +166,7 @@ class CaseInfo:
       node_id: pytest's node id in the worker's session.
       primary_metric, scale, minimum, block_sizes: As `Case`; num_seeds is the sum of the sizes, where there are any.
       role: What the case is to whom it evaluates, one of ROLES; "" where its suite does not say.
+      whole: Identity of the whole training, where this is a part of one (`Case.stop_after`); else "".
       headline: What reports of its suite begin with, one of HEADLINES.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
@@ -175,6 +191,7 @@ class CaseInfo:
     block_sizes: tuple[int, ...] = ()
     program_hash: str = ""
     role: str = ""
+    whole: str = ""
     headline: str = HEADLINES[0]
 
     def __post_init__(self) -> None:
@@ -188,7 +205,12 @@ class CaseInfo:
     @property
     def program_key(self) -> str:
         """What names its compiled program: one that has it is warm for every case with the same."""
-        return f"{self.identity}:{self.program_hash or self.optimizer_hash}"
+        return f"{self.whole or self.identity}:{self.program_hash or self.optimizer_hash}"
+
+    @property
+    def whole_key(self) -> str:
+        """The key of the whole training, whose states those of its parts are."""
+        return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
         return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))

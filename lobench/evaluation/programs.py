@@ -64,7 +64,7 @@ class Programs:
         self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], Warm] = WeakValueDictionary()
 
     def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.identity, bound.settings.program_hash, num_seeds)
+        key = (bound.spec, bound.whole, bound.settings.program_hash, num_seeds)
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)

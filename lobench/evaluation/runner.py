@@ -115,7 +115,7 @@ class BlockRunner:
         texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
         if len(texts) > _MOST_OWN:
             self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
-            kept = {(bound.identity, bound.optimizer_hash) for bound in self._bound.values()}
+            kept = {(bound.whole, bound.optimizer_hash) for bound in self._bound.values()}
             self._programs = {key: program for key, program in self._programs.items() if key[:2] in kept}
 
     def run(
@@ -192,16 +192,18 @@ class BlockRunner:
         self._claim(bound)
         program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
-        deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
+        deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
             curves = program.run(
-                matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past, saves=saves
+                matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
             )
             found = [curves] if curves is not None else None
         else:
-            found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
+            found = program.run_many(
+                matched, block, settings=values, end=end, on_progress=on_progress, should_stop=is_past
+            )
         if found is None:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
@@ -229,7 +231,7 @@ class BlockRunner:
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
             block=block,
-            owner=owner_of(sha256, f"{known.identity}:{known.optimizer_hash}", block),
+            owner=owner_of(sha256, f"{known.whole}:{known.optimizer_hash}", block),
             program=str(program),
             where=f"{bound.spec.suite}/{bound.spec.name}",
             say=self._states.say,
@@ -240,7 +242,7 @@ class BlockRunner:
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Program:
-        key = (bound.identity, bound.optimizer_hash, num_seeds)
+        key = (bound.whole, bound.optimizer_hash, num_seeds)
         if key not in self._programs:
             self._programs[key] = self._shared.of(bound, num_seeds)
         warm = self._programs[key]

@@ -99,6 +99,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     select_named(config, items)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    from lobench.pytest_plugin.reuse import leave_out_hypothesis
+
+    leave_out_hypothesis(session.config)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield

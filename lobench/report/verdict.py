@@ -17,6 +17,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.report.lines import one_line
@@ -65,7 +66,7 @@ def subtitle(reading: Reading) -> str:
         (len(reading.cases), "case"),
         (len(reading.rows), "evaluation"),
     )
-    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
+    shown = ", ".join(counted(count, name) for count, name in counts)
     return f"{shown}; last result {when}; store {reading.store}"
 
 

@@ -58,6 +58,7 @@ class BoundCase:
       case: Its tasks and optimizers are None unless it was built.
       expectations: Of a bare `.gin` case.
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
+      whole: Identity of the case without `Case.stop_after`: the same program computes both.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
       prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
@@ -73,6 +74,7 @@ class BoundCase:
     case: Case
     expectations: Expectations
     identity: str
+    whole: str
     optimizer_hash: str
     problem: str
     bindings: str
@@ -103,9 +105,9 @@ class BoundCase:
             optimizer_hash=self.optimizer_hash,
             program_hash=self.settings.program_hash,
             suite=self.spec.suite,
-            name=name or self.spec.name,
+            name=(name or self.spec.name) + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
             node_id=node_id,
-            num_inner_steps=case.num_inner_steps,
+            num_inner_steps=case.end,
             num_seeds=sum(case.block_sizes) or case.num_seeds,
             seed_block=case.seed_block,
             block_sizes=tuple(case.block_sizes),
@@ -118,6 +120,7 @@ class BoundCase:
             scale=case.scale,
             minimum=case.minimum,
             role=self.role,
+            whole=self.whole if self.whole != self.identity else "",
             headline=self.headline,
         )
 
@@ -140,7 +143,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
-        identity = _sha256(spec.relative_path, spec.name, test, *reached_case)
+        fixed, stop = (spec.relative_path, spec.name, test), f"{spec.scope}/lobench.Case.stop_after = "
+        identity = _sha256(*fixed, *reached_case)
+        whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         optimizer_hash = _sha256(*reached_optimizer)
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -158,6 +163,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         case=case,
         expectations=expectations,
         identity=identity,
+        whole=whole,
         optimizer_hash=optimizer_hash,
         problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
@@ -308,4 +314,6 @@ def _budget(case: Case) -> str:
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
     if case.sessions != "apart":
         text = f"{text} {case.sessions} {case.num_lanes}"
+    if case.stop_after is not None:
+        text = f"{text} to {case.end}"
     return text if case.eval_batches else f"{text} {case.eval_every}"

@@ -112,6 +112,9 @@ def _check_numbers(case: Case, where: str) -> None:
         raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
     if case.scale not in (None, "log", "linear"):
         raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    share = case.stop_after
+    if share is not None and not (isinstance(share, float) and 0 < share < 1):
+        raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")
     low = case.minimum
     if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
         raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
