@@ -70,9 +70,9 @@ def loss_buffer(horizon: int) -> LossBuffer:
     """Returns what is remembered of losses before the first update, of a training of so many."""
     # As the original has them to the last bit: the features divide differences of nearly equal numbers. A constant
     # would be rounded by the compiler, otherwise than by the program.
-    last = jnp.log10(jax.lax.optimization_barrier(jnp.float32(horizon)))
+    length = jax.lax.optimization_barrier(jnp.float32(horizon))  # type: ignore[no-untyped-call]
     return {
-        "decays": jnp.exp(-1.0 / jnp.logspace(1, last, _NUM_LOSS_DECAYS)),
+        "decays": jnp.exp(-1.0 / jnp.logspace(1, jnp.log10(length), _NUM_LOSS_DECAYS)),
         "means": jnp.zeros(_NUM_LOSS_DECAYS),
         "minima": jnp.full(_NUM_LOSS_DECAYS, 999999999999.0),
     }
