@@ -18,13 +18,23 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "Ackley": {},
     "Beale": {},
     "ByteRNN": {"width": 4, "sequence_length": 6, "batch_size": 2},
+    "ConvClassifier": {"data": "digits", "channels": (2, 2), "norm": "layer", "batch_size": 4},
+    "DiabetesMLP": {"hidden_sizes": (4,), "batch_size": 4},
     "DigitsAutoencoder": {"hidden_sizes": (4,), "batch_size": 4},
     "DigitsConv": {"channels": (2,), "batch_size": 4},
     "DigitsMLP": {"hidden_sizes": (4,), "batch_size": 4},
+    "ImageAutoencoder": {"hidden_sizes": (4,), "batch_size": 4, "loss": "bernoulli"},
+    "ImageVAE": {"data": "mnist8", "hidden_sizes": (4,), "code_size": 2, "batch_size": 4},
+    "MLPClassifier": {"data": "wine", "hidden_sizes": (4,), "batch_size": 4, "norm": "batch"},
+    "MixerClassifier": {"data": "digits", "patch": 4, "width": 4, "num_layers": 1, "batch_size": 2},
+    "PatchDenoiser": {"side": 4, "hidden_sizes": (4,), "batch_size": 4},
+    "Permuted": {},
     "PermutedDigits": {"hidden_sizes": (4,), "batch_size": 4},
     "Quadratic": {"dim": 3},
     "QuadraticFamily": {"dim": 3},
+    "ResNetClassifier": {"data": "digits", "channels": (2, 4), "batch_size": 2},
     "Rosenbrock": {},
+    "SignalConv": {"channels": 2, "batch_size": 2},
     "StyblinskiTang": {},
 }
 
@@ -44,7 +54,7 @@ for _name in SHIPPED:
     globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
 
 
-FAMILIES = ("PermutedDigits", "QuadraticFamily")
+FAMILIES = ("Permuted", "PermutedDigits", "QuadraticFamily")
 WITHOUT_DATA = ("Ackley", "Beale", "Quadratic", "QuadraticFamily", "Rosenbrock", "StyblinskiTang")
 
 # What the contract asks about families and about batches asks nothing of the others.
@@ -54,7 +64,7 @@ for _name in WITHOUT_DATA:
     globals()[f"Test{_name}"].test_batches_depend_on_the_key_alone_and_have_one_shape = None
 
 # These take seconds to compile; the tests of the inner program and of the suites train them.
-for _name in ("DigitsAutoencoder", "DigitsConv", "DigitsMLP"):
+for _name in ("DigitsAutoencoder", "DigitsConv", "DigitsMLP", "ResNetClassifier"):
     globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
 
 
