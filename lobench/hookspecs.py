@@ -312,7 +312,8 @@ class HookSpecs:
 
         A module with very many names may register them when a gin file says one: its attribute `lobench_on_use` has
         `names()`, all of them, `find(selector)`, which registers one and returns its whole name, or None, and
-        `summary`, a line for `lobench list`.
+        `summary`, a line for `lobench list`; where it has `optimizers()`, functions by name, `lobench list -v` shows
+        them too.
         """
         return ()
 

@@ -64,7 +64,7 @@ class Programs:
         self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], Warm] = WeakValueDictionary()
 
     def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.identity, bound.settings.program_hash, num_seeds)
+        key = (bound.spec, bound.whole, bound.settings.program_hash, num_seeds)
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)
@@ -77,6 +77,6 @@ def _program(bound: BoundCase, maker: _Maker, num_seeds: int) -> Program:
     if not bound.phases:
         return Program(case, task, maker, num_seeds, bound.settings.usual)
     usual = [phase.settings.usual for phase in bound.phases]
-    where = f"{bound.spec.path}: case {bound.spec.scope!r}"
+    where = f"{bound.spec.path}: case {bound.spec.name!r}"
     later = later_phases(case, maker.in_phase, usual=usual, where=where)
     return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later)

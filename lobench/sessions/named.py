@@ -18,6 +18,7 @@ from lobench.engine.chief.contract import Progress
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
+from lobench.engine.workers.compilation_cache import cache_folder
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
@@ -73,7 +74,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
         layers=replace(layers, import_folders=settings.import_folders),
         serve=CASE_WORKER,
         log_folder=store / "logs",
-        compilation_cache=(store / "xla_cache").absolute(),
+        compilation_cache=cache_folder(store).absolute(),
         state_folder=state_folder(store).absolute(),
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
         address=settings.ray_address,

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from commands import lobench
-from reference import ROOT
 from stores import add
 from tiny import make_run, make_suite
 
-import lobench as lobench_package
 from lobench import cli
-from lobench.cli.inventory import default_folder
-from lobench.core.errors import UsageError
 from lobench.sessions.places import default_store
 
 
@@ -34,15 +30,21 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     assert done.stderr == f"lobench: {tmp_path / 'typo'}: there is no such folder; name one with --folder\n"
 
 
-def test_away_from_a_checkout_the_suites_of_the_installed_one_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = lobench("list", "suites")
-    assert done.returncode == 0 and f"{ROOT / 'suites' / 'bare' / 'digits_bare.gin'}: " in done.stdout, done.stderr
-    monkeypatch.setattr(lobench_package, "__file__", str(tmp_path / "site-packages" / "lobench" / "__init__.py"))
-    with pytest.raises(UsageError, match=r"not installed from a checkout.*lobench list suites --folder FOLDER"):
-        default_folder()
+def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:
+    done = lobench("list", "optimizers", "-v")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for line, *rest in [
+        ("adam  Adam.", "learning_rate = 0.001, b1 = 0.9, b2 = 0.999, eps = 1e-08", "Kingma and Ba 2014"),
+        ("soap  SOAP: Adam in the eigenbasis", "update_interval = 10", "arXiv 2409.11321"),
+        ("MLPLOpt  ", "step_mult = ", "Metz et al. 2019"),
+        ("optax.contrib.muon  Muon: ", "learning_rate, ns_coeffs = (3.4445", "Source: Jordan, modded-nanogpt"),
+        ("optax.nadamw  ", "nesterov = True", "Loshchilov"),
+        ("optax.lbfgs  ", "memory_size = 10, scale_init_precond = True, linesearch = GradientTransf", "Source: "),
+    ]:
+        place = next(number for number, found in enumerate(lines) if found.startswith(line))
+        assert all(any(text in found for found in lines[place + 1 : place + 3]) for text in rest), lines[place:][:3]
+    assert not any("optax.scale_by" in line or "optax.losses" in line for line in lines)
 
 
 @pytest.mark.parametrize(

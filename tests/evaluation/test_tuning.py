@@ -79,6 +79,20 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     assert case.tuned_mean("train/loss") == pytest.approx(np.mean(winners), rel=1e-5)
 
 
+def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -> None:
+    command = ("baseline", str(suite), "--case", "a", "--seeds", "2", "--optimizer", "lbfgs", "--optimizer")
+    for (*words, protocol), one in ((("--grid", "velo"), "polyak_sgd"), (("--grid", "defaults"), "prodigy")):
+        done = lobench(*command, one, *words, protocol)
+        assert done.returncode == 0, done.stderr
+        for name in ("lbfgs", one):
+            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 points in " in done.stdout
+            file = suite / "baselines" / f"{name}-{protocol}.json"
+            case = Baseline.load(file).cases["tiny.gin:a"]
+            assert [point.values for point in case.grid] == [{}]
+            assert case.tuned_mean("train/loss") < case.untrained["train/loss"]
+            file.unlink()
+
+
 def test_a_grid_is_a_search_like_any_other_with_the_same_bits(suite: Path) -> None:
     rates = [point["learning_rate"] for point in velo_grid().points]
     done = lobench("baseline", str(suite), "--case", "a", "--search", "grid", "--vary", f"learning_rate = {rates}")

@@ -13,16 +13,20 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import gin
+import jax
+import jax.numpy as jnp
 import optax
 import optax.contrib
 
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
+from lobench.inner.optimizers.axes import when
 from lobench.inner.schedule import Schedule
 
 __all__ = ["OptaxNames"]
 
 _HOMES: tuple[ModuleType, ...] = (optax, optax.contrib)
 _ENDS = ("decay_steps", "transition_steps")
+_TRANSFORMATIONS = (optax.GradientTransformation, optax.GradientTransformationExtraArgs)
 _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 
 
@@ -34,6 +38,11 @@ class OptaxNames:
     def names(self) -> list[str]:
         """Returns all names, for suggestions."""
         return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
+
+    def optimizers(self) -> dict[str, Callable[..., Any]]:
+        """Returns all optimizers by their whole names: what has a learning rate, or is called one."""
+        found = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
+        return {name: function for name, function in found.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
         """Registers what a selector names, and returns its whole name.
@@ -73,7 +82,15 @@ def _modules(path: str, says_optax: bool) -> list[ModuleType]:
 
 def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
     found = None if name.startswith("_") else getattr(home, name, None)
-    return found if callable(found) and not inspect.isclass(found) else None
+    return found if inspect.isroutine(found) or isinstance(found, functools.partial) else None
+
+
+def _is_optimizer(function: Callable[..., Any]) -> bool:
+    signature, doc = inspect.signature(function), function.__doc__ or ""
+    makes_one = signature.return_annotation in (*_TRANSFORMATIONS, signature.empty)
+    is_part = getattr(function, "__name__", "").startswith("scale_by_")
+    says_so = " ".join([*signature.parameters, doc.partition("\n")[0]])
+    return makes_one and not is_part and ("learning_rate" in says_so or "optimizer" in says_so)
 
 
 def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -82,6 +99,8 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return _evaluated_elsewhere(function, _schedule_free)
     if name == "lookahead":
         return _evaluated_elsewhere(function, _lookahead)
+    if name == "sophia":
+        return _with_hessian_when_due(function)
     if inspect.signature(function).return_annotation == optax.Schedule:
         return _ending_with_the_training(function, name)
     rest = [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_POSITIONAL]
@@ -132,6 +151,35 @@ def _schedule_free(transformation: Any) -> TransformationWithEvalParams:
         update=transformation.update,
         eval_params=optax.contrib.schedule_free_eval_params,
     )
+
+
+def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Estimates Sophia's Hessian at the updates that use it, and not at every one as soon as seeds are vmapped."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def make(*args: Any, **values: Any) -> optax.GradientTransformationExtraArgs:
+        bound = signature.bind(*args, **values)
+        bound.apply_defaults()
+        interval = bound.arguments["update_interval"]
+        hessian = optax.with_extra_args_support(bound.arguments["hessian_diagonal_fn"])
+        bound.arguments["hessian_diagonal_fn"] = optax.GradientTransformationExtraArgs(
+            hessian.init, lambda grads, state, params=None, *, estimated, **extra: estimated
+        )
+        sophia = function(*bound.args, **bound.kwargs)
+
+        def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
+            own = state[0]
+            estimate = functools.partial(hessian.update, grads, own.hessian_fn_state, params=params, **extra)
+            shapes, _ = jax.eval_shape(estimate)
+            none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            estimated = when(own.count % interval == 0, estimate, (none, own.hessian_fn_state))
+            moves: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=estimated)
+            return moves
+
+        return optax.GradientTransformationExtraArgs(sophia.init, update)
+
+    return make
 
 
 class _Lookahead(NamedTuple):

@@ -14,6 +14,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED, Labelled
+from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
 from lobench.inner.tasks.objectives import relative_loss, sigmoid_cross_entropy
 from lobench.inner.tasks.splits import datasets
@@ -92,7 +93,7 @@ class ImageAutoencoder(_Reconstruction):
 
 
 @configurable
-class ImageVAE(_Reconstruction):
+class ImageVAE(_Reconstruction, MeasuredTask):
     """A variational autoencoder: the negative evidence bound in nats per pixel, one sample of the code an example.
 
     The metrics are its two terms, `reconstruction` (cross entropy of the grey values) and `kl` (of the code's
@@ -136,7 +137,7 @@ class ImageVAE(_Reconstruction):
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Params]:
+    ) -> tuple[jax.Array, PyTree, Aux]:
         image = data["image"]
         mean, log_variance = jnp.split(through_layers(params["encoder"], image, self._activation), 2, axis=-1)
         code = mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape, jnp.float32)
@@ -144,10 +145,6 @@ class ImageVAE(_Reconstruction):
         divergences = 0.5 * (mean**2 + jnp.exp(log_variance) - 1.0 - log_variance)
         kl = jnp.mean(jnp.sum(divergences, axis=-1)) / image.shape[-1]
         return reconstruction + kl, state, {"reconstruction": reconstruction, "kl": kl}
-
-    def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
-        loss, state, _ = self.loss_with_state_and_aux(params, state, key, data)
-        return loss, state
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss as a share of an output of zeros', log 2: near 1 is untrained, 2 the worst."""

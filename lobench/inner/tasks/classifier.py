@@ -7,19 +7,18 @@ import math
 import jax
 
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED, Labelled
+from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.splits import datasets
 
 __all__ = ["Classifier"]
 
-Aux = dict[str, jax.Array]
 
-
-class Classifier(Task):
+class Classifier(MeasuredTask):
     """Mean softmax cross entropy and `accuracy` of `logits`, which a subclass gives.
 
     Batches hold `label` int32[b] and, under the name of its kind, what is classified, float32[b, num_inputs].
@@ -45,10 +44,6 @@ class Classifier(Task):
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         """Returns logits float32[batch, num_classes] for float32[batch, num_inputs], and the state after them."""
         raise NotImplementedError(f"{type(self).__name__} defines no logits")
-
-    def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
-        loss, state, _ = self.loss_with_state_and_aux(params, state, key, data)
-        return loss, state
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch

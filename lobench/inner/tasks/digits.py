@@ -8,7 +8,9 @@ import numpy as np
 
 from lobench.inner.tasks.splits import Splits, permuted_splits, scikit_table
 
-__all__ = ["digits_splits"]
+__all__ = ["NUM_CLASSES", "NUM_PIXELS", "digits_splits"]
+
+NUM_CLASSES, NUM_PIXELS = 10, 64
 
 
 @functools.cache

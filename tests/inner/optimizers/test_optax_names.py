@@ -14,6 +14,7 @@ from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
+from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.train import Program
 
@@ -44,14 +45,105 @@ def train(suite: Path, optimizer: str) -> np.ndarray:
     return np.asarray(curves.metrics["train/loss"])
 
 
+NETWORK = """
+import jax, jax.numpy as jnp
+from lobench import Task, configurable
+
+@configurable
+class NetworkOfTanh(Task):
+    def init(self, key):
+        return {"w": jax.random.normal(key, (5, 4)), "b": jnp.zeros(4)}
+    def loss(self, params, key, data):
+        inputs = jax.random.normal(jax.random.key(0), (8, 5))
+        return jnp.mean((jnp.tanh(inputs @ params["w"] + params["b"]) - jnp.sin(inputs[:, :4])) ** 2)
+"""
+REQUIRED = {
+    "optax.sgd": {"learning_rate": 0.1, "momentum": 0.9},
+    "optax.adamw": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.99, "eps": 1e-7, "weight_decay": 0.01},
+    "optax.nadamw": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.99, "eps": 1e-7, "weight_decay": 0.01},
+    "optax.lion": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.9, "weight_decay": 0.01},
+    "optax.adafactor": {
+        "learning_rate": 0.1,
+        "decay_rate": 0.7,
+        "clipping_threshold": 0.9,
+        "momentum": 0.5,
+        "weight_decay_rate": 0.001,
+        "eps": 1e-20,
+    },
+    "optax.contrib.schedule_free_adamw": {
+        "learning_rate": 0.01,
+        "b1": 0.8,
+        "b2": 0.99,
+        "eps": 1e-7,
+        "weight_decay": 0.01,
+        "weight_lr_power": 1.0,
+    },
+    "optax.contrib.muon": {
+        "learning_rate": 0.01,
+        "beta": 0.9,
+        "eps": 1e-7,
+        "weight_decay": 0.01,
+        "adam_b1": 0.8,
+        "adam_b2": 0.9,
+        "adam_weight_decay": 0.01,
+        "adam_learning_rate": 0.02,
+        "consistent_rms": 0.3,
+    },
+    "optax.contrib.ademamix": {
+        "learning_rate": 0.01,
+        "b1": 0.8,
+        "b2": 0.9,
+        "b3": 0.99,
+        "alpha": 3.0,
+        "eps": 1e-7,
+        "weight_decay": 0.01,
+    },
+    "optax.contrib.prodigy": {
+        "learning_rate": 0.9,
+        "beta3": 0.9,
+        "eps": 1e-7,
+        "estim_lr0": 1e-3,
+        "estim_lr_coef": 1.1,
+        "weight_decay": 0.01,
+    },
+    "optax.contrib.dadapt_adamw": {"learning_rate": 0.9, "eps": 1e-7, "estim_lr0": 1e-2, "weight_decay": 0.01},
+    "optax.contrib.adopt": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.99, "eps": 1e-5},
+    "optax.adan": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.8, "b3": 0.9, "eps": 1e-7, "weight_decay": 0.01},
+    "optax.lamb": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.99, "eps": 1e-5, "weight_decay": 0.01},
+    "optax.contrib.sophia": {
+        "learning_rate": 0.01,
+        "b1": 0.9,
+        "b2": 0.9,
+        "eps": 1e-7,
+        "weight_decay": 0.01,
+        "gamma": 0.02,
+        "clip_threshold": 0.9,
+    },
+    "optax.lbfgs": {"learning_rate": 0.9},
+}
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_required_one_trains_a_network_with_all_its_real_settings_as_arguments(suite: Path, name: str) -> None:
+    (suite.parent / "network_of_tanh.py").write_text(NETWORK)
+    lines = suite.read_text().replace("Quadratic", "NetworkOfTanh")
+    suite.write_text(f"import network_of_tanh\n{lines}Case.eval_batches = 0\n")
+    settings = "".join(f"; {name}.{setting} = {value}" for setting, value in REQUIRED[name].items())
+    bound = bind(suite, f"{name}(){settings}")
+    assert sorted(bound.settings.values) == sorted(REQUIRED[name].values())
+    warm = Programs().of(bound, 2)
+    curves = warm.program.run({}, SeedBlock(start=0, size=2), settings=bound.settings.values)
+    assert curves is not None
+    losses = np.asarray(curves.metrics["train/loss"])
+    assert np.isfinite(losses).all() and (losses[:, -1] < losses[:, 0]).all(), losses
+    [[(_, constants)]] = [compiled._programs for compiled in warm.program._compiled]
+    assert set(constants) == {None}, "all are arguments"
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
-        "muon(); muon.learning_rate = 0.01",
-        "optax.contrib.ademamix(); ademamix.learning_rate = 0.01",
-        "sophia(); sophia.learning_rate = 0.01",
         "dog()",
-        "lbfgs()",
         "polyak_sgd(); polyak_sgd.max_learning_rate = 0.01",
         "mechanize(); mechanize.base_optimizer = @adam(); mechanize.s_init = 0.01",
         "chain(); chain.args = (@clip(), @optax.sgd()); optax.clip.max_delta = 1.0; optax.sgd.learning_rate = 0.01",

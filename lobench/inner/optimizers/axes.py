@@ -1,0 +1,80 @@
+"""What preconditioners of a tensor's axes have in common: contractions, and work that is due now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.optimizer import PyTree
+
+__all__ = ["along", "diagonal", "gram", "over_leaves", "squares", "when"]
+
+T = TypeVar("T")
+
+
+def gram(tensor: jax.Array, axis: int) -> jax.Array:
+    """Returns a tensor times itself over all axes but one, float[d, d]: `G G^T` of a matrix's axis 0."""
+    others = _others(tensor, axis)
+    return jnp.tensordot(tensor, tensor, (others, others))
+
+
+def squares(tensor: jax.Array, axis: int) -> jax.Array:
+    """Returns the diagonal of `gram`, float[d]."""
+    return jnp.square(tensor).sum(_others(tensor, axis))
+
+
+def along(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
+    """Returns a tensor with one axis multiplied by a matrix: `M G` for a matrix's axis 0, `G M^T` for its axis 1."""
+    return jnp.moveaxis(jnp.tensordot(matrix, tensor, (1, axis)), 0, axis)
+
+
+def diagonal(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
+    """Returns a vector in a shape that scales a tensor's axis."""
+    return vector.reshape([-1 if each == axis else 1 for each in range(tensor.ndim)])
+
+
+def _others(tensor: jax.Array, axis: int) -> tuple[int, ...]:
+    return tuple(each for each in range(tensor.ndim) if each != axis)
+
+
+def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more: PyTree) -> tuple[PyTree, ...]:
+    """Calls a function with each leaf of a tree and what stands at its place in others; returns a tree a result.
+
+    Args:
+      function: (leaf, *subtrees) -> a tuple, always of one length.
+    """
+    leaves = jax.tree.leaves(tree)
+    structure: Any = jax.tree.structure(tree)
+    rows = zip(leaves, *(structure.flatten_up_to(each) for each in more), strict=True)
+    return tuple(structure.unflatten(column) for column in zip(*(function(*row) for row in rows), strict=True))
+
+
+def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
+    """Returns what is computed where it is due, else what is kept; it is not computed while it is due nowhere.
+
+    `jax.lax.cond` alone computes both when seeds are vmapped, since each seed has a condition of its own.
+
+    Args:
+      due: bool[].
+      kept: Of the structure, shapes and dtypes that `compute` returns.
+    """
+
+    def computed() -> T:
+        chosen: T = jax.tree.map(lambda new, old: jnp.where(due, new, old), compute(), kept)
+        return chosen
+
+    found: T = jax.lax.cond(_anywhere(due), computed, lambda: kept)
+    return found
+
+
+@jax.custom_batching.custom_vmap
+def _anywhere(due: jax.Array) -> jax.Array:
+    return due
+
+
+@_anywhere.def_vmap
+def _in_any_lane(axis_size: int, in_batched: list[bool], due: jax.Array) -> tuple[jax.Array, bool]:
+    return _anywhere(due.any(axis=0) if in_batched[0] else due), False

@@ -1,0 +1,134 @@
+"""OptList: a thousand settings of NAdamW, in the order in which they gained most on a thousand tasks."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.core.headline import cause
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.schedule import Schedule
+
+__all__ = ["opt_list"]
+
+_PACKAGE, _IN_PACKAGE = "learned_optimization", "optimizers/data/opt_list.json"
+_NAMES = (
+    "learning_rate",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "use_nesterov",
+    "adamw_weight_decay",
+    "l2_weight_decay",
+    "warmup_fraction",
+    "min_learning_rate_mult",
+    "constant_fraction",
+)
+
+
+class OptListState(NamedTuple):
+    """State of `opt_list`."""
+
+    step: jax.Array  # int32[], updates before this one
+    mu: PyTree
+    nu: PyTree
+
+
+@configurable
+def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtraArgs:
+    """OptList: an entry of the learned list of NAdamW's settings, with a schedule over the training.
+
+    The first entries gain the most: try `index` 0 to 9, one after the other. The list itself does not come with
+    lobench.
+
+    Args:
+      index: Place in the list, from 0 on.
+      file: The list as google/learned_optimization has it, `learned_optimization/optimizers/data/opt_list.json`;
+        "": that of the installed package.
+    Raises:
+      ConfigError: there is no list, it cannot be read, or it has no such place.
+    Source: Metz et al. 2020, "Using a thousand optimization tasks to learn hyperparameter search strategies",
+    arXiv 2002.11887; the rule is that of google/learned_optimization's `OptList`.
+    """
+    setting = _entry(_listed(file or _installed()), index)
+    rate = Schedule(lambda num_steps: functools.partial(_rate, setting, num_steps), "opt_list")
+
+    def init(params: PyTree) -> OptListState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return OptListState(jnp.zeros([], jnp.int32), zeros, zeros)
+
+    def update(grads: PyTree, state: OptListState, params: PyTree = None) -> tuple[PyTree, OptListState]:
+        num_updates = state.step + 1
+        b1, b2 = setting["beta1"], setting["beta2"]
+        corrected = rate(state.step) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
+        # The sign is the list's own: its settings were found with it.
+        grads = jax.tree.map(lambda grad, param: grad - setting["l2_weight_decay"] * param, grads, params)
+        mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad, state.mu, grads)
+        nu = jax.tree.map(lambda old, grad: b2 * old + (1 - b2) * grad**2, state.nu, grads)
+
+        def move(mu: jax.Array, nu: jax.Array, grad: jax.Array, param: jax.Array) -> jax.Array:
+            ahead = jnp.where(setting["use_nesterov"], b1 * mu + (1 - b1) * grad, mu)
+            scaled = ahead / (jnp.sqrt(nu) + setting["epsilon"])
+            return -corrected * (scaled + setting["adamw_weight_decay"] * param)
+
+        return jax.tree.map(move, mu, nu, grads, params), OptListState(num_updates, mu, nu)
+
+    return optax.with_extra_args_support(optax.GradientTransformation(init, update))
+
+
+def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Array:
+    """A cosine from `constant_fraction` of the training on; before it a warm-up, where the setting has one."""
+    peak, lowest = setting["learning_rate"], setting["min_learning_rate_mult"] * setting["learning_rate"]
+    begin = num_steps * setting["constant_fraction"]
+    warm = num_steps * jnp.maximum(setting["warmup_fraction"], setting["constant_fraction"])
+    step = jnp.minimum(count, num_steps).astype(jnp.float32)
+    share = (jnp.maximum(step, begin) - begin) / (num_steps - begin)
+    falling = lowest + (peak - lowest) * (jnp.cos(jnp.pi * share) + 1) / 2
+    return jnp.where((setting["warmup_fraction"] > 0) & (step < warm), peak * step / warm, falling)
+
+
+def _installed() -> str:
+    found = importlib.util.find_spec(_PACKAGE)
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        if (path := Path(folder) / _IN_PACKAGE).is_file():
+            return str(path)
+    raise ConfigError(
+        "opt_list: the list of settings is not here",
+        expected=f"google/learned_optimization's {_IN_PACKAGE}",
+        next_step='bind opt_list.file = "PATH/opt_list.json"',
+    )
+
+
+@functools.cache
+def _listed(path: str) -> dict[str, np.ndarray]:
+    """Returns the columns of a list."""
+    try:
+        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {name: np.asarray([entry[name] for entry in entries]) for name in _NAMES}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            "opt_list: cannot read the list of settings",
+            where=path,
+            got=cause(error),
+            expected=f"a JSON list of objects with {', '.join(_NAMES)}",
+        ) from error
+
+
+def _entry(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
+    if isinstance(index, jax.Array):  # of a grid that is one program
+        place = index.astype(jnp.int32)
+        return {name: jnp.asarray(column)[place] for name, column in columns.items()}
+    count = len(columns["beta1"])
+    if index not in range(count):
+        raise ConfigError("opt_list.index", got=repr(index), expected=f"a whole number from 0 to {count - 1}")
+    return {name: column[index].item() for name, column in columns.items()}

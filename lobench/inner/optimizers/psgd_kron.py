@@ -1,0 +1,136 @@
+"""PSGD with a Kronecker-factored preconditioner that whitens the gradient."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, squares, when
+
+__all__ = ["psgd_kron"]
+
+Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
+_OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis an upper triangle float32[d, d], or a diagonal float32[d]
+_TINY = 1e-30
+
+
+class PsgdKronState(NamedTuple):
+    """State of `psgd_kron`; the preconditioner of a tensor is `Q^T Q`, `factors` holds a Q for each of its axes."""
+
+    step: jax.Array  # int32[], updates before this one
+    mu: PyTree
+    factors: PyTree
+
+
+@configurable
+def psgd_kron(
+    learning_rate: Rate = 1e-3,
+    b1: float = 0.9,
+    weight_decay: float = 0.0,
+    preconditioner_rate: float = 0.1,
+    initial_scale: float = 1.0,
+    max_rms: float | None = 1.1,
+    update_interval: int = 1,
+    max_preconditioned_dim: int = 8192,
+) -> optax.GradientTransformationExtraArgs:
+    """PSGD-Kron: the averaged gradient, whitened by triangular factors, one for each axis.
+
+    Vectors have a diagonal factor. The noise of a fit is drawn from the `key` of the update.
+
+    Args:
+      b1: Of the average of gradients, which is corrected for its start; 0: gradients as they are.
+      preconditioner_rate: Of the factors' own steps, relative to the norm of the relative gradient.
+      initial_scale: Of the preconditioner's root Q.
+      max_rms: A preconditioned gradient of a tensor is scaled down to this root mean square; None: it stays.
+      update_interval: Updates between two fits of the factors.
+      max_preconditioned_dim: A longer axis has a diagonal factor.
+    Source: Li 2018, "Preconditioner on Matrix Lie Group for SGD", arXiv 1809.10232 (Kronecker products of triangular
+    matrices), with the whitening criterion and the step's norm of Li 2024, "Stochastic Hessian Fittings with Lie
+    Groups", arXiv 2402.11858; the norm is bounded by the largest absolute row sum.
+    """
+    return optax.chain(
+        optax.GradientTransformationExtraArgs(
+            lambda params: _init(params, initial_scale, max_preconditioned_dim),
+            lambda grads, state, params=None, *, key, **extra: _update(
+                grads, state, key, b1, preconditioner_rate, max_rms, update_interval
+            ),
+        ),
+        optax.add_decayed_weights(weight_decay),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def _init(params: PyTree, scale: float, max_dim: int) -> PsgdKronState:
+    def factors(leaf: jax.Array) -> _OfAxes:
+        dims = leaf.shape or (1,)
+        each, is_full = scale ** (1 / len(dims)), len(dims) > 1 and leaf.size > 0
+        return tuple(each * (jnp.eye(dim) if is_full and dim <= max_dim else jnp.ones(dim)) for dim in dims)
+
+    return PsgdKronState(
+        step=jnp.zeros([], jnp.int32),
+        mu=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params),
+        factors=jax.tree.map(factors, params),
+    )
+
+
+def _update(
+    grads: PyTree,
+    state: PsgdKronState,
+    key: jax.Array,
+    b1: float,
+    rate: float,
+    max_rms: float | None,
+    update_interval: int,
+) -> tuple[PyTree, PsgdKronState]:
+    mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad.astype(jnp.float32), state.mu, grads)
+    correction = 1 - b1 ** (state.step + 1)
+    whitened = jax.tree.map(lambda each: jnp.atleast_1d(each / correction), mu)
+
+    def fits() -> PyTree:
+        keys = iter(jax.random.split(key, len(jax.tree.leaves(whitened))))
+        return over_leaves(lambda grad, factors: (_fit(grad, factors, next(keys), rate),), whitened, state.factors)[0]
+
+    factors = when(state.step % update_interval == 0, fits, state.factors)
+
+    def moved(grad: jax.Array, shaped: jax.Array, factors: _OfAxes) -> tuple[jax.Array]:
+        for axis, factor in enumerate(factors):
+            is_triangle = factor.ndim == 2
+            grad = along(grad, factor.T @ factor, axis) if is_triangle else grad * diagonal(factor**2, grad, axis)
+        if max_rms is not None:
+            grad = grad * jnp.minimum(1, max_rms / (jnp.sqrt(jnp.square(grad).mean()) + _TINY))
+        return (grad.reshape(shaped.shape),)
+
+    (moves,) = over_leaves(moved, whitened, mu, factors)
+    return moves, PsgdKronState(state.step + 1, mu, factors)
+
+
+def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfAxes:
+    """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v], v being noise, over P = Q^T Q."""
+    a, b = grad, jax.random.normal(key, grad.shape)
+    for axis, factor in enumerate(factors):
+        if factor.ndim == 2:
+            a, b = along(a, factor, axis), _solved(b, factor, axis)
+        else:
+            a, b = a * diagonal(factor, a, axis), b / diagonal(factor, b, axis)
+    return tuple(_stepped(factor, a, b, axis, rate) for axis, factor in enumerate(factors))
+
+
+def _solved(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
+    """Returns a tensor with one axis multiplied by Q^-T."""
+    rows = jnp.moveaxis(tensor, axis, 0)
+    solved = jax.scipy.linalg.solve_triangular(factor, rows.reshape(rows.shape[0], -1), trans="T")
+    return jnp.moveaxis(solved.reshape(rows.shape), 0, axis)
+
+
+def _stepped(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
+    if factor.ndim == 1:
+        of_a, of_b = squares(a, axis), squares(b, axis)
+        return factor - rate / ((of_a + of_b).max(initial=0) + _TINY) * (of_a - of_b) * factor
+    of_a, of_b = gram(a, axis), gram(b, axis)
+    norm = jnp.abs(of_a + of_b).sum(axis=1).max() + _TINY
+    return factor - rate / norm * jnp.triu(of_a - of_b) @ factor

@@ -1,0 +1,104 @@
+"""Shampoo: a full-matrix AdaGrad for each axis of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, squares, when
+
+__all__ = ["shampoo"]
+
+Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
+_OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis float32[d, d], or float32[d] of a long one
+
+
+class ShampooState(NamedTuple):
+    """State of `shampoo`; `grams` and their `roots` are by axis of each tensor."""
+
+    step: jax.Array  # int32[], updates before this one
+    mu: PyTree
+    grams: PyTree
+    roots: PyTree
+
+
+@configurable
+def shampoo(
+    learning_rate: Rate = 0.1,
+    momentum: float = 0.9,
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    update_interval: int = 10,
+    max_preconditioned_dim: int = 1200,
+) -> optax.GradientTransformationExtraArgs:
+    """Shampoo: a full-matrix AdaGrad for each axis of a tensor.
+
+    Args:
+      momentum: Of the average of gradients that is preconditioned; 0 is the paper's algorithm as it is written.
+      eps: Times the identity, what the preconditioners begin with.
+      update_interval: Updates between two computations of the roots; the first update computes them.
+      max_preconditioned_dim: A longer axis has a diagonal preconditioner.
+    Source: Gupta et al. 2018, "Shampoo: Preconditioned Stochastic Tensor Optimization", arXiv 1802.09568, algorithms 1
+    (matrices) and 2 (tensors), with its delayed roots and its diagonal form of long axes.
+    """
+    return optax.chain(
+        optax.GradientTransformation(
+            lambda params: _init(params, eps, max_preconditioned_dim),
+            lambda grads, state, params=None: _update(grads, state, momentum, eps, update_interval),
+        ),
+        optax.add_decayed_weights(weight_decay),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def _init(params: PyTree, eps: float, max_dim: int) -> ShampooState:
+    def identities(leaf: jax.Array, scale: float) -> _OfAxes:
+        dims = leaf.shape or (1,)
+        return tuple(scale * (jnp.eye(dim) if leaf.size and dim <= max_dim else jnp.ones(dim)) for dim in dims)
+
+    return ShampooState(
+        step=jnp.zeros([], jnp.int32),
+        mu=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params),
+        grams=jax.tree.map(lambda leaf: identities(leaf, eps), params),
+        roots=jax.tree.map(lambda leaf: identities(leaf, 1.0), params),
+    )
+
+
+def _update(
+    grads: PyTree, state: ShampooState, momentum: float, eps: float, update_interval: int
+) -> tuple[PyTree, ShampooState]:
+    def observed(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
+        grad = grad.astype(jnp.float32)
+        tensor = jnp.atleast_1d(grad)
+        added = (gram(tensor, axis) if each.ndim == 2 else squares(tensor, axis) for axis, each in enumerate(grams))
+        return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, added))
+
+    def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:
+        return (tuple(_root(each, len(grams), eps) for each in grams),)
+
+    def moved(mu: jax.Array, roots: _OfAxes) -> tuple[jax.Array]:
+        tensor = jnp.atleast_1d(mu)
+        for axis, root in enumerate(roots):
+            is_full = root.ndim == 2
+            tensor = along(tensor, root, axis) if is_full else tensor * diagonal(root, tensor, axis)
+        return (tensor.reshape(mu.shape),)
+
+    mu, grams = over_leaves(observed, grads, state.mu, state.grams)
+    due = state.step % update_interval == 0
+    roots = when(due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
+    (moves,) = over_leaves(moved, mu, roots)
+    return moves, ShampooState(state.step + 1, mu, grams, roots)
+
+
+def _root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
+    """Returns H^(-1/2k) of a tensor of k axes; rounding makes no eigenvalue less than what H began with."""
+    power = -1 / (2 * order)
+    if matrix.ndim == 1:
+        return matrix**power
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.maximum(values, eps) ** power) @ vectors.T

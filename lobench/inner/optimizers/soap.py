@@ -1,0 +1,120 @@
+"""SOAP: Adam in the eigenbasis of Shampoo's preconditioner."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.axes import along, gram, over_leaves, when
+
+__all__ = ["soap"]
+
+Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
+_OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix for each axis; None for an axis that is left as it is
+
+
+class SoapState(NamedTuple):
+    """State of `soap`; `grams` and `bases` hold a matrix float32[d, d] for each axis of each tensor."""
+
+    step: jax.Array  # int32[], updates before this one
+    mu: PyTree
+    nu: PyTree  # in the bases
+    grams: PyTree
+    bases: PyTree
+
+
+@configurable
+def soap(
+    learning_rate: Rate = 3e-3,
+    b1: float = 0.95,
+    b2: float = 0.95,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    update_interval: int = 10,
+    max_preconditioned_dim: int = 10_000,
+) -> optax.GradientTransformationExtraArgs:
+    """SOAP: Adam in the eigenbasis of Shampoo's preconditioner.
+
+    Vectors have Adam's update. A tensor of more than two axes has a basis for each of them. The first gradient makes
+    the bases and moves nothing.
+
+    Args:
+      update_interval: Updates between two changes of the bases.
+      max_preconditioned_dim: A longer axis has no basis.
+    Source: Vyas et al. 2024, "SOAP: Improving and Stabilizing Shampoo using Adam", arXiv 2409.11321, algorithms 3 and
+    4, with Adam's bias correction.
+    """
+    return optax.chain(
+        optax.GradientTransformation(
+            lambda params: _init(params, max_preconditioned_dim),
+            lambda grads, state, params=None: _update(grads, state, b1, b2, eps, update_interval),
+        ),
+        optax.add_decayed_weights(weight_decay),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def _init(params: PyTree, max_dim: int) -> SoapState:
+    def matrices(leaf: jax.Array, make: Any) -> _OfAxes:
+        has_any = leaf.ndim > 1 and leaf.size > 0
+        return tuple(make((dim, dim)) if has_any and dim <= max_dim else None for dim in leaf.shape)
+
+    return SoapState(
+        step=jnp.zeros([], jnp.int32),
+        mu=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params),
+        nu=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params),
+        grams=jax.tree.map(lambda leaf: matrices(leaf, jnp.zeros), params),
+        bases=jax.tree.map(lambda leaf: matrices(leaf, lambda shape: jnp.eye(shape[0])), params),
+    )
+
+
+def _update(
+    grads: PyTree, state: SoapState, b1: float, b2: float, eps: float, update_interval: int
+) -> tuple[PyTree, SoapState]:
+    is_first = state.step == 0
+    num_moves = jnp.maximum(state.step, 1)
+    first_correction, second_correction = 1 - b1**num_moves, 1 - b2**num_moves
+
+    def one(grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _OfAxes, bases: _OfAxes) -> tuple[PyTree, ...]:
+        grad = grad.astype(jnp.float32)
+        grams = tuple(
+            None if each is None else b2 * each + (1 - b2) * gram(grad, axis) for axis, each in enumerate(grams)
+        )
+        new_mu = b1 * mu + (1 - b1) * grad
+        new_nu = b2 * nu + (1 - b2) * jnp.square(_into(grad, bases))
+        move = _into(new_mu, bases) / first_correction / (jnp.sqrt(new_nu / second_correction) + eps)
+        move = _out_of(move, bases)
+        kept = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
+        return (*kept, grams)
+
+    moves, mu, nu, grams = over_leaves(one, grads, state.mu, state.nu, state.grams, state.bases)
+    begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
+    is_due = (state.step % update_interval == 0) & ~is_first
+    bases = when(is_due, lambda: jax.tree.map(_orthogonal_iteration, grams, begun), begun)
+    return moves, SoapState(state.step + 1, mu, nu, grams, bases)
+
+
+def _into(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+    for axis, basis in enumerate(bases):
+        tensor = tensor if basis is None else along(tensor, basis.T, axis)
+    return tensor
+
+
+def _out_of(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+    for axis, basis in enumerate(bases):
+        tensor = tensor if basis is None else along(tensor, basis, axis)
+    return tensor
+
+
+def _eigenvectors(matrix: jax.Array) -> jax.Array:
+    # The largest eigenvalue comes first: an orthogonal iteration keeps this order.
+    return jnp.linalg.eigh(matrix)[1][:, ::-1]
+
+
+def _orthogonal_iteration(matrix: jax.Array, basis: jax.Array) -> jax.Array:
+    return jnp.linalg.qr(matrix @ basis)[0]

@@ -1,0 +1,82 @@
+"""Work that is due now and then, with seeds side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lobench.inner.optimizers import shampoo, soap
+from lobench.inner.optimizers.axes import when
+from lobench.inner.optimizers.optax_names import OptaxNames
+
+
+def primitives(jaxpr: Any) -> set[str]:
+    """Returns what a program computes at every update: branches of conditions are left out."""
+    found = set()
+    for equation in jaxpr.eqns:
+        found.add(equation.primitive.name)
+        if equation.primitive.name != "cond":
+            for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+                found |= primitives(getattr(inner, "jaxpr", inner)) if hasattr(inner, "eqns") else set()
+    return found
+
+
+def test_each_lane_has_its_own_where_only_some_are_due() -> None:
+    def one(due: jax.Array, value: jax.Array) -> jax.Array:
+        return when(due, lambda: 2 * value, value)
+
+    due, values = jnp.asarray([[True, False], [False, False]]), jnp.arange(4.0).reshape(2, 2)
+    assert jax.vmap(jax.vmap(one))(due, values).tolist() == [[0, 1], [2, 3]]
+    assert jax.vmap(jax.vmap(one))(~due, values).tolist() == [[0, 2], [4, 6]]
+    assert jax.vmap(lambda value: when(jnp.bool_(True), lambda: 2 * value, value))(values[0]).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "costly"),
+    [
+        (soap(), {"eigh", "qr", "householder_product", "geqrf"}),
+        (shampoo(), {"eigh"}),
+        (OptaxNames, {"sin"}),  # of the loss below, whose Hessian Sophia estimates
+    ],
+    ids=["soap", "shampoo", "sophia"],
+)
+def test_with_seeds_side_by_side_what_is_costly_is_computed_when_it_is_due(optimizer: Any, costly: set[str]) -> None:
+    if optimizer is OptaxNames:
+        from gin import config
+
+        optimizer = config._REGISTRY[OptaxNames().find("sophia")].wrapped(0.1)
+
+    def step(grads: jax.Array, state: Any, params: jax.Array) -> Any:
+        return optimizer.update(grads, state, params, obj_fn=lambda at: jnp.cos(at).sum())
+
+    params = jnp.ones((2, 4, 3))
+    state = jax.vmap(optimizer.init)(params)
+    jaxpr = jax.make_jaxpr(jax.vmap(step))(params, state, params)
+    everywhere = str(jaxpr)
+    assert any(name in everywhere for name in costly)
+    assert "cond" in primitives(jaxpr.jaxpr) and not costly & primitives(jaxpr.jaxpr)
+
+
+def test_sophia_is_optaxs_own() -> None:
+    import optax.contrib
+    from gin import config
+
+    ours = config._REGISTRY[OptaxNames().find("sophia")].wrapped(0.1, update_interval=2)
+    theirs = optax.contrib.sophia(0.1, update_interval=2)
+
+    def obj_fn(at: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.cosh(at) * jnp.arange(6.0).reshape(3, 2))
+
+    def path(optimizer: Any, params: jax.Array) -> jax.Array:
+        def step(carry: Any, _: None) -> Any:
+            updates, state = optimizer.update(jax.grad(obj_fn)(carry[0]), carry[1], carry[0], obj_fn=obj_fn)
+            return (carry[0] + updates, state), carry[0] + updates
+
+        return jax.lax.scan(step, (params, optimizer.init(params)), length=5)[1]
+
+    both = jax.jit(lambda params: (path(ours, params), path(theirs, params)))
+    np.testing.assert_allclose(*both(jnp.linspace(0.1, 1.0, 6).reshape(3, 2)), rtol=1e-6)
