@@ -19,11 +19,11 @@ def test_every_gin_file_holds_cases():
 
 
 def test_case_names_are_unique_in_a_suite():
-    names = [(spec.suite, spec.scope) for spec in SPECS]
+    names = [(spec.suite, spec.name) for spec in SPECS]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{Path(spec.path).stem}-{spec.scope}")
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{Path(spec.path).stem}-{spec.name}")
 def test_case_builds(spec):
     bound = bind_case(spec, Layers())
     task = bound.case.task
