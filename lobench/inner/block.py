@@ -25,7 +25,7 @@ class Carry(NamedTuple):
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: dict[str, jax.Array]  # float32[num_logs + 1 (, num_lanes)], of training batches; the last row is nobody's
+    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches; the last rows are nobody's
     window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
 
 
@@ -73,7 +73,9 @@ def curves_of(
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
     metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
     if log_steps:
-        metrics |= {f"batch/{name}": _rows(np.asarray(value)[:-1], shape) for name, value in carry.log.items()}
+        metrics |= {
+            f"batch/{name}": _rows(np.asarray(value)[: len(log_steps)], shape) for name, value in carry.log.items()
+        }
     return Curves(
         seeds=tuple(block.seeds),
         metrics=metrics,
