@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from lobench.core.phases import Phase
 
 __all__ = [
+    "HEADLINES",
     "ROLES",
     "SESSIONS",
     "AxisValue",
@@ -29,6 +30,7 @@ Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # of a case's axes: a value
 
 # What tasks are to a checkpoint: it was meta-trained on them, or on nearly the same; it was chosen by them; neither.
 ROLES = ("meta_train", "meta_valid", "meta_test")
+HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
 
 
@@ -165,6 +167,7 @@ class CaseInfo:
       primary_metric, scale, minimum, block_sizes: As `Case`; num_seeds is the sum of the sizes, where there are any.
       role: What the case is to whom it evaluates, one of ROLES; "" where its suite does not say.
       whole: Identity of the whole training, where this is a part of one (`Case.stop_after`); else "".
+      headline: What reports of its suite begin with, one of HEADLINES.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
@@ -189,6 +192,7 @@ class CaseInfo:
     program_hash: str = ""
     role: str = ""
     whole: str = ""
+    headline: str = HEADLINES[0]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
@@ -238,10 +242,13 @@ class Suite:
     Attributes:
       role: What the tasks are to a checkpoint: one of ROLES, or "".
       roles: The same of single learned optimizers, by their names in gin, `{"Celo": "meta_train"}`; they win over role.
+      headline: What reports begin with: "score"; or "speedup", VeLO's over the envelope of tuned baselines, and the
+        interquartile mean of the score.
     """
 
     role: str = ""
     roles: Mapping[str, str] = field(default_factory=dict)
+    headline: str = HEADLINES[0]
 
     def role_for(self, optimizer: str) -> str:
         return self.roles.get(optimizer, self.role)

@@ -138,6 +138,11 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
         for spec, bound in found:
             name = case_key(spec)
             before = _kept(baseline, spec, bound, command)
+            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command)) is not None:
+                before, other = taken
+                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+                baseline.save(path)
+                say(f"{optimizer} {name}: taken from {name_of(other)}")
             if before is not None:
                 if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
@@ -208,6 +213,18 @@ def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: Baselin
         return None
     is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
     return case if is_as_asked else None
+
+
+def _tuned_elsewhere(
+    path: Path, spec: CaseSpec, bound: BoundCase, command: BaselineSettings
+) -> tuple[BaselineCase, Path] | None:
+    """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
+    for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
+        if other != path and bound.problem in other.read_text(encoding="utf-8"):
+            found = _kept(Baseline.load(other), spec, bound, command)
+            if found is not None:
+                return found, other
+    return None
 
 
 def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, protocol: str) -> Baseline:

@@ -11,7 +11,7 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import HEADLINES, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
@@ -66,6 +66,7 @@ class BoundCase:
       phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
       role: What the case is to the optimizer that is bound.
+      headline: `Suite.headline`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
@@ -84,6 +85,7 @@ class BoundCase:
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     role: str = ""
+    headline: str = HEADLINES[0]
     problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
@@ -119,6 +121,7 @@ class BoundCase:
             minimum=case.minimum,
             role=self.role,
             whole=self.whole if self.whole != self.identity else "",
+            headline=self.headline,
         )
 
 
@@ -171,6 +174,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         phases=tuple(phases),
         theta_part=part,
         role=role,
+        headline=suite.headline,
         problems=tuple(problems),
     )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from lobench.core.case import ROLES, SESSIONS, Case, Expectations, Suite
+from lobench.core.case import HEADLINES, ROLES, SESSIONS, Case, Expectations, Suite
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.metric import EVALUATED_SPLITS
 
@@ -24,10 +24,15 @@ def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
     """Returns what a case is to its optimizer, whose name is that of what `Case.learned_optimizer` refers to.
 
     Raises:
-      ConfigError: the suite says another role than there are.
+      ConfigError: the suite says another role than there are, or another headline.
     """
-    roles = suite.roles if isinstance(suite.roles, dict) else {"": suite.roles}
-    if wrong := [role for role in (suite.role or ROLES[0], *roles.values()) if role not in ROLES]:
+    if suite.headline not in HEADLINES:
+        expected = ", ".join(map(repr, HEADLINES))
+        raise ConfigError("Suite.headline", where=where, got=repr(suite.headline), expected=expected)
+    if not isinstance(suite.roles, dict):
+        expected = 'roles by the names of learned optimizers: {"Celo": "meta_train"}'
+        raise ConfigError("Suite.roles", where=where, got=repr(suite.roles), expected=expected)
+    if wrong := [role for role in (suite.role or ROLES[0], *suite.roles.values()) if role not in ROLES]:
         got, expected = repr(wrong[0]), ", ".join(map(repr, ROLES))
         raise ConfigError(
             "Suite.role", where=where, got=got, expected=expected, next_step=suggestion(str(wrong[0]), ROLES)

@@ -15,14 +15,15 @@ from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.mlp_lopt import MLPLOpt
-from lobench.inner.task import ArrayDataset, Batch, Datasets, Task, TaskFamily
+from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.digits import NUM_CLASSES, NUM_PIXELS, DigitsSplits, digits_datasets, digits_splits
+from lobench.inner.tasks.digits import NUM_CLASSES, NUM_PIXELS, digits_splits
 from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.quadratic import QuadraticFamily
+from lobench.inner.tasks.splits import datasets
 from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
@@ -194,7 +195,7 @@ def _with_teacher() -> dict[str, dict[str, np.ndarray]]:
     targets = np.eye(NUM_CLASSES)[splits.train["label"]]
     readout = np.linalg.solve(hidden.T @ hidden + 0.1 * np.eye(512), hidden.T @ targets)
     examples = {}
-    for split in DigitsSplits.__slots__:
+    for split in SPLITS:
         arrays = getattr(splits, split)
         # Rounded: the last bits of a matrix product differ from machine to machine.
         logits = np.round(8 * features(arrays["image"]) @ readout, 3)
@@ -225,7 +226,7 @@ class DatasetDistillation(MeasuredTask):
         name = type(self).__name__
         self._num_unroll = arguments.integer(name, "num_unroll", num_unroll)
         self._labels = np.tile(np.arange(NUM_CLASSES), arguments.integer(name, "images_per_class", images_per_class))
-        self.datasets = digits_datasets(arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(digits_splits, arguments.integer(name, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         images = 0.1 * jax.random.normal(key, (len(self._labels), NUM_PIXELS), jnp.float32)
