@@ -24,7 +24,6 @@ from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.train import Program
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -190,7 +189,8 @@ class BlockRunner:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        warm, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
@@ -213,7 +213,7 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 num_compilations=self._shared.compilations.count - compiled_before,
-                provenance=made,
+                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
@@ -241,13 +241,13 @@ class BlockRunner:
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int) -> Program:
+    def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
         key = (bound.whole, bound.optimizer_hash, num_seeds)
         if key not in self._programs:
             self._programs[key] = self._shared.of(bound, num_seeds)
         warm = self._programs[key]
         warm.maker.bound = bound
-        return warm.program
+        return warm
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:

@@ -127,7 +127,8 @@ class ExperimentRun:
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
-        searches = planned_searches(self._file, chosen, load_plugins())
+        is_search = any(method.search is not None for method in chosen)
+        searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
         roster = Roster(self._file, chosen, self._given, searches, self._store)
         self._record = ExperimentRecord(
             self._file,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 
 from lobench.core import planner
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.headline import counted
@@ -68,7 +69,7 @@ class Chief:
         arrivals: Arrivals | None = None,
         known: KnownCases,
         make_executor: Callable[[Connection], Executor],
-        policy: planner.Policy,
+        policy: AdmissionPolicy,
         max_cores: int,
         max_gpus: float,
         deliverer: Deliverer,
@@ -77,10 +78,9 @@ class Chief:
         suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._source = ledger, source or NoSource()
+        self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
-        self._has_source = source is not None
         self._arrivals: Arrivals = arrivals or CommandRuns((), readers)
         self._intake = Intake(
             ledger=ledger,
