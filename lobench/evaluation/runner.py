@@ -24,7 +24,6 @@ from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.train import Program
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -87,7 +86,7 @@ class BlockRunner:
             if own_bindings and bound.identity != self.bind(spec, test).identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",
-                    where=f"{spec.path}: case {spec.scope!r}",
+                    where=f"{spec.path}: case {spec.name!r}",
                     got=", ".join(own_bindings.splitlines()),
                 )
             self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
@@ -190,7 +189,8 @@ class BlockRunner:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        warm, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
@@ -205,7 +205,7 @@ class BlockRunner:
                 matched, block, settings=values, end=end, on_progress=on_progress, should_stop=is_past
             )
         if found is None:
-            where = f"{spec.path}: case {spec.scope!r}"
+            where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
@@ -213,9 +213,9 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 num_compilations=self._shared.compilations.count - compiled_before,
-                provenance=made,
+                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
                 problems=(*bound.problems, *curves.problems),
-                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
             for curves in found
         ]
@@ -233,21 +233,21 @@ class BlockRunner:
             block=block,
             owner=owner_of(sha256, f"{known.whole}:{known.optimizer_hash}", block),
             program=str(program),
-            where=f"{bound.spec.suite}/{bound.spec.scope}",
+            where=f"{bound.spec.suite}/{bound.spec.name}",
             say=self._states.say,
         )
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
-            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
+            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int) -> Program:
+    def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
         key = (bound.whole, bound.optimizer_hash, num_seeds)
         if key not in self._programs:
             self._programs[key] = self._shared.of(bound, num_seeds)
         warm = self._programs[key]
         warm.maker.bound = bound
-        return warm.program
+        return warm
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:
@@ -255,7 +255,7 @@ class BlockRunner:
         if theta.leaves is None:
             raise ConfigError(
                 "a learned optimizer needs a checkpoint",
-                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
+                where=f"{bound.spec.path}: case {bound.spec.name!r}",
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}

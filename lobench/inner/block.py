@@ -25,7 +25,7 @@ class Carry(NamedTuple):
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: dict[str, jax.Array]  # float32[num_logs + 1 (, num_lanes)], of training batches; the last row is nobody's
+    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches; the last rows are nobody's
     window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
 
 

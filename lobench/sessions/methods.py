@@ -157,7 +157,7 @@ def plan_of(
     with _looked_at(store) as ledger:
         rows = list(ledger.evaluations()) if ledger is not None else []
         known_trials = {name: known_of(one, file, ledger) for name, one in searches.items()}
-    cases = {f"{spec.suite}/{spec.scope}": spec for spec in _specs(file.experiment)}
+    cases = {f"{spec.suite}/{spec.name}": spec for spec in _specs(file.experiment)}
     blocks = blocks_of(file.experiment, store)
     planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
     known = _durations(rows)

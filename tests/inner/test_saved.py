@@ -160,8 +160,10 @@ def extended(short: int, eval_every: int, **values: Any) -> tuple[Case, Case]:
     return case_of((warm,), keep_state=True, **named), case_of((warm, cool), **named)
 
 
-@pytest.mark.parametrize("eval_batches", [2, 0])
-@pytest.mark.parametrize(("steps", "eval_every"), [(12, 6), (11, 4), (5, 50), (12, 13), (10, 1)])
+@pytest.mark.parametrize(
+    ("steps", "eval_every", "eval_batches"),
+    [(12, 6, 2), (11, 4, 2), (11, 4, 0), (5, 50, 2), (5, 50, 0), (12, 13, 2), (10, 1, 2)],
+)
 def test_a_phase_that_is_appended_runs_alone_and_the_bits_are_those_of_both(
     tmp_path: Path, steps: int, eval_every: int, eval_batches: int
 ) -> None:
