@@ -21,7 +21,18 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 
-_MODULES = ("inner", "wide", "chief", "makespan", "unevaluated", "trials", "saved", "run_overhead")
+_MODULES = (
+    "inner",
+    "wide",
+    "starting",
+    "feeding",
+    "chief",
+    "makespan",
+    "unevaluated",
+    "trials",
+    "saved",
+    "run_overhead",
+)
 
 
 def _benchmarks() -> list[Benchmark]:

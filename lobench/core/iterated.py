@@ -42,7 +42,8 @@ class AutoIteratedGrid:
     """One round of the iterated grid; then whichever parameter mattered most varies again, over half its last interval.
 
     The parameter is drawn with a probability in proportion to the standard deviation of the fitness over its last
-    sweep. Its interval is centred on the best value so far and clipped to the range.
+    sweep. Its interval is centred on the best value so far and clipped to the range, and to the values next to it that
+    were tried: who has many values a parameter pays for the new ones among them alone.
     """
 
     def size(self, space: Space) -> int | None:
@@ -149,7 +150,11 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
 
 
 def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns values around the centre, of an interval that is the range's, halved so often."""
+    """Returns values around the centre, of an interval that is the range's, halved so often.
+
+    It ends at the values next to the centre that were tried: what lies beyond them was tried too, and was worse. A
+    parameter of 9 values from 0 to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
+    """
     low, high, share = parameter.low, parameter.high, 0.5 ** (num_halvings + 1)
     if parameter.scale is Scale.LOG:
         factor, scale = (high / low) ** share, low
@@ -158,7 +163,10 @@ def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Seq
         reach, scale = (high - low) * share, high - low
         ends = max(centre - reach, low), min(centre + reach, high)
     values = parameter.between(*ends, parameter.num_values or 1)
-    return tuple(dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values))
+    known = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
+    below = max((float(one) for one in tried if float(one) < centre), default=low)
+    above = min((float(one) for one in tried if float(one) > centre), default=high)
+    return tuple(value for value in known if below <= float(value) <= above)
 
 
 def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Value:

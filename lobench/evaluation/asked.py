@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.checkpoint import OWN_BINDINGS
+from lobench.core.checkpoint import OWN_BINDINGS, theta_sha256
 from lobench.core.errors import LobenchError
 from lobench.engine.checkpoints.spool import load_theta
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["DeadlinePassed", "ThetaLeaves", "WrongThreads"]
+
+
+_MOST_BYTES = 1 << 27  # of thetas that a process keeps after it has read them
 
 
 class DeadlinePassed(LobenchError):
@@ -26,18 +31,60 @@ class WrongThreads(LobenchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThetaLeaves:
-    """A checkpoint's leaves and how errors name it; `leaves` is None for `--optimizer`, which has no theta."""
+    """A checkpoint's leaves and how errors name it; `leaves` is None for `--optimizer`, which has no theta.
+
+    Attributes:
+      known_sha256: The digest of the leaves, where whoever read them knows it; "": it is computed when asked for.
+    """
 
     leaves: Mapping[str, np.ndarray] | None
     where: str
+    known_sha256: str = ""
 
     @classmethod
     def at(cls, path: str, *, where: str) -> ThetaLeaves:
-        """Reads a file of leaves; "" where there is no theta."""
-        return cls(leaves=load_theta(path) if path else None, where=where)
+        """Returns what a file of leaves holds; "" where there is no theta.
+
+        A file that the spool has named by its content is read and hashed once a process.
+        """
+        if not path:
+            return cls(leaves=None, where=where)
+        name = Path(path).stem
+        if len(name) != 64:
+            return cls(leaves=load_theta(path), where=where)
+        return cls(leaves=_read.of(name, path), where=where, known_sha256=name)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the leaves, or "" where there are none."""
+        return self.known_sha256 or (theta_sha256(self.leaves) if self.leaves is not None else "")
 
     @property
     def own_bindings(self) -> str:
         """The gin text that the checkpoint carries, or ""."""
         text = (self.leaves or {}).get(OWN_BINDINGS)
         return text.tobytes().decode() if text is not None else ""
+
+
+class _ReadThetas:
+    """The thetas that this process has read last, by digest."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Mapping[str, np.ndarray]] = OrderedDict()
+
+    def of(self, sha256: str, path: str) -> Mapping[str, np.ndarray]:
+        if sha256 not in self._known:
+            self._known[sha256] = load_theta(path)  # it has this digest, or that raises
+            for leaf in self._known[sha256].values():
+                leaf.setflags(write=False)
+        self._known.move_to_end(sha256)
+        while len(self._known) > 1 and sum(map(_num_bytes, self._known.values())) > _MOST_BYTES:
+            self._known.popitem(last=False)
+        return self._known[sha256]
+
+
+_read = _ReadThetas()
+
+
+def _num_bytes(leaves: Mapping[str, np.ndarray]) -> int:
+    return sum(leaf.nbytes for leaf in leaves.values())

@@ -29,6 +29,7 @@ from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
+from lobench.engine.workers.compilation_cache import cache_environment
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.runner import BlockRunner
@@ -77,6 +78,7 @@ class IsolatedRunner:
     """A child process that runs seed blocks as a `BlockRunner` does."""
 
     def __init__(self) -> None:
+        self.compilation_cache = ""  # folder of jax's persistent cache, for a child that is started from now on
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -110,7 +112,7 @@ class IsolatedRunner:
                 code = self._child.wait() if self._child else None
                 self.close()
                 raise LobenchError(
-                    "the evaluating process died", where=f"{spec.path}: case {spec.scope!r}", got=f"exit status {code}"
+                    "the evaluating process died", where=f"{spec.path}: case {spec.name!r}", got=f"exit status {code}"
                 ) from error
             except BaseException:
                 self.close()  # interrupted: its answer would come to the next one who asks
@@ -131,10 +133,12 @@ class IsolatedRunner:
         if self._connection is None:
             ours, theirs = socket.socketpair()
             with theirs:
+                cache = cache_environment(self.compilation_cache) if self.compilation_cache else {}
                 self._child = subprocess.Popen(
                     [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    env={**cache, **os.environ},
                 )
             self._connection = Connection(ours.detach())
         return self._connection

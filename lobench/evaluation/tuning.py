@@ -112,7 +112,7 @@ def _bound(spec: CaseSpec, layers: Layers) -> BoundCase:
     is_ours = claim_for(spec, layers)
     bound = bind_case(spec, layers)
     if not is_ours:
-        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.scope}")
+        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.name}")
     return bound
 
 
@@ -144,7 +144,7 @@ def _run(
     except LobenchError:
         raise
     except Exception as error:  # a task's or an optimizer's own
-        where = f"{spec.path}: case {spec.scope!r}"
+        where = f"{spec.path}: case {spec.name!r}"
         raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=headline(error)) from error
     assert curves is not None, "nobody stops it"
     return curves

@@ -6,18 +6,29 @@ exists fixes it. A process whose backend exists otherwise must evaluate in anoth
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
 import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 from jax._src import monitoring, xla_bridge
+from jax.experimental.compilation_cache import compilation_cache
 
 from lobench.inner.witness import backend_maker
 
-__all__ = ["CompilationCounter", "claim_backend", "compiler_options", "device_description", "foreign_maker"]
+__all__ = [
+    "CompilationCounter",
+    "claim_backend",
+    "compiler_options",
+    "device_description",
+    "foreign_maker",
+    "programs_kept_in",
+]
 
 _claimed_threads: int | None = None
 
@@ -77,6 +88,37 @@ def compiler_options() -> dict[str, Any]:
     in the instruction cache together. It compiles in two thirds of the time, too.
     """
     return {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else {}
+
+
+@contextlib.contextmanager
+def programs_kept_in(folder: Path) -> Iterator[None]:
+    """Has jax keep in a folder, and take from there, what is compiled meanwhile.
+
+    Where the user says where jax keeps programs, or the folder cannot be made, nothing changes.
+    """
+    names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
+    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
+    if before["jax_compilation_cache_dir"] or not _is_made(folder):
+        yield
+        return
+    try:
+        _keep_programs(dict(zip(before, (str(folder), 0.0, -1), strict=True)))
+        yield
+    finally:
+        _keep_programs(before)
+
+
+def _is_made(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        return True
+    return False
+
+
+def _keep_programs(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    compilation_cache.reset_cache()  # jax looks at the settings once
 
 
 def device_description() -> str:

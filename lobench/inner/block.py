@@ -25,7 +25,7 @@ class Carry(NamedTuple):
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
     metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: dict[str, jax.Array]  # float32[num_logs + 1 (, num_lanes)], of training batches; the last row is nobody's
+    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches; the last rows are nobody's
     window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
 
 
@@ -40,13 +40,15 @@ class Trained(NamedTuple):
 
     Attributes:
       resumed_at: The step of the saved state that it went on from; 0 where there was none.
+      end: The step that it counts up to; the state may be a later one.
     """
 
     carry: Carry
     compile_seconds: float
     wall_seconds: float
     cpu_seconds: float
-    resumed_at: int = 0
+    resumed_at: int
+    end: int
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -68,12 +70,15 @@ def curves_of(
     """Returns what one theta's block gave; a seed of a family is the mean over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
+    diverged = np.where(diverged > eval_steps[-1], -1, diverged)  # of a part: what a later state has seen since
     # A seed of a family diverges when the first of its tasks does.
     first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
-    metrics = {name: _rows(np.asarray(value), shape) for name, value in carry.metrics.items()}
+    metrics = {name: _rows(np.asarray(value)[: len(eval_steps)], shape) for name, value in carry.metrics.items()}
     if log_steps:
-        metrics |= {f"batch/{name}": _rows(np.asarray(value)[:-1], shape) for name, value in carry.log.items()}
+        metrics |= {
+            f"batch/{name}": _rows(np.asarray(value)[: len(log_steps)], shape) for name, value in carry.log.items()
+        }
     return Curves(
         seeds=tuple(block.seeds),
         metrics=metrics,

@@ -6,7 +6,8 @@ import collections
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import num_lanes
+from lobench.inner.reader import Reader
 from lobench.inner.task import IteratorDataset
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk"]
@@ -26,8 +28,20 @@ _MOST_GROWTH = 64  # of a chunk over the one before it
 ITERATOR_CHUNK = 50  # inner steps whose batches travel together
 
 
+class _Chunk(NamedTuple):
+    """Batches of some steps, and where the iterators are behind them."""
+
+    batches: PyTree
+    positions: list[Any] | None
+
+
 class Feed:
     """Batches of Python iterators: those of the evaluations at once, those of training chunk by chunk.
+
+    Iterators of training are read in a thread of their own, so that a chunk can be read while the one before computes.
+
+    Args:
+      says_positions: Whether `positions` will be asked for.
 
     Attributes:
       eval_batches: By split, leaves [(num_lanes,) eval_batches, ...]; only splits that an iterator feeds, none without
@@ -36,8 +50,16 @@ class Feed:
         lanes are one more axis behind that.
     """
 
-    def __init__(self, datasets: dict[str, Any], block: SeedBlock, tasks_per_seed: int, case: Case) -> None:
-        self._repeat, self._num_lanes = tasks_per_seed, num_lanes(case)
+    def __init__(
+        self,
+        datasets: dict[str, Any],
+        block: SeedBlock,
+        tasks_per_seed: int,
+        case: Case,
+        *,
+        says_positions: bool = False,
+    ) -> None:
+        self._repeat, self._num_lanes, self._says_positions = tasks_per_seed, num_lanes(case), says_positions
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
@@ -46,48 +68,54 @@ class Feed:
                 self.eval_batches[split] = self._by_lane(rows, axis=0)
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
-        self._batches = train.batches if isinstance(train, IteratorDataset) else None
+        self.example_chunk: PyTree = None
+        if not isinstance(train, IteratorDataset):
+            return
+        self._batches = train.batches
         self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
-        self._iterators = self._open()
-        self._first = [_take(iterator, 1, "train") for iterator in self._iterators]  # read ahead, for their shapes
-        one = self._rows(self._first) if self.feeds_training else None
+        self._positions: list[Any] | None = None
+        self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
+        self._reader = Reader()
+        try:
+            one = self._reader.read(self._start).result()
+        except BaseException:
+            self.close()
+            raise
         self.example_chunk = jax.tree.map(
             lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), (ITERATOR_CHUNK, *leaf.shape[1:])), one
         )
 
-    def _open(self) -> list[Iterator[PyTree]]:
-        return [iter(self._batches(seed)) for seed in self._seeds] if self._batches is not None else []
+    def close(self) -> None:
+        """Ends the reading; what was read ahead is dropped."""
+        if self.feeds_training:
+            self._reader.close()
+
+    def read_ahead(self, count: int) -> None:
+        """Has the `count` batches behind all that were asked for read, without waiting for them."""
+        if self.feeds_training:
+            self._ahead.append((count, self._reader.read(lambda: self._read(count))))
 
     def next_chunk(self, count: int) -> PyTree:
-        """Returns the next `count` batches, leaves [chunk, (num_lanes,) ...]; a short chunk repeats its last batch."""
+        """Returns the next `count` batches, leaves [chunk, (num_lanes,) ...]; a short chunk repeats its last batch.
+
+        Args:
+          count: As many as were read ahead, where some were.
+        """
         if not self.feeds_training:
             return None
-        first, self._first = self._first or [None] * len(self._iterators), []
-        rows = [
-            _take(iterator, count, "train", first=ahead, pad_to=ITERATOR_CHUNK)
-            for iterator, ahead in zip(self._iterators, first, strict=True)
-        ]
-        return self._rows(rows)
-
-    def _rows(self, rows: list[PyTree]) -> PyTree:
-        """Returns the batches of each iterator as those of each lane."""
-        if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
-            rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
-            rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
-        return self._by_lane(rows, axis=1)
+        if not self._ahead:
+            self.read_ahead(count)
+        length, future = self._ahead.popleft()
+        assert length == count, (length, count)
+        batches, self._positions = future.result()
+        return batches
 
     def positions(self) -> list[Any] | None:
-        """Returns where the iterators of training are, as they say themselves; None where one does not say it.
+        """Returns where the iterators of training are behind the last chunk; None where one does not say it.
 
         An iterator says it with `get_state()` and takes it with `set_state(state)`, as those of grain do.
         """
-        if not self._iterators or not all(hasattr(iterator, "get_state") for iterator in self._iterators):
-            return None
-        states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
-        try:
-            return states if json.loads(json.dumps(states)) == states else None
-        except (TypeError, ValueError):
-            return None
+        return self._positions if self.feeds_training else None
 
     def go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
         """Opens the iterators of training anew, and has them go on with the batch of a step.
@@ -95,12 +123,52 @@ class Feed:
         Args:
           positions: As `positions` returned them; None: the batches before are read once more.
         """
+        if self.feeds_training:
+            self._reader.read(lambda: self._go_on_from(step, positions)).result()
+
+    # What follows is the reader's thread.
+
+    def _start(self) -> PyTree:
+        """Opens the iterators; returns their first batches, for their shapes: the first chunk has them too."""
+        self._iterators = self._open()
+        self._first = [_take(iterator, 1, "train") for iterator in self._iterators]
+        return self._rows(self._first)
+
+    def _open(self) -> list[Iterator[PyTree]]:
+        return [iter(self._batches(seed)) for seed in self._seeds]
+
+    def _read(self, count: int) -> _Chunk:
+        first, self._first = self._first or [None] * len(self._iterators), []
+        rows = [
+            _take(iterator, count, "train", first=ahead, pad_to=ITERATOR_CHUNK)
+            for iterator, ahead in zip(self._iterators, first, strict=True)
+        ]
+        return _Chunk(self._rows(rows), self._said() if self._says_positions else None)
+
+    def _said(self) -> list[Any] | None:
+        if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
+            return None
+        states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
+        try:
+            copied: list[Any] = json.loads(json.dumps(states))  # an iterator may go on in the state that it gave
+            return copied if copied == states else None
+        except (TypeError, ValueError):
+            return None
+
+    def _go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
         self._iterators, self._first = self._open(), []
         for index, iterator in enumerate(self._iterators):
             if positions is not None and hasattr(iterator, "set_state"):
                 iterator.set_state(positions[index])
             else:
                 collections.deque(itertools.islice(iterator, step), maxlen=0)
+
+    def _rows(self, rows: list[PyTree]) -> PyTree:
+        """Returns the batches of each iterator as those of each lane."""
+        if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
+            rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
+            rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
+        return self._by_lane(rows, axis=1)
 
     def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
         if len(rows) * self._repeat == 1:

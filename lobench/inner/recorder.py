@@ -15,6 +15,8 @@ from lobench.inner.task import Task
 
 __all__ = ["Recorder", "eval_steps", "named_values"]
 
+_MOST_STEPS = 64  # of a stretch, where its steps are logged
+
 Values = Mapping[str, jax.Array]  # float32[(num_lanes)] by name
 
 
@@ -43,6 +45,7 @@ class Recorder:
       eval_steps: Inner steps at which the metrics are written.
       log_steps: Inner steps whose batches are logged.
       keeps_batches: Whether anything beside the loss is wanted of a training batch.
+      most_steps: Of a stretch of steps that are logged.
     """
 
     def __init__(self, case: Case) -> None:
@@ -51,6 +54,9 @@ class Recorder:
         self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
         self.keeps_batches = bool(case.log_every or self._window)
+        self.most_steps = min(_MOST_STEPS, case.eval_every)
+        # Rows of a stretch's own log; where not all steps are logged, those that are not go to a last row.
+        self._stretch = self.most_steps if case.log_every == 1 else 1 + -(-self.most_steps // max(case.log_every, 1))
 
     # What follows is traced.
 
@@ -69,7 +75,7 @@ class Recorder:
 
         return {
             "metrics": rows(names, len(self.eval_steps)),
-            "log": rows(batch, len(self.log_steps) + 1),
+            "log": rows(batch, len(self.log_steps) + self._stretch) if self.log_steps else {},
             "window": rows(batch, self._window) if self._window else {},
         }
 
@@ -95,6 +101,26 @@ class Recorder:
             metrics[f"train/{name}"] = _put(rows, 0, first)
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
+    def begun(self, carry: Carry) -> Carry:
+        """Returns what the steps of a stretch carry: an own short log, and nothing of evaluations.
+
+        A loop over few small buffers is one function of XLA's. A row of a long log would be another call each step.
+        """
+        log = {name: jnp.zeros_like(rows[: self._stretch]) for name, rows in carry.log.items()}
+        return carry._replace(metrics={}, log=log)
+
+    def ended(self, before: Carry, carry: Carry) -> Carry:
+        """Returns a carry behind a stretch: the log has its rows, and evaluations are those from before it.
+
+        Behind the last step there may be rows of nothing, which the next stretch, or nobody, has for its own.
+        """
+        first = _rows_before(before.step, self._case.log_every)
+        log = {
+            name: jax.lax.dynamic_update_slice_in_dim(rows, carry.log[name], first, 0)
+            for name, rows in before.log.items()
+        }
+        return carry._replace(metrics=before.metrics, log=log)
+
     def stepped(self, carry: Carry, index: jax.Array, values: Values) -> Carry:
         """Writes what the training batch of a step gave, before its update; its loss says whether a lane diverged."""
         newly = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
@@ -103,13 +129,19 @@ class Recorder:
         if self.keeps_batches:
             shown = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
         if self.log_steps:
-            # Steps that are not logged go to a last row, which nobody reads.
             every = self._case.log_every
-            row = jnp.where(index % every == 0, index // every, len(self.log_steps))
+            row = index // every - _rows_before(carry.step, every)
+            if every > 1:
+                row = jnp.where(index % every == 0, row, self._stretch - 1)
             log = {name: _put(log[name], row, value) for name, value in shown.items()}
         if self._window:
             window = {name: _put(window[name], index % self._window, value) for name, value in shown.items()}
         return carry._replace(diverged_at=diverged_at, log=log, window=window)
+
+
+def _rows_before(step: jax.Array, every: int) -> jax.Array:
+    """Returns how many rows of the log the steps before one have."""
+    return (step + (every - 1)) // every
 
 
 def _put(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:

@@ -78,6 +78,8 @@ class SampledDataset:
 class IteratorDataset:
     """Batches from any Python iterator, fed to the program chunk by chunk.
 
+    Those of training are opened and read in one thread beside the program's: the next chunk while this one computes.
+
     Attributes:
       batches: seed (int) -> an iterator of batches (pytrees of numpy arrays of one shape). Called anew for each
         evaluation, so the same seed must give the same batches.

@@ -189,11 +189,14 @@ class Traced:
                 due &= carry.step > self._span.start  # that one was the end of the phase before
             carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
+            if self._recorder.log_steps:
+                until = jnp.minimum(until, carry.step + self._recorder.most_steps)
 
             def body(index: jax.Array, carry: Carry) -> Carry:
                 return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn))
 
-            return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
+            stretch = jax.lax.fori_loop(carry.step, until, body, self._recorder.begun(carry))
+            return self._recorder.ended(carry, stretch)._replace(step=until)
 
         def more(carry: Carry, until: jax.Array) -> jax.Array:
             last_eval_due = (carry.step == self._span.stop) & (carry.num_evals < self._evals_by_the_end)

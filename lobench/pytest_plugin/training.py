@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -11,15 +12,16 @@ import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
+from lobench.engine.workers.compilation_cache import cache_folder
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result
-from lobench.inner.backend import foreign_maker
+from lobench.inner.backend import foreign_maker, programs_kept_in
 from lobench.pytest_plugin.experiments import member_of
 from lobench.pytest_plugin.finished import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
 from lobench.pytest_plugin.items import blocks_of, runners_of, test_name, variant_of
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
-from lobench.pytest_plugin.reuse import stored_curves
+from lobench.pytest_plugin.reuse import store_path, stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
@@ -38,7 +40,14 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     gate = _gate(item) if job is None and option(config, "against") else None
     info = bound.info(node_id=item.nodeid)
 
+    kept_in = cache_folder(store_path(config, case.suite)).absolute()
+
     def train(theta: ThetaLeaves, block: SeedBlock) -> Curves:
+        # A watch's worker has been told where.
+        with programs_kept_in(kept_in) if job is None else contextlib.nullcontext():
+            return train_here(theta, block)
+
+    def train_here(theta: ThetaLeaves, block: SeedBlock) -> Curves:
         try:
             on_progress = config.stash.get(ON_PROGRESS, None)
             if job is None:
@@ -47,6 +56,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
                 curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
         except WrongThreads:
             item.stash[APART] = foreign_maker()
+            runners.apart.compilation_cache = str(kept_in)
             curves = runners.apart.run(runners.layers, case, test, theta, block)
         return with_metrics(curves, metrics_of(config))
 

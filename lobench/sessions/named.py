@@ -9,15 +9,16 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.headline import headline
-from lobench.core.planner import Policy
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
+from lobench.engine.workers.compilation_cache import cache_folder
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
@@ -34,7 +35,7 @@ class Named:
     manager: PluginManager
     readers: Mapping[str, CheckpointReader]
     make_source: Callable[[], CheckpointSource]
-    policy: Policy
+    policy: AdmissionPolicy
     make_executor: Callable[[WorkerConfig, Connection], Executor]
 
 
@@ -73,7 +74,7 @@ def worker_config(settings: WatchSettings, manager: PluginManager, store: Path) 
         layers=replace(layers, import_folders=settings.import_folders),
         serve=CASE_WORKER,
         log_folder=store / "logs",
-        compilation_cache=(store / "xla_cache").absolute(),
+        compilation_cache=cache_folder(store).absolute(),
         state_folder=state_folder(store).absolute(),
         max_cores=None if settings.workers == "auto" else num_workers(settings.workers),
         address=settings.ray_address,

@@ -80,11 +80,15 @@ def test_an_iterated_grid_finds_the_optimum_of_the_grid(seed: int) -> None:
     assert best.parameters == best_of_all.parameters
 
 
-def test_auto_ic_grid_comes_within_5_percent_of_the_range_in_60_trials() -> None:
-    """Of each of four parameters, whose weights differ by up to ten times; for 95 of 100 seeds."""
+@pytest.mark.parametrize("num_values", [5, 9])
+def test_auto_ic_grid_comes_within_5_percent_of_the_range_in_60_trials(num_values: int) -> None:
+    """Of each of four parameters, whose weights differ by up to ten times; for 95 of 100 seeds.
+
+    With 9 values the first round takes 33 of the 60 trials.
+    """
     close = 0
     for seed in range(100):
-        space, optimum, fitness = problem(seed, 5)
+        space, optimum, fitness = problem(seed, num_values)
         trials = run_search(AutoIteratedGrid, space, fitness, seed=seed, num_trials=60)
         best = best_trial(trials)
         assert best is not None and len(trials) == 60

@@ -69,6 +69,18 @@ def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:
         gin.write_text(text)
 
 
+def test_what_another_suite_beside_has_tuned_is_taken_from_there(suite: Path) -> None:
+    other = suite.parent / "mini"
+    shutil.copytree(suite, other, ignore=shutil.ignore_patterns("baselines"))
+    gin = (other / "tiny.gin").read_text()
+    (other / "tiny.gin").write_text(gin.replace("b/", "renamed/").replace("Bowl.dim = 5", "Bowl.dim = 5\n"))
+    done = lobench("baseline", str(other))
+    assert done.stdout.count(f"taken from {suite / 'baselines' / 'adam-velo.json'}") == 2, done.stdout + done.stderr
+    ours, theirs = (Baseline.load(each / "baselines" / "adam-velo.json").cases for each in (other, suite))
+    assert ours["tiny.gin:renamed"].tuned == theirs["tiny.gin:b"].tuned
+    shutil.rmtree(other)
+
+
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "a", "--seeds", "2")
     done = lobench(*command)

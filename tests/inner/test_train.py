@@ -91,6 +91,13 @@ def test_how_often_it_logs_and_what_stands_for_evaluations_are_apart(eval_every:
     np.testing.assert_allclose(curves.metrics["train/loss"].tolist()[1], means, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("eval_every", "log_every"), [(150, 1), (150, 7), (50, 64), (150, 149), (70, 1)])
+def test_a_log_is_whole_where_evaluations_are_far_apart(eval_every: int, log_every: int) -> None:
+    curves = run(Line(), num_inner_steps=150, eval_every=eval_every, log_every=log_every)
+    assert curves.log_steps == tuple(range(0, 150, log_every))
+    assert curves.metrics["batch/loss"].tolist() == [[1 - 0.25 * step for step in range(0, 150, log_every)]] * 3
+
+
 @pytest.mark.parametrize("log_every", [0, 1])
 def test_a_loss_that_breaks_is_seen_without_evaluations(log_every: int) -> None:
     curves = run(Explodes(), optax.sgd(1.0), eval_batches=0, log_every=log_every)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.checkpoint import theta_sha256
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
@@ -147,6 +148,20 @@ def test_variants_have_cases_of_their_own_and_one_gives_the_same_bits_after_anot
     assert world.trained(longer["one"], LONGER, theta="").eval_steps[-1] == 8
     again = world.trained(learned["one"], LEARNED)
     assert bits(again) == first and again.num_compilations == 0
+
+
+def test_a_worker_reads_a_theta_once_for_all_its_jobs(world: World) -> None:
+    learned, leaves = world.described(LEARNED), {"log_lr": np.asarray(-2.0, np.float32)}
+    kept = world.folder / f"{theta_sha256(leaves)}.npz"
+    kept.write_bytes(dump_theta(leaves))
+    first = world.trained(learned["one"], LEARNED, theta=kept.name)
+    kept.unlink()  # who reads it again finds nothing
+    assert bits(world.trained(learned["one"], LEARNED, theta=kept.name)) == bits(first)
+    assert world.trained(learned["two"], LEARNED, theta=kept.name).eval_steps[-1] == 6
+    other = world.folder / f"{'0' * 64}.npz"
+    other.write_bytes(dump_theta(leaves))
+    refused = world.ask(Job(lease=5, **world.of(learned["one"], LEARNED, theta=other.name)), Result)
+    assert refused.outcome is Outcome.ERROR and "damaged" in refused.message
 
 
 def test_the_files_that_cases_hang_on_are_told(world: World) -> None:

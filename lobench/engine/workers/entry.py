@@ -15,6 +15,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from lobench.engine.workers.child_python import current_folder_last
+from lobench.engine.workers.compilation_cache import cache_environment
 from lobench.engine.workers.protocol import Configure
 
 __all__ = ["main", "run_worker"]
@@ -39,9 +40,8 @@ def main(descriptor: int) -> None:
     os.environ["NPROC"] = str(configure.num_cpus)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", configure.compilation_cache)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    for name, value in cache_environment(configure.compilation_cache).items():
+        os.environ.setdefault(name, value)
     run_worker(connection, configure, owns_process=True)
 
 

@@ -10,14 +10,23 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.lstm import LSTMState, init_lstm, initial_state, two_layers
+from lobench.inner.optimizers.lstm import (
+    LSTMState,
+    init_lstm,
+    initial_columns,
+    initial_state,
+    two_layers,
+    two_layers_of_columns,
+)
 
 __all__ = ["L2ODM"]
 
 _K = 5.0
 _EPSILON = np.finfo(np.float32).eps
+_LAYOUTS = {"rows": (initial_state, two_layers), "columns": (initial_columns, two_layers_of_columns)}
 
 
 @configurable
@@ -26,26 +35,32 @@ class L2ODM(LearnedOptimizer):
 
     Args:
       step_mult: What multiplies the network's output.
+      layout: "rows" has a coordinate a row of each product and the rounding of the authors' own form; "columns" a
+        coordinate a column, which is nearly twice as fast. Both are the same function, whose last digits differ; as
+        trainings at the edge of chaos they part ways. A binding of it makes another optimizer in a store.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474).
     """
 
-    def __init__(self, step_mult: float = 0.01) -> None:
-        self._step_mult = step_mult
+    def __init__(self, step_mult: float = 0.01, layout: str = "rows") -> None:
+        if layout not in _LAYOUTS:
+            raise ConfigError("L2ODM.layout", got=repr(layout), expected=" or ".join(map(repr, _LAYOUTS)))
+        self._step_mult, self._layers = step_mult, _LAYOUTS[layout]
 
     def init(self, key: jax.Array) -> Theta:
         return init_lstm(key, 2)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        # All coordinates are one vector: one matrix product a layer, and the rounding of the authors' own form, which
-        # matters because this optimizer trains at the edge of chaos.
+        initial, layers = self._layers
+
+        # All coordinates are one vector: one matrix product a layer.
         def init(params: PyTree) -> LSTMState:
-            return initial_state(sum(jnp.size(leaf) for leaf in jax.tree.leaves(params)))
+            return initial(sum(jnp.size(leaf) for leaf in jax.tree.leaves(params)))
 
         def update(grads: PyTree, state: LSTMState, params: PyTree = None, **extra: Any) -> tuple[PyTree, LSTMState]:
             grad, unravel = ravel_pytree(grads)
             log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
             sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
-            output, state = two_layers(theta, [log, sign], state)
+            output, state = layers(theta, [log, sign], state)
             return unravel(self._step_mult * output), state
 
         return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,92 @@
+"""Benchmarks of a fresh process: from its start to its first result."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import Benchmark, Rounds, seconds_of
+
+__all__ = ["BENCHMARKS"]
+
+_STEPS = 1000
+_GIN = f"""
+import lobench.inner.tasks.image
+Case.num_inner_steps = {_STEPS}
+Case.num_seeds = 1
+Case.eval_every = 10
+digits/Case.task = @DigitsMLP()
+digits/DigitsMLP.hidden_sizes = (32,)
+"""
+_CHECKPOINT = """
+import sys
+import jax, numpy as np
+from lobench.inner.optimizers import AdafacMLPLOpt
+from lobench.inner.theta import leaf_paths
+theta = AdafacMLPLOpt().init(jax.random.key(7))
+np.savez(sys.argv[1], **{name: np.asarray(leaf) for name, leaf in leaf_paths(theta).items()})
+"""
+_PLAIN = f"""
+import inner
+from plain_loop import PlainLoop
+optimizer = inner._LEARNED["adafac"][1](inner._theta("adafac"), {_STEPS})
+splits = ("train", "outer_valid", "test")
+PlainLoop(inner._digits(), optimizer, num_steps={_STEPS}, eval_every=10, eval_batches=5, splits=splits).run(0)
+"""
+
+
+def _environment() -> dict[str, str]:
+    """Returns this process's environment without a say in where jax keeps programs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
+
+
+def _plain() -> None:
+    """The plain loop, as its author starts it: nothing is kept from one process to the next."""
+    subprocess.run([sys.executable, "-c", _PLAIN], check=True, env=_environment(), cwd=Path(__file__).parent)
+
+
+def _pytest(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "digits.gin",
+        "--lobench-checkpoint=theta_1.npz",
+        "--lobench-store=s",
+    ]
+    subprocess.run(
+        [*command, "--lobench-gin-param=Case.learned_optimizer = @AdafacMLPLOpt()"],
+        check=True,
+        env=_environment(),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        (folder / "digits.gin").write_text(_GIN)
+        subprocess.run([sys.executable, "-c", _CHECKPOINT, str(folder / "theta_1.npz")], check=True)
+        _pytest(folder)
+        ratios = []
+        for _ in range(2 if quick else 5):
+            if not is_warm:
+                shutil.rmtree(folder / "s")
+            ours = seconds_of(functools.partial(_pytest, folder))
+            ratios.append(seconds_of(_plain) / ours)
+    cache = "with a warm compilation cache" if is_warm else "with nothing compiled before"
+    what = f"digits MLP, AdafacMLPLOpt, {_STEPS:,} steps: a fresh process of the plain loop over `pytest SUITE` {cache}"
+    return Rounds(what=what, ratios=ratios)
+
+
+BENCHMARKS = (
+    Benchmark(name="first_result_warm", target=">= 3", measure=functools.partial(_to_first_result, True)),
+    Benchmark(name="first_result_cold", target=">= 1.6", measure=functools.partial(_to_first_result, False)),
+)

@@ -1,0 +1,60 @@
+"""Data that travel in the package, each file checked against `SHA256SUMS` when it is read; NOTICE says whose they are.
+
+A file of one's own is added by a line in each of the two: `sha256sum x.npz >> SHA256SUMS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+
+from lobench.core.errors import ConfigError
+
+__all__ = ["load", "text"]
+
+_FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def load(name: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of `name`.npz, read once in a process and not to be written into.
+
+    Raises:
+      ConfigError: the file is missing or is not the one that came with lobench.
+    """
+    with np.load(io.BytesIO(_checked(f"{name}.npz")), allow_pickle=False) as file:
+        arrays = dict(file)
+    for array in arrays.values():
+        array.setflags(write=False)
+    return arrays
+
+
+@functools.cache
+def text(name: str) -> bytes:
+    """Returns what `name`.txt.gz holds.
+
+    Raises:
+      ConfigError: as of `load`.
+    """
+    return gzip.decompress(_checked(f"{name}.txt.gz"))
+
+
+def _checked(name: str) -> bytes:
+    expected = {file: digest for digest, file in map(str.split, (_FOLDER / "SHA256SUMS").read_text().splitlines())}
+    path = _FOLDER / name
+    content = path.read_bytes() if path.is_file() else None
+    got = "no file" if content is None else f"sha256 {hashlib.sha256(content).hexdigest()}"
+    if content is None or got != f"sha256 {expected[name]}":
+        raise ConfigError(
+            "the data are not those that came with lobench",
+            where=str(path),
+            got=got,
+            expected=f"sha256 {expected[name]}",
+            next_step="pip install --force-reinstall lobench brings them back",
+        )
+    return content

@@ -1,0 +1,66 @@
+"""`pytest SUITE` compiles a program once for all its sessions: a store keeps them, as that of a watch does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from tiny import PATIENCE, make_suite
+
+GIN = """
+import tiny_tasks
+Case.num_inner_steps = 4
+Case.num_seeds = 1
+a/Case.task = @Bowl()
+"""
+TEST = """
+import jax
+from lobench import cases
+
+@cases("tiny.gin")
+def test_it(case, evaluate):
+    before = jax.config.jax_compilation_cache_dir
+    evaluate(case)
+    assert jax.config.jax_compilation_cache_dir == before  # a user's own programs go where they went
+"""
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+
+
+def compilations(suite: Path, store: Path, **environment: str) -> list[int]:
+    """Evaluates the suite in a process of its own; returns how many programs XLA compiled for each case."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite), f"--lobench-store={store}"]
+    done = subprocess.run(
+        [*command, "--lobench-optimizer=sgd()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        cwd=suite.parent,
+        env={**ENVIRONMENT, "JAX_PLATFORMS": "cpu", **environment},
+    )
+    assert done.returncode == 0, done.stdout
+    return [
+        row["num_compilations"] for row in json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    ]
+
+
+@pytest.mark.parametrize("conftest", ["", "import jax.numpy as jnp\nmade_before_lobench = jnp.zeros(3)\n"])
+def test_a_second_session_compiles_nothing(tmp_path: Path, conftest: str) -> None:
+    suite, store = make_suite(tmp_path, GIN), tmp_path / "store"
+    (suite / "test_tiny.py").write_text(TEST)
+    (suite / "conftest.py").write_text(conftest)
+    assert compilations(suite, store)[0] > 0
+    assert any((store / "xla_cache").iterdir())
+    assert compilations(suite, store) == [0]
+
+
+def test_where_jax_keeps_programs_is_for_the_user_to_say(tmp_path: Path) -> None:
+    suite, store, own = make_suite(tmp_path, GIN), tmp_path / "store", tmp_path / "own"
+    (suite / "test_tiny.py").write_text(TEST)
+    assert compilations(suite, store, JAX_COMPILATION_CACHE_DIR=str(own))[0] > 0
+    assert own.is_dir() and not (store / "xla_cache").exists()
