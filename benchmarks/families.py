@@ -15,6 +15,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import compiler_options
 from lobench.inner.task import IteratorDataset, Task
 from lobench.inner.tasks.image import DigitsConv
+from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.sequence import ByteRNN
 from lobench.inner.train import Program
 
@@ -51,6 +52,7 @@ def _over_bare(name: str, make_task: Callable[[], Task], quick: bool) -> Rounds:
 
 
 _TASKS: dict[str, tuple[str, Callable[[], Task]]] = {
+    "transformer": ("PythonText, a transformer of 2 x 64", PythonText),
     "conv": ("DigitsConv, batch 64", lambda: DigitsConv(batch_size=64)),
     "gru": ("ByteRNN, a GRU", lambda: ByteRNN(cell="gru")),
 }

@@ -97,11 +97,10 @@ def _over(
     )
     ours = np.asarray(program.run(theta, block).metrics["batch/loss"]).reshape(-1)
     theirs, _ = plain.run(0)
-    error = float(np.abs(theirs / ours - 1)[: _FEWER_STEPS.get(name, _AGREE_STEPS)].max())
+    steps = _FEWER_STEPS.get(name, _AGREE_STEPS)
+    error = float(np.abs(theirs / ours - 1)[:steps].max())
     if not error < _AGREE:
-        raise SystemExit(
-            f"{name}: the losses differ by {error:.1e} within {_FEWER_STEPS.get(name, _AGREE_STEPS)} steps, not below {_AGREE:.0e}"
-        )
+        raise SystemExit(f"{name}: the losses differ by {error:.1e} within {steps} steps, not below {_AGREE:.0e}")
     theirs_in_words = "one lax.scan program" if opponent is OneScan else "the plain loop"
     what = f"{_WORDS[make_task]}, {num_steps:,} steps, evaluation every {_EVAL_EVERY}: {theirs_in_words} over ours"
     return interleaved(what, lambda: plain.run(0), lambda: program.run(theta, block), 3 if quick else 9)

@@ -5,6 +5,13 @@ Kills fall anywhere in the work: some in a start, before anything is recorded, t
 
     python benchmarks/run_chaos.py --kills 20
     python benchmarks/run_chaos.py --kills 20 --ray     # on two nodes, the second of which is killed in between, too
+
+With `--search NAME` it is one method and its search in their place: 12 trials (a grid's 9, an iterated one's 5) in
+waves of 4, and their best on fresh seeds. The trials must be those of the undisturbed run, in its order. `--search all`
+is every search in turn, with early stopping for the last.
+
+    python benchmarks/run_chaos.py --kills 4 --steps 300 --search all
+    python benchmarks/run_chaos.py --kills 3 --steps 300 --search all --ray
 """
 
 from __future__ import annotations
@@ -55,16 +62,44 @@ narrow/Case.task = @Quadratic()
 wide/Case.task = @Quadratic()
 wide/Quadratic.dim = 100
 """
-_NUM_EVALUATIONS = 3 * 4 * 4
+_SEARCH = """
+Experiment.suites = ["suite"]
+Experiment.num_sessions = 2
+tuned/Method.optimizer = @momentum()
+tuned/Method.search = @{search}()
+tuned/Method.wave = 4
+tuned/momentum.learning_rate = @rate/Real()
+tuned/momentum.decay = @decay/Real()
+rate/Real.low = 1e-3
+rate/Real.high = 0.5
+rate/Real.scale = "log"
+rate/Real.num_values = 3
+decay/Real.low = 0.0
+decay/Real.high = 0.95
+decay/Real.num_values = 3
+{more}
+"""
+_NUM_TRIALS = "tuned/Method.num_trials = 12"
+_SEARCHES = {
+    "random": _NUM_TRIALS,
+    "grid": "",
+    "ic_grid": "",
+    "auto_ic_grid": _NUM_TRIALS,
+    "optuna": f'{_NUM_TRIALS}\noptuna.sampler = "tpe"',
+    "stopping": f"{_NUM_TRIALS}\ntuned/Method.stop_hopeless = 0.25",  # random
+}
 
 
-def _written(folder: Path, steps: int) -> Path:
+def _written(folder: Path, steps: int, search: str) -> Path:
     """Writes the experiment, and returns its file."""
+    folder.mkdir(exist_ok=True)
     (folder / "suite").mkdir()
     (folder / "suite" / "suite.gin").write_text(_CASES.format(steps=steps))
     np.savez(folder / "theta.npz", log_lr=np.float32(-2.0))
     (folder / "theta.npz.done").touch()
-    (folder / "x.gin").write_text(_METHODS)
+    name = "random" if search == "stopping" else search
+    text = _SEARCH.format(search=name, more=_SEARCHES[search]) if search else _METHODS
+    (folder / "x.gin").write_text(text)
     return folder / "x.gin"
 
 
@@ -116,8 +151,8 @@ def _num_recorded(store: Path) -> int:
         return 0  # not there yet
 
 
-def _content(store: Path) -> tuple[Counter[tuple[Any, ...]], set[tuple[Any, ...]]]:
-    """Returns evaluations with all their bits, and members: everything but times and places."""
+def _content(store: Path) -> tuple[Counter[tuple[Any, ...]], set[tuple[Any, ...]], list[Any]]:
+    """Returns evaluations with all their bits, members, and trials: everything but times and places."""
     with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
         rows: Counter[tuple[Any, ...]] = Counter()
         for row in ledger.evaluations():
@@ -132,7 +167,7 @@ def _content(store: Path) -> tuple[Counter[tuple[Any, ...]], set[tuple[Any, ...]
         found = {(one.method, one.trial, one.session, one.evaluation) for one in members}
         if len(found) != len(members):
             raise SystemExit("a membership is there twice")
-        return rows, found
+        return rows, found, ledger.trials(form.id)
 
 
 @contextlib.contextmanager
@@ -155,25 +190,49 @@ def _campaign(file: Path, cluster: Any) -> Campaign:
     return Campaign(file, ["--executor", "ray", "--ray-address", cluster.address], cluster.environment)
 
 
-def _kill_all(campaign: Campaign, store: Path, kills: int, seconds: float, rng: random.Random, cluster: Any) -> None:
+def _kill_all(
+    campaign: Campaign, store: Path, kills: int, seconds: float, rng: random.Random, cluster: Any, count: int
+) -> None:
     """Kills the chief again and again, and in the middle a node, which is there again for the next start."""
-    moments = sorted(rng.uniform(0.0, _NUM_EVALUATIONS - 4) for _ in range(kills))
+    moments = sorted(rng.uniform(0.0, count - 4) for _ in range(kills))
     for index, moment in enumerate(moments):
         in_start = int(moment) <= _num_recorded(store)  # whose kill falls anywhere in what comes first
-        pause = rng.uniform(0.0, 6.0) if in_start else (moment % 1) * seconds / _NUM_EVALUATIONS
-        if in_start and _num_recorded(store) > _NUM_EVALUATIONS - 8:
+        pause = rng.uniform(0.0, 6.0) if in_start else (moment % 1) * seconds / count
+        if in_start and _num_recorded(store) > count - 8:
             pause = min(pause, 2.0)
         found = campaign.kill_after(store, int(moment), pause)
         print(f"kill {index + 1}: {found} evaluations are there", flush=True)
         if cluster is not None and index == kills // 2:
             process = campaign.start(store)
-            campaign.wait_for(process, store, found + 1)
+            campaign.wait_for(process, store, min(found + 1, count))
             cluster.nodes["second"].kill()
-            campaign.wait_for(process, store, found + 3)
+            campaign.wait_for(process, store, min(found + 3, count))
             process.kill()
             process.wait()
             cluster.start_second()
             print(f"a node killed under a living chief: {_num_recorded(store)} evaluations are there", flush=True)
+
+
+def _compared(root: Path, options: argparse.Namespace, search: str, cluster: Any) -> bool:
+    """Runs an experiment undisturbed and killed; says what each has, and returns whether it is the same."""
+    file = _written(root, options.steps, search)
+    seconds = _campaign(file, None).finish(root / "undisturbed")
+    expected, expected_members, expected_trials = _content(root / "undisturbed")
+    count = sum(expected.values())
+    print(f"undisturbed, on this machine's own workers: {count} evaluations in {seconds:.0f} s", flush=True)
+    campaign, started = _campaign(file, cluster), time.perf_counter()
+    _kill_all(campaign, root / "killed", options.kills, seconds, random.Random(options.seed), cluster, count)
+    campaign.finish(root / "killed")
+    print(f"{options.kills} kills, and the end: {time.perf_counter() - started:.0f} s")
+    rows, members, trials = _content(root / "killed")
+    twice = sum(number - 1 for number in Counter(key for key, *_ in rows.elements()).values())
+    print(
+        f"{search or 'methods'}: evaluations {sum(rows.values())}, the undisturbed run's bits: "
+        f"{sum((rows & expected).values())}; recorded twice: {twice}; members {len(members)}, equal: "
+        f"{members == expected_members}; trials {len(trials)}, equal: {trials == expected_trials}",
+        flush=True,
+    )
+    return (rows, members, trials) == (expected, expected_members, expected_trials)
 
 
 def main() -> int:
@@ -182,27 +241,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="Of the moments.")
     parser.add_argument("--steps", type=int, default=3_000, help="Inner steps of each evaluation.")
+    parser.add_argument("--search", choices=[*_SEARCHES, "all"], default="", help="A search in place of the methods.")
     parser.add_argument("--ray", action="store_true", help="On a Ray of two nodes of this machine.")
     options = parser.parse_args()
+    searches = list(_SEARCHES) if options.search == "all" else [options.search]
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        file = _written(root, options.steps)
-        here = _campaign(file, None)
-        seconds = here.finish(root / "undisturbed")
-        print(f"undisturbed, on this machine's own workers: {_NUM_EVALUATIONS} evaluations in {seconds:.0f} s")
         cluster = stack.enter_context(_two_nodes(root / "cluster")) if options.ray else None
-        campaign = _campaign(file, cluster)
-        started = time.perf_counter()
-        _kill_all(campaign, root / "killed", options.kills, seconds, random.Random(options.seed), cluster)
-        campaign.finish(root / "killed")
-        print(f"{options.kills} kills, and the end: {time.perf_counter() - started:.0f} s")
-        (rows, members), (expected, expected_members) = _content(root / "killed"), _content(root / "undisturbed")
-        twice = sum(count - 1 for count in Counter(key for key, *_ in rows.elements()).values())
-        print(
-            f"evaluations {sum(rows.values())}, the undisturbed run's bits: {sum((rows & expected).values())}; "
-            f"recorded twice: {twice}; members {len(members)}, equal: {members == expected_members}"
-        )
-        return int(rows != expected or members != expected_members or sum(rows.values()) != _NUM_EVALUATIONS)
+        equal = [_compared(root / (search or "methods"), options, search, cluster) for search in searches]
+        return int(not all(equal))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pluggy
 
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
 from lobench.core.heard import Capacity, Died, Heard, Notice, Said
@@ -236,21 +237,6 @@ class ResultSink(Protocol):
 
     def close(self) -> None:
         """Releases what the sink holds."""
-
-
-class AdmissionPolicy(Protocol):
-    """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure."""
-
-    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """Splits the waiting checkpoints (positions in order of sighting) into those to run and those to skip.
-
-        Those in neither list go on waiting.
-
-        Args:
-          waiting: Positions, increasing; the position is the count of checkpoints of the run seen before it.
-          idle: Whether a worker would otherwise have nothing to do.
-          last: Whether the run has ended, so that the highest position is the last checkpoint of all.
-        """
 
 
 class SelectionStrategy(Protocol):

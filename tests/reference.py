@@ -20,6 +20,49 @@ def reference_curves() -> dict[str, list[dict[str, Any]]]:
     return json.loads((reference_data() / "reference_curves.json").read_text())
 
 
+def curves_of_learned_optimization() -> dict[str, dict[str, Any]]:
+    return json.loads((reference_data() / "reference_curves_2.json").read_text())
+
+
+def reference_theta(name: str) -> dict[str, np.ndarray]:
+    """Returns the leaves of a checkpoint by path: of a file's stem, of one with `_p` behind it, or of `drawn(7)`."""
+    if name.startswith("drawn("):
+        return drawn(int(name[len("drawn(") : -1]))
+    if name.endswith("_p"):
+        leaves, generator = reference_theta(name.removesuffix("_p")), np.random.default_rng(1)
+        noise = {path: 0.01 * generator.standard_normal(leaves[path].shape) for path in sorted(leaves)}
+        return {path: (leaf + noise[path]).astype(np.float32) for path, leaf in leaves.items()}
+    folder = reference_data() / "checkpoints"
+    if (packed := folder / f"{name}_bytes.npz").exists():
+        return {path: np.moveaxis(planes, 0, -1).copy().view("<f4")[..., 0] for path, planes in np.load(packed).items()}
+    if (file := folder / f"{name}.npz").exists():
+        return dict(np.load(file))
+    from flax.serialization import msgpack_restore
+    from flax.traverse_util import flatten_dict
+
+    return flatten_dict(msgpack_restore((folder / f"{name}.msgpack").read_bytes()), sep="/")
+
+
+def drawn(seed: int, hidden: int = 512, num_networks: int = 256) -> dict[str, np.ndarray]:
+    """Returns a theta of HyperV2 from one generator, of VeLO's size if none is said."""
+    channels = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)
+    network = {f"w0__{index}": (num_networks, count, 4) for index, count in enumerate(channels)}
+    network |= {"w1": (num_networks, 4, 4), "w2": (num_networks, 4, 3)}
+    network |= {"b0": (num_networks, 4), "b1": (num_networks, 4), "b2": (num_networks, 3)}
+    layers = {"linear": (30, hidden), "linear_1": (30, hidden), "linear_2": (30, hidden), "step_size": (hidden, 1)}
+    layers |= {"rnn/linear": (2 * hidden, 4 * hidden), "rnn_to_controls": (hidden, num_networks)}
+    shapes = {f"ff_mod_stack/~/{name}": shape for name, shape in network.items()}
+    shapes |= {f"lstm_init_state/{name}": (1, hidden) for name in ("hidden", "cell")}
+    for name, shape in layers.items():
+        shapes |= {f"rnn_params/{name}/w": shape, f"rnn_params/{name}/b": shape[1:]}
+    generator, leaves = np.random.default_rng(seed), {}
+    for path in sorted(shapes):
+        normal = generator.standard_normal(shapes[path])
+        is_weight = path.rsplit("/", 1)[1].startswith("w")
+        leaves[path] = (normal / np.sqrt(shapes[path][-2]) if is_weight else 0.01 * normal).astype(np.float32)
+    return leaves
+
+
 def digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Returns (images, labels) of train and test."""
     from sklearn.datasets import load_digits

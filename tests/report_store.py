@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ STEPS = (0, 25, 50, 75, 100)
 SEEDS = 4
 
 
-def case_info(name: str, suite: str = "digits") -> CaseInfo:
+def case_info(name: str, suite: str = "digits", role: str = "", headline: str = "score") -> CaseInfo:
     return CaseInfo(
         identity=f"identity of {name}",
         optimizer_hash="o",
@@ -31,6 +32,8 @@ def case_info(name: str, suite: str = "digits") -> CaseInfo:
         num_seeds=SEEDS,
         seed_block=None,
         problem=f"problem of {name}",
+        role=role,
+        headline=headline,
     )
 
 
@@ -57,10 +60,14 @@ def curves(final: float, rng: np.random.Generator, *, diverges: bool = False) ->
     )
 
 
-def make_store(folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3) -> Path:
+def make_store(
+    folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3, roles: Sequence[str] = (), headline: str = "score"
+) -> Path:
     """Writes a store: checkpoints that get better, a case that diverges, an evaluation that failed, names to escape."""
     store, rng = folder / "store", np.random.default_rng(0)
-    cases = [case_info(f"case{index}") for index in range(num_cases - 1)] + [case_info(NASTY)]
+    names = [*(f"case{index}" for index in range(num_cases - 1)), NASTY]
+    given = [*roles, *[""] * num_cases]
+    cases = [case_info(name, role=role, headline=headline) for name, role in zip(names, given, strict=False)]
     ledger = Ledger.open(store)
     for step in range(num_checkpoints):
         checkpoint = Checkpoint(uri=f"/runs/{NASTY}/theta_{step}.npz", sha256=f"{step:064d}", outer_step=step)

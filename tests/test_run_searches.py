@@ -102,7 +102,7 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
 def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_twice(
     folder: Path, search: str, num_workers: str
 ) -> None:
-    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\n"}[search]
+    lines = {"ic_grid": "", "auto_ic_grid": "tuned/Method.num_trials = 8\ntuned/Method.stop_hopeless = 0.5\n"}[search]
     text = SEARCH.replace("@ic_grid()", f"@{search}()") + lines + "tuned/Method.wave = 2\n"
     (folder / "x.gin").write_text(text)
     run(folder, store="undisturbed")
@@ -115,6 +115,30 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
     assert trials(folder / "killed") == trials(folder / "undisturbed")
     assert content(folder / "killed") == content(folder / "undisturbed"), "each evaluation is there once"
     assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))
+
+
+STOPPING = SEARCH.replace("@ic_grid()", "@grid()") + "tuned/Method.stop_hopeless = 0.5\n"
+
+
+def test_hopeless_trials_are_stopped_and_recorded_as_such_and_the_best_is_not_among_them(folder: Path) -> None:
+    (folder / "x.gin").write_text(STOPPING.replace("tuned/Method.stop_hopeless = 0.5\n", ""))
+    run(folder, store="all")
+    (folder / "x.gin").write_text(STOPPING)
+    said = run(folder)
+    found, whole = trials(folder / "store"), trials(folder / "all")
+    stopped = [row for row in found if row.state == "stopped"]
+    assert len(found) == 12 and len(stopped) == 6 and "done: 14 of 14 evaluations, 38 passed" in said
+    assert num_new(said) == 2 * (12 + 6 + 1), "parts of all, the rest of half of them, and the best on fresh seeds"
+    assert all(row.fitness is None and "after 50%, below" in row.note for row in stopped)
+    for row, same in zip(found, whole, strict=True):
+        assert row == same or row.state == "stopped", "who goes on has the fitness that it has anyway"
+    assert max(row.fitness or -9 for row in found) == max(row.fitness or -9 for row in whole)
+    assert {row.number for row in found} - {one.trial for one in members(folder / "store")} == {
+        row.number for row in stopped
+    }, "parts are no members"
+    assert not list((folder / "store" / "states").glob("*.safetensors"))
+    assert num_new(run(folder)) == 0 and trials(folder / "store") == found
+    assert "12 trials, 14 evaluations (2 of them of the best on fresh seeds), 14 of them" in run(folder, "--check")
 
 
 def test_a_wave_is_as_wide_as_the_machine_was_when_the_search_began(folder: Path) -> None:

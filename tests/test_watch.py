@@ -108,7 +108,7 @@ def test_killed_at_every_ledger_write_it_ends_with_the_same_ledger(
     store = tmp_path / "store"
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     kills = 0
-    for write in [*range(1, 7), *range(1, 40)]:
+    for write in range(1, 40):
         command = [sys.executable, "-c", KILLED_CHIEF, str(write), str(after), "watch", *options]
         code = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode
         if code == 0:

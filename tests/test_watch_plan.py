@@ -124,7 +124,7 @@ def test_errors_are_tried_again_with_the_new_case_and_expired_ones_too(folder: P
     hidden.rename(folder / "run" / "theta_1.npz")
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\nnewer/Case.task = @Bowl()\n")
     output = again(folder, "--retry-errors", "--checkpoints", "latest")
-    assert "trying 1 evaluations again" in output
+    assert "trying 1 evaluation again" in output
     assert set(steps(folder).values()) == {1} and steps(folder).total() == 8
     assert {r["outcome"] for r in results(folder / "store")} == {"passed"}
 

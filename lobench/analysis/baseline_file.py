@@ -19,6 +19,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.headline import headline
 from lobench.core.metric import Direction
 from lobench.core.program import PROGRAM_VERSION
+from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
@@ -161,7 +162,7 @@ class Baseline:
     def find(self, problem: str, name: str) -> BaselineCase | None:
         """Returns what was tuned on a problem; of two cases that are scored differently, the one of that name."""
         found = {key: case for key, case in self.cases.items() if case.problem == problem}
-        own = (case for key, case in found.items() if key.endswith(f":{name.rpartition('.')[2]}"))
+        own = (case for key, case in found.items() if _is_called(key, name))
         return next(own, next(iter(found.values()), None))
 
     def case(self, info: CaseInfo) -> BaselineCase:
@@ -172,7 +173,7 @@ class Baseline:
         """
         found = self.find(info.problem, info.name)
         own_folder = Path(info.node_id.split("::")[0]).parent
-        named = any(key.endswith(f":{info.name.rpartition('.')[2]}") for key in self.cases)
+        named = any(_is_called(key, info.name) for key in self.cases)
         named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
         where = f"{info.suite}/{info.name}"
         if found is None and not named:
@@ -241,9 +242,21 @@ def find_baselines(suite: Path) -> list[Path]:
 
 
 def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
-    """Returns the folders of the cases that hold baselines, where they lie below the working directory."""
-    folders = {Path(case.node_id.split("::")[0]).parent for case in cases}
-    return sorted(folder for folder in folders if find_baselines(folder))
+    """Returns the folders of the cases that hold baselines: below the working directory, or lobench's own suites."""
+    found: set[Path] = set()
+    for case in cases:
+        here, shipped = Path(case.node_id.split("::")[0]).parent, shipped_suite(case.suite)
+        if find_baselines(here):
+            found.add(here)
+        elif shipped is not None and any(case.problem in file.read_text() for file in find_baselines(shipped)):
+            found.add(shipped)  # a user's own suite may have the name of one of ours
+    return sorted(found)
+
+
+def _is_called(key: str, name: str) -> bool:
+    """Whether `mlp.gin:relu32` is the case `relu32`, or `mlp.relu32` where two files of the suite have one."""
+    own = key.partition(":")[2]
+    return name == own or name.endswith(f".{own}")
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:

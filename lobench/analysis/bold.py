@@ -10,14 +10,13 @@ import numpy as np
 from lobench.analysis.comparison import Effect, paired_t
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval
-from lobench.analysis.laws import t_isf, t_sf
+from lobench.analysis.student import t_isf, t_sf
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
 __all__ = ["Column", "bold_columns", "bold_means"]
 
 _ALPHA = 0.05
-_MANY = 1e12  # degrees of freedom of what has no spread
 
 # Final values of one column by seed; NaN where it diverged.
 Column = dict[int, float]
@@ -99,7 +98,7 @@ def _is_searched(findings: Findings, subject: int) -> bool:
 
 def _independent_p(one: Interval, other: Interval) -> float:
     """Returns the two-sided p-value of two means that share no seed, by Welch's t test; NaN where one has no spread."""
-    found = [(side.upper - side.mean) / float(t_isf(_ALPHA / 2, side.degrees)) for side in (one, other)]
+    found = [(side.upper - side.mean) / t_isf(_ALPHA / 2, side.degrees) for side in (one, other)]
     if any(map(math.isnan, found)):
         return math.nan
     return _welch(abs(one.mean - other.mean), [error**2 for error in found], [one.degrees, other.degrees])
@@ -112,4 +111,4 @@ def _welch(difference: float, errors: Sequence[float], degrees: Sequence[float])
         return 1.0 if difference == 0 else 0.0
     # Shares, and not the errors themselves: their squares would underflow for small losses.
     inverse = math.fsum((error / total) ** 2 / degree for error, degree in zip(errors, degrees, strict=True))
-    return 2 * float(t_sf(difference / math.sqrt(total), 1 / inverse if inverse else _MANY))
+    return 2 * t_sf(difference / math.sqrt(total), 1 / inverse if inverse else math.inf)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.intervals import Interval, stratified_t_mean
-from lobench.analysis.laws import t_isf, t_sf
+from lobench.analysis.student import t_isf, t_sf
 
 __all__ = ["CaseEffect", "Comparison", "Effect", "PairedT", "compare_cases", "holm", "paired_t"]
 
@@ -95,8 +95,8 @@ def paired_t(differences: Sequence[float], confidence: float = 0.95) -> PairedT:
         p_value = 1.0 if mean == 0 else 0.0
         return PairedT(num_seeds=n, mean=mean, lower=mean, upper=mean, sd=0.0, p_value=p_value)
     error = sd / math.sqrt(n)
-    half = float(t_isf(0.5 - confidence / 2, n - 1)) * error
-    p_value = 2 * float(t_sf(abs(mean) / error, n - 1))
+    half = t_isf(0.5 - confidence / 2, n - 1) * error
+    p_value = 2 * t_sf(abs(mean) / error, n - 1)
     return PairedT(num_seeds=n, mean=mean, lower=mean - half, upper=mean + half, sd=sd, p_value=p_value)
 
 
@@ -155,8 +155,8 @@ def _two_sided_p(interval: Interval, alpha: float) -> float:
     half = interval.upper - interval.mean
     if half == 0:
         return 1.0 if interval.mean == 0 else 0.0
-    error = half / float(t_isf(alpha / 2, interval.degrees))
-    return 2 * float(t_sf(abs(interval.mean) / error, interval.degrees))
+    error = half / t_isf(alpha / 2, interval.degrees)
+    return 2 * t_sf(abs(interval.mean) / error, interval.degrees)
 
 
 def _verdict(mean: float, p_value: float, alpha: float) -> Effect:

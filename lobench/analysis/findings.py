@@ -18,6 +18,7 @@ from lobench.analysis.reading import Reading, read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
 from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.core.case import HEADLINES, ROLES
 from lobench.core.result import mean_of
 
 __all__ = [
@@ -171,6 +172,38 @@ class Findings:
             self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
 
+    def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
+        """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
+        cells, found = self.reading.subjects[self.shown].cells, dict[str, list[list[float]]]()
+        for identity, scores in self.mean_score(self.shown, metric).scores.items():
+            if role := cells[identity].case.role:
+                found.setdefault(role, []).append(list(scores.values()))
+        return {role: (stratified_t_mean(found[role]), len(found[role])) for role in ROLES if role in found}
+
+    @property
+    def headline(self) -> str:
+        """What reports begin with: what all suites say, "score" where they differ."""
+        said = {case.headline for case in self.reading.cases}
+        return said.pop() if len(said) == 1 else HEADLINES[0]
+
+    def speedups(self) -> tuple[Interval, int, int]:
+        """Returns VeLO's headline of the shown subject: over the envelope, the interquartile mean over cases and seeds.
+
+        Returns:
+          It with its interval; on how many cases; how many seeds of them ended lower than the envelope ever was, and
+          enter with the least that their speed-up can be. One that diverged has a speed-up of 0.
+        """
+        found: list[list[float]] = []
+        num_censored = 0
+        for place in range(len(self.reading.cases)):
+            cell, baseline = self.reading.cell(self.shown, place), self.baseline(place)
+            if cell is None or baseline is None or "train/loss" not in cell.final:
+                continue
+            each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
+            found.append([0.0 if math.isnan(one.value) else one.value for one in each])
+            num_censored += sum(one.censored for one in each)
+        return (iqm_interval(found) if found else Interval()), len(found), num_censored
+
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all runs, the seeds of all cases together: outliers do not move it."""
         scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
@@ -284,23 +317,18 @@ def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None
     if baseline is None or "train/loss" not in cell.final:
         return None, None
     final = mean_of(list(cell.final["train/loss"].values()))
-    curves = (
-        (baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE),
-        (baseline.envelope_steps, baseline.envelope, Form.ENVELOPE),
-    )
-    single, envelope = (
-        speedup(
-            final,
-            baseline.num_inner_steps,
-            BaselineCurve(
-                steps=np.asarray(steps, np.float64),
-                losses=np.fmin.accumulate(np.asarray(losses, np.float64)),
-                form=form,
-            ),
-        )
-        for steps, losses, form in curves
-    )
-    return single, envelope
+    best = _curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
+    return speedup(final, baseline.num_inner_steps, best), _over_envelope(final, baseline)
+
+
+def _over_envelope(final: float, baseline: BaselineCase) -> Speedup:
+    curve = _curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
+    return speedup(final, baseline.num_inner_steps, curve)
+
+
+def _curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:
+    running = np.fmin.accumulate(np.asarray(losses, np.float64))
+    return BaselineCurve(steps=np.asarray(steps, np.float64), losses=running, form=form)
 
 
 def _first(curve: np.ndarray, steps: np.ndarray, target: float) -> float:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from lobench.analysis.comparison import holm, paired_t
 from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf, t_isf, t_sf
+from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
+from lobench.analysis.student import t_isf, t_sf
 
 __all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "alpha_at", "gate", "gate_cases", "seeds_to_decide"]
 
@@ -181,7 +182,7 @@ def seeds_to_decide(
         return 2
 
     def found(n: int) -> float:
-        quantile = float(t_isf(alpha, strata * (n - 1)))
+        quantile = t_isf(alpha, strata * (n - 1))
         shift = resolution / limit * math.sqrt(n)
         # Far from both the noncentral t has no digits left, and is normal for all that matters.
         if shift > 30:
@@ -242,7 +243,7 @@ def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
     interval = stratified_t_mean(cells, 0.95)
     error = 0.0
     if interval.upper > interval.mean:
-        error = (interval.upper - interval.mean) / float(t_isf(0.025, interval.degrees))
+        error = (interval.upper - interval.mean) / t_isf(0.025, interval.degrees)
     missing = len(differences) - len(cells)
     return _Measured(
         case="",
@@ -265,7 +266,7 @@ def _decide(found: _Measured, rules: GateRules) -> GateResult:
     if looks is not None:
         alpha = looks.level(found.num_seeds, alpha)
         p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
-    half = float(t_isf(alpha, found.degrees)) * found.error if found.error > 0 else 0.0
+    half = t_isf(alpha, found.degrees) * found.error if found.error > 0 else 0.0
     return dataclasses.replace(
         nothing,
         lower=found.harm - half,
@@ -283,7 +284,7 @@ def _one_sided(found: _Measured, margin: float) -> tuple[float, float]:
     if found.error == 0:
         return (0.0 if found.harm > margin else 1.0), (0.0 if found.harm < margin else 1.0)
     statistic = (found.harm - margin) / found.error
-    return float(t_sf(statistic, found.degrees)), float(t_sf(-statistic, found.degrees))
+    return t_sf(statistic, found.degrees), t_sf(-statistic, found.degrees)
 
 
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:

@@ -1,4 +1,4 @@
-"""What a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, or a search."""
+"""What a baseline is tuned over: VeLO's learning rates, AlgoPerf's AdamW space, a file of points, a search, nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lobench.core.search import SearchStrategy, search_seed
 from lobench.core.space import Space
 from lobench.core.trials import Course
 
-__all__ = ["Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "velo_grid"]
+__all__ = ["Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "untuned", "velo_grid"]
 
 _WAVE = 8  # points of a search that learns from each wave; they are one program
 
@@ -96,6 +96,11 @@ def velo_grid() -> Grid:
     return Grid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
 
 
+def untuned(name: str = "defaults") -> Grid:
+    """Returns the one point of an optimizer as it is."""
+    return Grid(name=name, points=({},), studies=(0,))
+
+
 def algoperf_grid() -> Grid:
     """Returns AlgoPerf's space for AdamW: three studies of five quasi-random points.
 
@@ -148,7 +153,6 @@ def grid_from_file(path: Path) -> Grid:
 
 
 def named_grid(name: str) -> Grid:
-    """Returns the grid that `--grid` names: velo, algoperf, or the path of a file."""
-    if name == "velo":
-        return velo_grid()
-    return algoperf_grid() if name == "algoperf" else grid_from_file(Path(name))
+    """Returns the grid that `--grid` names: velo, algoperf, defaults, or the path of a file."""
+    own = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
+    return own[name]() if name in own else grid_from_file(Path(name))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
+from lobench.analysis.student import t_isf
 from lobench.core.result import mean_of
 
 __all__ = ["Interval", "is_share", "share_mean", "stratified_t_mean"]
@@ -57,7 +57,7 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
     shares = [part / variance for part in parts]
     degrees = 1 / math.fsum(share**2 / (len(cell) - 1) for share, cell in zip(shares, cells, strict=True))
-    half = float(special.stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
+    half = t_isf(0.5 - confidence / 2, degrees) * math.sqrt(variance)
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
 
 
@@ -82,5 +82,5 @@ def share_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
     if not (0 < mean < 1 and half > 0):  # no bounds, too: NaN is not above 0
         return plain
     centre, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
-    lower, upper = (float(special.expit(centre + side)) for side in (-reach, reach))
+    lower, upper = (0.5 + math.tanh((centre + side) / 2) / 2 for side in (-reach, reach))
     return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)

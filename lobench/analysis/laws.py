@@ -1,4 +1,6 @@
-"""Student's t and the normal law, from `scipy.special`: `scipy.stats` takes most of a second to import.
+"""The laws of statistics from `scipy.special`: `scipy.stats` takes most of a second to import.
+
+The import of `scipy.special` itself, half a second, is the first call's: most of who imports this asks for none.
 
 Each takes numbers or arrays. `sf` is the chance of a larger value, `isf` its inverse: the value that is exceeded with a
 chance.
@@ -9,30 +11,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy  # its packages are imported when they are used
 
-__all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf", "t_isf", "t_sf", "trimmed_mean"]
-
-
-def t_sf(value: Any, degrees: Any) -> Any:
-    return special.stdtr(degrees, -value)
-
-
-def t_isf(chance: Any, degrees: Any) -> Any:
-    return -special.stdtrit(degrees, chance)
+__all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf"]
 
 
 def nct_sf(value: Any, degrees: Any, shift: Any) -> Any:
     """Of the noncentral t law."""
-    return 1.0 - special.nctdtr(degrees, shift, value)
+    return 1.0 - scipy.special.nctdtr(degrees, shift, value)
 
 
 def norm_sf(value: Any) -> Any:
-    return special.ndtr(-value)
+    return scipy.special.ndtr(-value)
 
 
 def norm_isf(chance: Any) -> Any:
-    return -special.ndtri(chance)
+    return -scipy.special.ndtri(chance)
 
 
 def norm_pdf(value: Any) -> Any:
@@ -42,11 +36,4 @@ def norm_pdf(value: Any) -> Any:
 
 def chi2_ppf(chance: Any, degrees: Any) -> Any:
     """Returns the value below which a chi-squared variable is with a chance."""
-    return 2 * special.gammaincinv(degrees / 2, chance)
-
-
-def trimmed_mean(values: Any, share: float) -> Any:
-    """Returns the mean over the last axis without that share of the values at either end."""
-    size = values.shape[-1]
-    cut = int(share * size)
-    return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)
+    return 2 * scipy.special.gammaincinv(degrees / 2, chance)

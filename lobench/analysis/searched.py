@@ -25,7 +25,14 @@ _Part = TypeVar("_Part", bound=_HasSeed)
 
 def trial_of(row: TrialRow) -> Trial:
     """Returns a trial of a search as its row says it."""
-    return Trial(number=row.number, parameters=row.parameters, state=row.state, fitness=row.fitness, wave=row.wave)
+    return Trial(
+        number=row.number,
+        parameters=row.parameters,
+        state=row.state,
+        fitness=row.fitness,
+        wave=row.wave,
+        note=row.note,
+    )
 
 
 def best_trials(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -13,18 +12,20 @@ __all__ = ["baseline"]
 @click.command(
     epilog="""\b
 Examples:
-  lobench baseline suites/quick
+  lobench baseline quick
+  lobench baseline suites/mine
   lobench baseline suites/quick --optimizer adam --optimizer nadamw
   lobench baseline suites/quick --optimizer adamw --grid algoperf
+  lobench baseline suites/quick --optimizer prodigy --grid defaults
   lobench baseline suites/quick --search auto_ic_grid --num-trials 40 --vary 'b1 = [0.5, 0.9, 0.95]' \\
     --vary 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=5)'
   lobench baseline suites/quick --check
 
 Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 )
-@click.argument("suites", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="SUITE...")
+@click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 @click.option("--optimizer", "optimizers", multiple=True, default=("adam",), help="Name in gin; may be given again.")
-@click.option("--grid", default="velo", show_default=True, help="velo, algoperf, or a JSON file of points.")
+@click.option("--grid", default="velo", show_default=True, help="velo, algoperf, defaults or a JSON file.")
 @click.option("--search", default="", help="A search instead of a grid; see `lobench list searches`.")
 @click.option("--vary", multiple=True, help="With it: PATH = SPACE, as of `lobench tune`; may be given again.")
 @click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
@@ -33,11 +34,12 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 @click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")
 @click.option("--force", is_flag=True, help="Make again what is fresh.")
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
-def baseline(suites: tuple[Path, ...], check: bool, **options: object) -> None:
+def baseline(suites: tuple[str, ...], check: bool, **options: object) -> None:
     """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
 
     A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
     """
+    from lobench.engine.config.shipped import find_suite
     from lobench.report.progress import PlainProgress
     from lobench.sessions.baseline import BaselineSettings, problems_in
     from lobench.sessions.baseline import baseline as make
@@ -46,7 +48,7 @@ def baseline(suites: tuple[Path, ...], check: bool, **options: object) -> None:
         make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
         return
     settings = BaselineSettings(**options)  # type: ignore[arg-type]
-    problems = [line for suite in suites for line in problems_in(suite, settings)]
+    problems = [line for suite in suites for line in problems_in(find_suite(suite), settings)]
     for line in problems:
         click.echo(line)
     sys.exit(1 if problems else 0)

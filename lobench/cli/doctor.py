@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.headline import counted
 
 __all__ = ["doctor"]
 
@@ -118,12 +119,12 @@ def _check_store(store: Path) -> str:
         where = f"{kind} file system ({file_system(store) or 'type unknown'})"
         kinds = Counter(subject.kind for subject in ledger.sightings().values())
         counts = {
-            "checkpoints": kinds["checkpoint"],
-            "optimizers": kinds["optimizer"],
-            "experiments": sum(1 for experiment in ledger.experiments() if experiment.config),
+            "checkpoint": kinds["checkpoint"],
+            "optimizer": kinds["optimizer"],
+            "experiment": sum(1 for experiment in ledger.experiments() if experiment.config),
         }
-        known = [f"{count} {name}" for name, count in counts.items() if count or name == "checkpoints"]
-        known.append(f"{sum(1 for _ in ledger.evaluations())} evaluations")
+        known = [counted(count, name) for name, count in counts.items() if count or name == "checkpoint"]
+        known.append(counted(sum(1 for _ in ledger.evaluations()), "evaluation"))
         if ledger.schema < SCHEMA_VERSION:
             known.append(f"schema {ledger.schema}: who writes it next takes it to {SCHEMA_VERSION}, and keeps a copy")
         return ", ".join([*known, where])

@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-import lobench
 from lobench.cli.options import Name
 from lobench.core.errors import LobenchError, UsageError
 
-__all__ = ["default_folder", "list_things", "plugins"]
+__all__ = ["list_things", "plugins"]
 
 _HOOKS = {
     "sources": "lobench_checkpoint_sources",
@@ -32,7 +31,7 @@ _HOOKS = {
 @click.command(name="list")
 @click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "schedules", "suites", *_HOOKS]))
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="For suites (default: suites, here or in lobench's checkout)."
+    "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
 def list_things(kind: str, folder: Path | None, verbose: bool) -> None:
@@ -45,7 +44,7 @@ def list_things(kind: str, folder: Path | None, verbose: bool) -> None:
     from lobench.report.lines import text_table
 
     if kind == "suites":
-        _list_suites(folder or default_folder())
+        _list_suites(folder)
     elif kind in _HOOKS:
         found = load_plugins().declarations(_HOOKS[kind])
         if found:
@@ -55,22 +54,28 @@ def list_things(kind: str, folder: Path | None, verbose: bool) -> None:
         _list_configurables(kind, verbose=verbose)
 
 
-def _list_suites(folder: Path) -> None:
-    """One broken file hides none of the others; it is named, and the exit code is 2."""
+def _list_suites(folder: Path | None) -> None:
+    """One broken file hides none of the others; it is named, and the exit code is 2.
+
+    Lobench's own suites go by the names that `--suite` takes, others by their paths.
+    """
+    from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
 
-    if not folder.is_dir():
+    own, here = shipped_folder(), Path("suites")
+    if folder is not None and not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")
+    folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
     broken = False
-    for file in sorted(folder.rglob("*.gin")):
+    for file in (file for each in folders for file in sorted(each.rglob("*.gin"))):
         try:
-            scopes = [spec.scope for spec in specs_in(file)]
+            names = [spec.name for spec in specs_in(file)]
         except LobenchError as error:
             broken = True
             click.echo(f"lobench: {error}", err=True)
             continue
-        if scopes:
-            click.echo(f"{file}: {', '.join(scopes)}")
+        if names:
+            click.echo(f"{name_of(file)}: {', '.join(names)}")
     if broken:
         sys.exit(2)
 
@@ -109,20 +114,3 @@ def plugins() -> None:
         click.echo(f"{name}: {', '.join(hooks) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)
-
-
-def default_folder() -> Path:
-    """Returns `suites` here, or that of the checkout which lobench is installed from.
-
-    Raises:
-      UsageError: there is neither.
-    """
-    shipped = Path(lobench.__file__).resolve().parents[1] / "suites"
-    for folder in (Path("suites"), shipped):
-        if folder.is_dir():
-            return folder
-    raise UsageError(
-        "there is no folder of suites here, and lobench is not installed from a checkout, which has some",
-        where=str(Path.cwd()),
-        next_step="name the folder of yours: lobench list suites --folder FOLDER",
-    )

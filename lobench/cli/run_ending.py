@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lobench.cli.watch_ending import exit_code
+from lobench.core.headline import counted
 
 if TYPE_CHECKING:
     from lobench.sessions.methods import MethodPlan
@@ -24,7 +25,7 @@ def table_of(ran: Ran) -> str:
 
 def ending_lines(ran: Ran) -> list[str]:
     """Returns what is said last."""
-    of = f"{ran.num_done} of {ran.num_planned} evaluations" if ran.num_planned else "no case is known yet"
+    of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
     lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
     lines += [ran.utilisation] if ran.utilisation else []
     if ran.ending.interrupted:
@@ -45,8 +46,8 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     """Returns what `--check` says."""
     lines = [_method_line(method) for method in plan.methods]
     planned, missing = (sum(getattr(one, name) for one in plan.methods) for name in ("num_planned", "num_missing"))
-    size = f"{len(plan.methods)} methods x {plan.num_cases} cases"
-    lines.append(f"{size}: {missing} of {planned} evaluations are missing in {plan.store}")
+    size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
+    lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} are missing in {plan.store}")
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
         seconds = sum(one.seconds for one in plan.methods)
@@ -58,9 +59,10 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
 
 def _method_line(plan: MethodPlan) -> str:
     method = plan.method
-    trials = f"{plan.num_trials} trials, " if plan.num_trials else ""
-    trainings = f"{trials}{plan.num_trainings} trainings and " if plan.num_trainings else trials
+    trials = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
+    trainings = f"{trials}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials
     recorded = plan.num_planned - plan.num_missing
     subject = "; ".join((method.named, *method.bindings))
     fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
-    return f"{method.title}: {trainings}{plan.num_planned} evaluations{fresh}, {recorded} of them recorded ({subject})"
+    planned = counted(plan.num_planned, "evaluation")
+    return f"{method.title}: {trainings}{planned}{fresh}, {recorded} of them recorded ({subject})"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lobench.core.errors import UsageError
+
 __all__ = ["score"]
 
 
@@ -13,13 +15,37 @@ __all__ = ["score"]
     epilog="""\b
 Examples:
   lobench score evaluations.csv.gz --targets workload_targets.json
-  lobench score evaluations.csv --targets workload_targets.json --format json"""
+  lobench score evaluations.csv --targets workload_targets.json --format json
+  lobench score curves.csv --normaliser velo_speedup_over_multiple_baselines.json.gz"""
 )
 @click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
-@click.option("--targets", "targets_file", required=True, type=click.Path(path_type=Path), help="Targets, JSON.")
+@click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
 @click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def score(logs: Path, targets_file: Path, kind: str) -> None:
-    """AlgoPerf score from logs: submission, study, workload, trial, global_step, time, val_metric."""
+def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
+    """Published scores from logs.
+
+    \b
+    --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.
+    --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
+    """
+    if (targets_file is None) == (normaliser is None):
+        raise UsageError("which score?", expected="one of --targets and --normaliser")
+    if normaliser is not None:
+        _velo(logs, normaliser, kind)
+    elif targets_file is not None:
+        _algoperf(logs, targets_file, kind)
+
+
+def _velo(logs: Path, normaliser: Path, kind: str) -> None:
+    from lobench.analysis.velo import read_curves, read_normaliser
+    from lobench.report.scores import velo_json, velo_table
+
+    found = read_curves(logs, read_normaliser(normaliser))
+    click.echo(velo_json(found) if kind == "json" else velo_table(found))
+
+
+def _algoperf(logs: Path, targets_file: Path, kind: str) -> None:
     from lobench.analysis.algoperf import score_log
     from lobench.analysis.algoperf_files import read_log, read_targets
     from lobench.report.scores import scores_json, scores_table

@@ -24,7 +24,7 @@ Examples:
 
 Exit codes: those of `lobench run`."""
 )
-@click.argument("suites", nargs=-1, required=True, type=click.Path(exists=True), metavar="SUITE...")
+@click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 @click.option("--optimizer", required=True, help="Name in gin; bindings after semicolons.")
 @click.option("--vary", multiple=True, help="PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
 @click.option("--search", default="", help="See `lobench list searches` (default: ic_grid; random with --num-trials).")

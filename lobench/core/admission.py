@@ -9,10 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from lobench.core.errors import UsageError
 
-__all__ = ["EveryCheckpoint", "EveryNth", "Latest", "every_checkpoint", "every_nth", "latest"]
+__all__ = ["AdmissionPolicy", "EveryCheckpoint", "EveryNth", "Latest", "every_checkpoint", "every_nth", "latest"]
+
+
+class AdmissionPolicy(Protocol):
+    """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure."""
+
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
+        """Splits the waiting checkpoints (positions in order of sighting) into those to run and those to skip.
+
+        Those in neither list go on waiting.
+
+        Args:
+          waiting: Positions, increasing; the position is the count of checkpoints of the run seen before it.
+          idle: Whether a worker would otherwise have nothing to do.
+          last: Whether the run has ended, so that the highest position is the last checkpoint of all.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 from lobench.core.phases import Phase
 
-__all__ = ["SESSIONS", "Case", "CaseInfo", "CaseSpec", "Expectations", "SeedBlock", "seed_blocks"]
+__all__ = [
+    "HEADLINES",
+    "ROLES",
+    "SESSIONS",
+    "AxisValue",
+    "Case",
+    "CaseInfo",
+    "CaseSpec",
+    "Cell",
+    "Expectations",
+    "SeedBlock",
+    "Suite",
+    "axis_text",
+    "seed_blocks",
+]
 
+AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
+Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # of a case's axes: a value of each by its name
+
+# What tasks are to a checkpoint: it was meta-trained on them, or on nearly the same; it was chosen by them; neither.
+ROLES = ("meta_train", "meta_valid", "meta_test")
+HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
 
 
@@ -54,6 +74,10 @@ class Case:
       save_every: Inner steps between saves of a training's state, from which it goes on after a kill or a deadline;
         None: about every minute of work, 0: never. Like `keep_state` it fixes no bit and is no part of the identity.
       keep_state: Whether the state at the end stays, so that a case of more phases goes on from it.
+      axes: Values by name, `{"width": [8, 32]}`: each cell is a case of its own, in which `%width` is its value.
+      stop_after: Share of the training after which it ends, 0 < share < 1: its result is what it gave up to the last
+        evaluation before. Another training than the whole one, which goes on from its state. Searches bind it
+        (`Method.stop_hopeless`).
     """
 
     task: Any = None
@@ -79,6 +103,19 @@ class Case:
     phases: Sequence[Phase] = ()
     save_every: int | None = None
     keep_state: bool = False
+    axes: Mapping[str, Sequence[Any]] | None = None
+    stop_after: float | None = None
+
+    @property
+    def end(self) -> int:
+        """The step at which the training ends; a part of one ends a step behind its last evaluation.
+
+        Of 100 steps that are evaluated every 20, half ends at 41: an evaluation comes before the step that follows it.
+        """
+        if self.stop_after is None:
+            return self.num_inner_steps
+        num_evals = max(int(self.stop_after * self.num_inner_steps) // self.eval_every, 1)
+        return min(num_evals * self.eval_every + 1, self.num_inner_steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -128,6 +165,9 @@ class CaseInfo:
       name: Scope of the case, with the file's stem where the suite has the name twice.
       node_id: pytest's node id in the worker's session.
       primary_metric, scale, minimum, block_sizes: As `Case`; num_seeds is the sum of the sizes, where there are any.
+      role: What the case is to whom it evaluates, one of ROLES; "" where its suite does not say.
+      whole: Identity of the whole training, where this is a part of one (`Case.stop_after`); else "".
+      headline: What reports of its suite begin with, one of HEADLINES.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
     """
@@ -150,6 +190,9 @@ class CaseInfo:
     minimum: float | None = None
     block_sizes: tuple[int, ...] = ()
     program_hash: str = ""
+    role: str = ""
+    whole: str = ""
+    headline: str = HEADLINES[0]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
@@ -162,7 +205,12 @@ class CaseInfo:
     @property
     def program_key(self) -> str:
         """What names its compiled program: one that has it is warm for every case with the same."""
-        return f"{self.identity}:{self.program_hash or self.optimizer_hash}"
+        return f"{self.whole or self.identity}:{self.program_hash or self.optimizer_hash}"
+
+    @property
+    def whole_key(self) -> str:
+        """The key of the whole training, whose states those of its parts are."""
+        return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
         return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
@@ -188,6 +236,25 @@ class Expectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What a gin file says of all its cases (`Suite.role = "meta_test"`), or of one (`relu32/Suite.role = ...`).
+
+    Attributes:
+      role: What the tasks are to a checkpoint: one of ROLES, or "".
+      roles: The same of single learned optimizers, by their names in gin, `{"Celo": "meta_train"}`; they win over role.
+      headline: What reports begin with: "score"; or "speedup", VeLO's over the envelope of tuned baselines, and the
+        interquartile mean of the score.
+    """
+
+    role: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    headline: str = HEADLINES[0]
+
+    def role_for(self, optimizer: str) -> str:
+        return self.roles.get(optimizer, self.role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSpec:
     """Where a case is written; enough to collect it, without importing what it names.
 
@@ -195,11 +262,18 @@ class CaseSpec:
       path: Absolute path of the `.gin` file.
       scope: gin scope that binds `Case.task`.
       root: Folder above the suite; what the identity's path is relative to.
+      cell: Of `Case.axes`: which of the scope's cases this is; empty where it has no axes.
     """
 
     path: str
     scope: str
     root: str
+    cell: Cell = ()
+
+    @property
+    def name(self) -> str:
+        """The case's name in its file: `relu32`, or of a cell `grid-width8-horizon100`."""
+        return "-".join((self.scope, *(f"{axis}{axis_text(value)}" for axis, value in self.cell)))
 
     @property
     def relative_path(self) -> str:
@@ -210,3 +284,8 @@ class CaseSpec:
         """Name of the folder that the file is in, or of the file where it lies in the root itself."""
         relative = PurePath(self.relative_path)
         return relative.parent.name or relative.stem
+
+
+def axis_text(value: AxisValue) -> str:
+    """Returns how names of cases say a value: `8`, `0.001`, `relu`, and `32x32` for a tuple."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

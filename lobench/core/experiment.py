@@ -22,12 +22,11 @@ __all__ = [
     "is_fixed",
     "members",
     "problem_of",
-    "same_subjects",
     "session_blocks",
 ]
 
 Kind = Literal["optimizer", "checkpoint", "command"]
-CommandState = Literal["waiting", "running", "done", "failed", "infeasible"]
+CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 
@@ -59,6 +58,7 @@ class Method:
       space: The spaces by the gin path of their binding, in the order of the file. Their lines are among the bindings.
       num_trials: How many trials; None: as many as a grid has.
       wave: How many are proposed at once; None: as many as the machine has slots when the search begins.
+      stop_hopeless: Share of the training after which a trial ends that is below the median there; None: none does.
       report_sessions: Fresh seeds that the best trial is evaluated on; None: as many as each case has; 0: none.
     """
 
@@ -76,6 +76,7 @@ class Method:
     space: tuple[Parameter, ...] = ()
     num_trials: int | None = None
     wave: int | None = None
+    stop_hopeless: float | None = None
     report_sessions: int | None = None
 
     @property
@@ -120,6 +121,7 @@ class Method:
             space=(),
             num_trials=None,
             wave=None,
+            stop_hopeless=None,
             report_sessions=None,
         )
 
@@ -219,12 +221,6 @@ def members(
                     yield Member(method=method, trial=trial, session=seed, evaluation=evaluation)
 
 
-def same_subjects(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns pairs of methods that are computed once: the first of a key, and another."""
-    first: dict[Any, str] = {}
-    return [(first[key], name) for name, key in keys.items() if first.setdefault(key, name) != name]
-
-
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:
     """Says whether a method may not bind `selector.parameter`.
 
@@ -251,6 +247,8 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if type(value) is int and value >= lowest else f"an integer >= {lowest}"
+    if name == "stop_hopeless":
+        return "" if isinstance(value, float) and 0 < value < 1 else "a share between 0 and 1"
     if name == "num_gpus":
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         is_right = is_number and math.isfinite(value) and (0 <= value <= 1 or (value > 1 and float(value).is_integer()))

@@ -1,4 +1,4 @@
-"""An exception in one line."""
+"""An exception in one line, and a number of things in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError
 
-__all__ = ["cause", "headline", "one_line_of"]
+__all__ = ["cause", "counted", "headline", "one_line_of"]
+
+
+def counted(count: int, name: str) -> str:
+    """Returns `1 method`, `2,000 methods`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

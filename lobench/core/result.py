@@ -64,6 +64,8 @@ class Provenance:
     Attributes:
       together: "2 of 4": second of four checkpoints that one program computed; "" where it was computed alone,
         and "alone: ..." with the reason where it should have been computed together.
+      optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
+        "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
     """
 
     host: str = ""
@@ -74,6 +76,7 @@ class Provenance:
     bindings: str = ""
     worker: str = ""
     together: str = ""
+    optimizer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

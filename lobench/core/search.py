@@ -31,7 +31,7 @@ __all__ = [
     "trials_left",
 ]
 
-TrialState = Literal["waiting", "running", "done", "failed", "infeasible"]
+TrialState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _AT_ONCE = 10_000  # settings of a grid; one of a billion does not fill the memory
 
@@ -42,9 +42,11 @@ class Trial:
 
     Attributes:
       number: Its place in the search, 0, 1, 2, ...
+      state: "stopped": it was hopeless after a part of its training, and has no fitness (`Method.stop_hopeless`).
       parameters: Values of the active parameters, by path, in the order of the space.
       fitness: Higher is better; None: it has none (yet, or it failed, or it is infeasible).
       wave: The wave in which it was proposed, 0, 1, 2, ...
+      note: Why it was stopped; else "".
     """
 
     number: int
@@ -52,6 +54,7 @@ class Trial:
     state: TrialState
     fitness: float | None
     wave: int
+    note: str = ""
 
     @property
     def is_feasible(self) -> bool:

@@ -7,6 +7,7 @@ recorded       what a store remembers of them: a restart goes on there, and asks
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from lobench.core.experiment import Experiment, session_blocks
 from lobench.core.search import SearchStrategy, Trial, TrialState, best_trial
 from lobench.core.space import Space, Value
 
-__all__ = ["FIRST_REPORT_SEED", "Course", "is_over", "report_bindings"]
+__all__ = ["FIRST_REPORT_SEED", "Course", "hopeless", "is_over", "report_bindings"]
 
 # Where the seeds begin that have chosen nothing: no session of an experiment is one of them, however many are added.
 FIRST_REPORT_SEED = 1_000_000
@@ -47,7 +48,7 @@ class Course:
         self._seed, self._width, self._num_trials = seed, width, num_trials
         self.recorded = tuple(recorded)
         self._recorded = {trial.number: trial for trial in recorded}
-        self._trials = [replace(trial, state="waiting", fitness=None) for trial in recorded]
+        self._trials = [replace(trial, state="waiting", fitness=None, note="") for trial in recorded]
         self._is_over = False
 
     @property
@@ -65,13 +66,13 @@ class Course:
         """The best of the trials that have ended; None before one has."""
         return best_trial([trial for trial in self._trials if is_over(trial.state)])
 
-    def set(self, number: int, state: TrialState, fitness: float | None = None) -> Trial:
+    def set(self, number: int, state: TrialState, fitness: float | None = None, note: str = "") -> Trial:
         """Says what became of a trial; a recorded fitness stays where today's differs in the last digits alone."""
         before = self._recorded.get(number)
         known = before.fitness if before is not None else None
         if fitness is not None and known is not None and math.isclose(known, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE):
             fitness = known
-        self._trials[number] = replace(self._trials[number], state=state, fitness=fitness)
+        self._trials[number] = replace(self._trials[number], state=state, fitness=fitness, note=note)
         return self._trials[number]
 
     def advance(self) -> Sequence[Trial]:
@@ -126,7 +127,30 @@ class Course:
 
 def is_over(state: TrialState) -> bool:
     """Says whether a trial has ended."""
-    return state in ("done", "failed", "infeasible")
+    return state in ("done", "failed", "infeasible", "stopped")
+
+
+def hopeless(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
+    """Returns the trials that go no further, and why: those below the median of all that came to this point.
+
+    Who came there first has no part in it: what is compared is a whole wave, with all that came before it.
+
+    Args:
+      trials: Of one wave.
+      so_far: By number, the fitness that trials had there; None: none. Those of later waves do not count.
+      after: How the reason names the point, "25%".
+    """
+    wave = sorted(trials, key=lambda trial: trial.number)
+    last = wave[-1].number
+    known = [worth for number, worth in so_far.items() if number <= last and worth is not None]
+    if not known:
+        return {}
+    median, found = statistics.median(known), {}
+    for trial in wave:
+        worth = so_far[trial.number]
+        if worth is not None and worth < median:
+            found[trial.number] = f"fitness {worth:.4g} after {after}, below {median:.4g}, the median of {len(known)}"
+    return found
 
 
 def report_bindings(

@@ -112,7 +112,7 @@ class IsolatedRunner:
                 code = self._child.wait() if self._child else None
                 self.close()
                 raise LobenchError(
-                    "the evaluating process died", where=f"{spec.path}: case {spec.scope!r}", got=f"exit status {code}"
+                    "the evaluating process died", where=f"{spec.path}: case {spec.name!r}", got=f"exit status {code}"
                 ) from error
             except BaseException:
                 self.close()  # interrupted: its answer would come to the next one who asks

@@ -15,6 +15,7 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.isolated import IsolatedRunner
@@ -43,7 +44,7 @@ def evaluate(
     parameters for gin, take a new session.
 
     Args:
-      suite: A `.gin` file with cases.
+      suite: A `.gin` file with cases, or the name of a shipped one, `quick/quick.gin`.
       case: The scope of the case; may be left out where the file holds one only.
       checkpoint: File or step directory; `config.gin` beside it is read.
       optimizer: Instead of a checkpoint: `adam(); adam.learning_rate = 1e-3`.
@@ -56,7 +57,7 @@ def evaluate(
     """
     if bool(checkpoint) == bool(optimizer):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    specs = {spec.scope: spec for spec in specs_in(Path(suite))}
+    specs = {spec.name: spec for spec in specs_in(find_suite(str(suite)))}
     if case is None and len(specs) == 1:
         case = next(iter(specs))
     if case not in specs:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from lobench.core.case import CaseSpec
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase
-from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task
+from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.phases import later_phases, stepper_in
@@ -25,10 +25,18 @@ class _Maker:
 
     def __init__(self, bound: BoundCase) -> None:
         self.bound = bound
+        self._ran_as: dict[int, str] = {}  # by phase
+
+    @property
+    def ran_as(self) -> str:
+        """Returns which program stands for a learned optimizer that both others and lobench have; "" for all others."""
+        return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
-        settings = self.bound.phases[index].settings
+        settings, phase = self.bound.phases[index].settings, self.bound.case.phases[index]
         made = None if _is_as_bound(values, settings) else settings.make(values)
+        if phase.optimizer is None:
+            self._ran_as[index] = runs_as(phase.learned_optimizer if made is None else made)
         return stepper_in(self.bound.case, index, theta, made)
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
@@ -38,6 +46,7 @@ class _Maker:
         if case.optimizer is not None:
             return as_stepper(case.optimizer if is_as_bound else settings.make(values), num_steps)
         learned = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
+        self._ran_as[0] = runs_as(learned)
         return as_stepper(learned.opt_fn(theta, num_steps), num_steps)
 
 
@@ -64,7 +73,7 @@ class Programs:
         self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], Warm] = WeakValueDictionary()
 
     def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.identity, bound.settings.program_hash, num_seeds)
+        key = (bound.spec, bound.whole, bound.settings.program_hash, num_seeds)
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)
@@ -77,6 +86,6 @@ def _program(bound: BoundCase, maker: _Maker, num_seeds: int) -> Program:
     if not bound.phases:
         return Program(case, task, maker, num_seeds, bound.settings.usual)
     usual = [phase.settings.usual for phase in bound.phases]
-    where = f"{bound.spec.path}: case {bound.spec.scope!r}"
+    where = f"{bound.spec.path}: case {bound.spec.name!r}"
     later = later_phases(case, maker.in_phase, usual=usual, where=where)
     return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later)

@@ -24,7 +24,6 @@ from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
-from lobench.inner.train import Program
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -87,7 +86,7 @@ class BlockRunner:
             if own_bindings and bound.identity != self.bind(spec, test).identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",
-                    where=f"{spec.path}: case {spec.scope!r}",
+                    where=f"{spec.path}: case {spec.name!r}",
                     got=", ".join(own_bindings.splitlines()),
                 )
             self._late |= {name for name in _FLAGS if os.environ.get(name) != flags[name]}
@@ -115,7 +114,7 @@ class BlockRunner:
         texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
         if len(texts) > _MOST_OWN:
             self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
-            kept = {(bound.identity, bound.optimizer_hash) for bound in self._bound.values()}
+            kept = {(bound.whole, bound.optimizer_hash) for bound in self._bound.values()}
             self._programs = {key: program for key, program in self._programs.items() if key[:2] in kept}
 
     def run(
@@ -190,20 +189,23 @@ class BlockRunner:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self._claim(bound)
-        program, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        warm, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
-        deadline, values = time.monotonic() + timeout_seconds, bound.settings.values
+        deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if len(matched) == 1:
             saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
             curves = program.run(
-                matched[0], block, settings=values, on_progress=on_progress, should_stop=is_past, saves=saves
+                matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
             )
             found = [curves] if curves is not None else None
         else:
-            found = program.run_many(matched, block, settings=values, on_progress=on_progress, should_stop=is_past)
+            found = program.run_many(
+                matched, block, settings=values, end=end, on_progress=on_progress, should_stop=is_past
+            )
         if found is None:
-            where = f"{spec.path}: case {spec.scope!r}"
+            where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
         # Theirs and ours alike: a wrapper need not pass it on.
         directions = getattr(bound.case.task, "metric_directions", {})
@@ -211,9 +213,9 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 num_compilations=self._shared.compilations.count - compiled_before,
-                provenance=made,
+                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as),
                 problems=(*bound.problems, *curves.problems),
-                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.scope!r}"),
+                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
             for curves in found
         ]
@@ -229,23 +231,23 @@ class BlockRunner:
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
             block=block,
-            owner=owner_of(sha256, f"{known.identity}:{known.optimizer_hash}", block),
+            owner=owner_of(sha256, f"{known.whole}:{known.optimizer_hash}", block),
             program=str(program),
-            where=f"{bound.spec.suite}/{bound.spec.scope}",
+            where=f"{bound.spec.suite}/{bound.spec.name}",
             say=self._states.say,
         )
 
     def _claim(self, bound: BoundCase) -> None:
         if not claim_backend(bound.case.num_cpus):
-            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.scope!r}")
+            raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int) -> Program:
-        key = (bound.identity, bound.optimizer_hash, num_seeds)
+    def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
+        key = (bound.whole, bound.optimizer_hash, num_seeds)
         if key not in self._programs:
             self._programs[key] = self._shared.of(bound, num_seeds)
         warm = self._programs[key]
         warm.maker.bound = bound
-        return warm.program
+        return warm
 
     def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
         if bound.case.optimizer is not None:
@@ -253,7 +255,7 @@ class BlockRunner:
         if theta.leaves is None:
             raise ConfigError(
                 "a learned optimizer needs a checkpoint",
-                where=f"{bound.spec.path}: case {bound.spec.scope!r}",
+                where=f"{bound.spec.path}: case {bound.spec.name!r}",
                 next_step="give --lobench-checkpoint",
             )
         leaves = {path: leaf for path, leaf in theta.leaves.items() if path != OWN_BINDINGS}

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.analysis.baseline_file import BaselineCase, GridPoint
-from lobench.analysis.grids import Grid, Searched
+from lobench.analysis.grids import Grid, Searched, untuned
 from lobench.analysis.own_scale import own_scale
 from lobench.analysis.score_scale import scores
 from lobench.core.case import Case, CaseSpec, SeedBlock
@@ -35,6 +35,7 @@ _EVAL_EVERY = 10  # VeLO's protocol
 _EMA = 0.95
 _CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
 _ENVELOPE_POINTS = 512
+_FINDS_ITS_RATE = ("optax.lbfgs",)  # a factor before a line search changes only where the search begins
 
 
 def tune(
@@ -52,13 +53,14 @@ def tune(
     The points of a grid are one program, and so are those of a search's wave.
 
     Args:
-      optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names.
+      optimizer: Name of a gin configurable that returns an optax transformation and takes the grid's names. One
+        without a learning rate is trained as it is where a grid varies the rate alone.
       horizon_factor: How many times the case's own budget it trains, so that a faster optimizer can be measured.
     Raises:
       ConfigError: no such optimizer, or it lacks a parameter of the grid; the case does not bind.
       LobenchError: the task or the optimizer fails.
     """
-    bound = _bound(spec, layers)
+    bound, grid = _bound(spec, layers), _suited(grid, optimizer)
     budget = bound.case.num_inner_steps
     case = dataclasses.replace(
         bound.case, num_inner_steps=budget * horizon_factor, eval_every=_divisor(budget), log_every=0
@@ -110,7 +112,7 @@ def _bound(spec: CaseSpec, layers: Layers) -> BoundCase:
     is_ours = claim_for(spec, layers)
     bound = bind_case(spec, layers)
     if not is_ours:
-        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.scope}")
+        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.name}")
     return bound
 
 
@@ -134,11 +136,15 @@ def _run(
     block = SeedBlock(start=0, size=num_seeds)
     thetas = [{name: np.float32(value) for name, value in point.items()} for point in points]
     try:
-        curves = program.run_many(thetas, block, on_progress=on_progress)
+        if thetas == [{}]:
+            only = program.run({}, block, on_progress=on_progress)
+            curves = [only] if only is not None else None
+        else:
+            curves = program.run_many(thetas, block, on_progress=on_progress)
     except LobenchError:
         raise
     except Exception as error:  # a task's or an optimizer's own
-        where = f"{spec.path}: case {spec.scope!r}"
+        where = f"{spec.path}: case {spec.name!r}"
         raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=headline(error)) from error
     assert curves is not None, "nobody stops it"
     return curves
@@ -151,6 +157,14 @@ def _starts(curves: Curves) -> dict[str, tuple[float, ...]]:
 def _divisor(budget: int) -> int:
     """Returns the largest divisor of the budget up to ten: the case's own budget must be evaluated too."""
     return next(step for step in range(_EVAL_EVERY, 0, -1) if budget % step == 0)
+
+
+def _suited(grid: Grid | Searched, optimizer: str) -> Grid | Searched:
+    """Returns the grid, or the one point of an optimizer that has no learning rate, where only that would vary."""
+    name = complete_selector(optimizer, "the optimizer to tune")
+    has_rate = gin_state._might_have_parameter(gin_state._REGISTRY[name].wrapper, "learning_rate")
+    varies_rate_alone = isinstance(grid, Grid) and list(grid.names) == ["learning_rate"]
+    return untuned(grid.name) if varies_rate_alone and (not has_rate or name in _FINDS_ITS_RATE) else grid
 
 
 def _factory(optimizer: str, grid: Grid | Searched) -> Callable[..., object]:

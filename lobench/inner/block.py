@@ -41,13 +41,15 @@ class Trained(NamedTuple):
 
     Attributes:
       resumed_at: The step of the saved state that it went on from; 0 where there was none.
+      end: The step that it counts up to; the state may be a later one.
     """
 
     carry: Carry
     compile_seconds: float
     wall_seconds: float
     cpu_seconds: float
-    resumed_at: int = 0
+    resumed_at: int
+    end: int
 
 
 def of_theta(carry: Carry, index: int) -> Carry:
@@ -69,6 +71,7 @@ def curves_of(
     """Returns what one theta's block gave; a seed of a family is the mean over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
+    diverged = np.where(diverged > eval_steps[-1], -1, diverged)  # of a part: what a later state has seen since
     # A seed of a family diverges when the first of its tasks does.
     first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)

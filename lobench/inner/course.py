@@ -30,6 +30,7 @@ class Course:
       enter: (Phase after the first one, what is given to its program, carry of the phase before) -> its own carry.
       shape: Phase -> the shapes of its carry, without compiling it.
       saves: Where its state is saved; None: nowhere.
+      end: The step at which it ends: the last one, or that of a part (`Case.end`).
 
     Attributes:
       carry: None at the start.
@@ -49,10 +50,12 @@ class Course:
         enter: Callable[[int, Found, Carry], Carry],
         shape: Callable[[int], Carry],
         saves: Saves | None,
+        end: int,
     ) -> None:
         self._case, self._recorder, self._feed, self._spans, self._arguments = case, recorder, feed, spans, arguments
         self._find, self._enter, self._shape, self._saves = find, enter, shape, saves
         self.carry: Carry | None = None
+        self.end = end
         self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
         self._since = time.perf_counter(), time.process_time()
@@ -94,9 +97,11 @@ class Course:
         """Runs to the end; returns False where it was stopped before."""
         if on_progress is not None and self.resumed_at:
             on_progress(self.resumed_at)
-        if self._step < self._case.num_inner_steps:
+        if self._step < self.end:
             self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
         for phase in range(self._phase, len(self._spans)):
+            if self._step >= self.end:
+                break
             if self._step == self._spans[phase].stop:
                 continue  # it was saved at the end of this phase
             program = self._program(phase)
@@ -106,8 +111,9 @@ class Course:
             if not is_through:
                 self._save(program)
                 return False
-        if self._case.keep_state and self._saves is not None and self._step > self.resumed_at:
-            self._save(program, is_final=True)
+        is_part = self.end < self._case.num_inner_steps
+        if (is_part or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
+            self._save(program, is_final=not is_part)
         return True
 
     def _run_phase(
@@ -125,11 +131,12 @@ class Course:
         elif phase > self._phase:
             carry = self._enter(phase, program, carry)
         self._phase = phase
-        while self._step < span.stop:
+        last = min(span.stop, self.end)
+        while self._step < last:
             chunk_started, start = time.perf_counter(), self._step
             stop = self._stop_after(start, chunk)
             batches = self._feed.next_chunk(stop - start)
-            if stop < self._case.num_inner_steps:
+            if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
             carry = program.program(*fixed, batches, carry, start, stop)
             carry.step.block_until_ready()
@@ -137,7 +144,7 @@ class Course:
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
             if on_progress is not None:
                 on_progress(stop)
-            if should_stop is not None and stop < self._case.num_inner_steps and should_stop():
+            if should_stop is not None and stop < self.end and should_stop():
                 return False
             if self._points.is_due(stop):
                 self._save(program)
@@ -147,7 +154,7 @@ class Course:
         """Returns where a chunk that begins at a step ends; chunks of iterators are as long as they can be."""
         span = next(span for span in self._spans if start < span.stop)
         wanted = ITERATOR_CHUNK if self._feed.feeds_training else chunk
-        return min(start + wanted, span.stop, self._points.next_stop(start))
+        return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:

@@ -87,6 +87,7 @@ class Program:
         block: SeedBlock,
         *,
         settings: Sequence[float] = (),
+        end: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         saves: Saves | None = None,
@@ -97,13 +98,14 @@ class Program:
           theta: In the optimizer's own structure and dtypes.
           block: As many seeds as the program is wide.
           settings: As many as the program has, those of each phase after those of the one before.
+          end: The step at which it ends (`Case.end`); None: the last one.
           on_progress: Told the inner steps done, after each chunk.
           should_stop: Asked after each chunk; True ends the run.
           saves: Where its state is saved as it goes, and from where it goes on; None: neither.
         Returns:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
-        trained = self._train(theta, settings, 0, block, on_progress, should_stop, saves)
+        trained = self._train(theta, settings, 0, block, end, on_progress, should_stop, saves)
         return self._curves(trained.carry, trained, block) if trained is not None else None
 
     def run_many(
@@ -112,6 +114,7 @@ class Program:
         block: SeedBlock,
         *,
         settings: Sequence[float] = (),
+        end: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[Curves] | None:
@@ -122,12 +125,12 @@ class Program:
 
         Args:
           thetas: All of one structure, their leaves of equal shapes.
-          block, settings, on_progress, should_stop: As for `run`; the settings are those of all.
+          block, settings, end, on_progress, should_stop: As for `run`; the settings are those of all.
         Returns:
           Curves of each theta, in order, its seconds a share of the program's; None where it was stopped.
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
-        trained = self._train(stacked, settings, len(thetas), block, on_progress, should_stop, None)
+        trained = self._train(stacked, settings, len(thetas), block, end, on_progress, should_stop, None)
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
@@ -139,6 +142,7 @@ class Program:
         settings: Sequence[float],
         num_thetas: int,
         block: SeedBlock,
+        end: int | None,
         on_progress: Callable[[int], None] | None,
         should_stop: Callable[[], bool] | None,
         saves: Saves | None,
@@ -147,14 +151,14 @@ class Program:
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, says_positions=saves is not None)
         with contextlib.closing(feed):
-            course = self._course(theta, settings, num_thetas, self._lanes(block), feed, saves)
+            course = self._course(theta, settings, num_thetas, self._lanes(block), feed, end, saves)
             course.resume()
             if not course.run(on_progress, should_stop):
                 return None
         assert course.carry is not None
         share = max(num_thetas, 1)
         compiled, wall, used = course.compile_seconds, course.wall_seconds, course.cpu_seconds
-        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at)
+        return Trained(course.carry, compiled / share, wall / share, used / share, course.resumed_at, course.end)
 
     def _course(
         self,
@@ -163,6 +167,7 @@ class Program:
         num_thetas: int,
         lanes: Lane,
         feed: Feed,
+        end: int | None,
         saves: Saves | None,
     ) -> Course:
         arguments = (lanes, self._arrays, feed.eval_batches)
@@ -185,17 +190,14 @@ class Program:
             enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(found.given, lanes, carry),
             shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
             saves=saves,
+            end=self._case.num_inner_steps if end is None else end,
         )
 
     def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
-        return curves_of(
-            carry,
-            trained,
-            block,
-            tasks_per_seed=self._tasks_per_seed,
-            eval_steps=self._recorder.eval_steps,
-            log_steps=self._recorder.log_steps,
-        )
+        evals, logs = self._recorder.eval_steps, self._recorder.log_steps
+        if trained.end < self._case.num_inner_steps:
+            evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
+        return curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
 
     def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)

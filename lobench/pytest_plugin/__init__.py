@@ -40,10 +40,12 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     from lobench.pytest_plugin.experiments import take_experiment
+    from lobench.pytest_plugin.named_suites import take_named_suites
     from lobench.pytest_plugin.options import gin_params_of, option, refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 
     refuse_repetition(config)
+    take_named_suites(config)
     take_experiment(config, gin_params_of(config), option(config, "store"))
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
@@ -95,6 +97,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from lobench.pytest_plugin.experiments import select_named
 
     select_named(config, items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    from lobench.pytest_plugin.reuse import leave_out_hypothesis
+
+    leave_out_hypothesis(session.config)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -189,9 +189,9 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
     if member is None or selected is None or spec is None:
         return
     taken = item.config.stash.setdefault(_NAMES, set())
-    name = f"{spec.suite}/{spec.scope}[{member}]"
+    name = f"{spec.suite}/{spec.name}[{member}]"
     if name in taken:  # a second test of the case
-        name = f"{spec.suite}/{spec.scope}.{getattr(item, 'originalname', item.name)}[{member}]"
+        name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
     taken.add(name)
     item.name = name
     if member.method.kind == "command" or member.method.search is not None:

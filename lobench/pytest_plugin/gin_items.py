@@ -54,9 +54,9 @@ class GinFile(pytest.File):
         for spec in specs:
             members = members_of(self.config, self.path, spec)
             for member in members:
-                yield GinItem.from_parent(self, name=f"{spec.scope}[{member}]", case_spec=spec, member=member)
+                yield GinItem.from_parent(self, name=f"{spec.name}[{member}]", case_spec=spec, member=member)
             if not members:
-                yield GinItem.from_parent(self, name=spec.scope, case_spec=spec)
+                yield GinItem.from_parent(self, name=spec.name, case_spec=spec)
 
 
 class GinItem(pytest.Item):

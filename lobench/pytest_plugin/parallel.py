@@ -90,7 +90,7 @@ class Parallel:
         if not durations:
             return
         specs = [case_of(item) for item in items]
-        names = [f"{spec.suite}/{spec.scope}" if spec is not None else "" for spec in specs]
+        names = [f"{spec.suite}/{spec.name}" if spec is not None else "" for spec in specs]
         pairs = workerinput["workercount"] if config.option.dist == "load" else 0
         order = longest_first(names, durations, num_workers=pairs)
         items[:] = [items[index] for index in order]

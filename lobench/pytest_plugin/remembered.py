@@ -43,10 +43,10 @@ def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInf
     assert spec is not None
     if (store, variant) not in found:
         found[store, variant] = _recall(item.config, store, variant)
-    info = found[store, variant].get((item.path.resolve(), _name_in_file(item, spec.scope)))
+    info = found[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
     if info is None or info.suite != spec.suite:
         return None
-    return dataclasses.replace(info, name=spec.scope, node_id=item.nodeid)
+    return dataclasses.replace(info, name=spec.name, node_id=item.nodeid)
 
 
 def _name_in_file(item: pytest.Item, scope: str) -> str:

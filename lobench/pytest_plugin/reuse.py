@@ -5,6 +5,7 @@ Where the store remembers the session's cases too, nothing is bound, so that nei
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from lobench.pytest_plugin.options import loaded_subject, option
 if TYPE_CHECKING:
     from lobench.engine.store.reader import EvaluationRow
 
-__all__ = ["REUSED", "known_info", "reused", "store_path", "stored_curves"]
+__all__ = ["REUSED", "known_info", "leave_out_hypothesis", "reused", "store_path", "stored_curves"]
 
 _Key = tuple[str, SeedBlock]
 REUSED: pytest.StashKey[bool] = pytest.StashKey()  # of an item whose case was not bound
@@ -91,3 +92,14 @@ def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
             and row.payload is not None
             and row.outcome in (Outcome.PASSED, Outcome.FAILED)
         }
+
+
+def leave_out_hypothesis(config: pytest.Config) -> None:
+    """Has hypothesis's plugin say nothing at the end where no test of this process has imported hypothesis.
+
+    It has nothing to say then, and would import hypothesis to find that out: as long as all the rest takes where the
+    store has everything.
+    """
+    is_alone = not config.getoption("numprocesses", None)
+    if config.getoption("lobench_reuse") and is_alone and "hypothesis" not in sys.modules:
+        config.pluginmanager.unregister(name="hypothesispytest")

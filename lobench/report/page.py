@@ -270,6 +270,8 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("hosts", ", ".join(sorted({one.host for _, one in found}))),
         ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
+    if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
+        pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         made = baseline.provenance
         pairs.append(

@@ -15,7 +15,7 @@ __all__ = ["records", "unread_records"]
 
 # What a record has besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
-    "optimizer", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
+    "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
     "wall_seconds", "ahead_seconds", "num_params", "num_compilations", "program_version", "program", "experiment",
     "trial", "session", "recorded_at", "provenance",
 )  # fmt: skip
@@ -68,6 +68,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
         },
         "optimizer": row.key.optimizer_hash,
         "case": {"suite": row.case.suite, "name": row.case.name, "identity": row.case.identity},
+        "role": row.case.role or None,
         "primary_metric": row.case.primary_metric,
         "num_inner_steps": row.case.num_inner_steps,
         "seeds": list(row.key.seed_block.seeds),

@@ -1,15 +1,18 @@
-"""How `lobench score` shows AlgoPerf scores: a table, or JSON with every removed workload and its rule."""
+"""How `lobench score` shows published scores: a table, or JSON, AlgoPerf's with the rule that removed a workload."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
+from lobench.analysis.velo import VeloScore, VeloSummary
 from lobench.core.finite import finite_or_none
 from lobench.report.lines import text_table
 
-__all__ = ["scores_json", "scores_table"]
+__all__ = ["scores_json", "scores_table", "velo_json", "velo_table"]
 
 
 def scores_json(found: AlgoPerfScores, targets: Targets) -> str:
@@ -69,3 +72,27 @@ def _why(workload: str, entry: WorkloadTime) -> str:
     if not detail and entry.num_studies:
         detail = f"{entry.num_reached} of {entry.num_studies} studies reached it"
     return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")
+
+
+def velo_json(scores: Mapping[str, VeloScore]) -> str:
+    """Returns `{"summary": {mean, deviation, percentiles}, "tasks": {task: {last, highest, mean, ...}}}`."""
+    record = {
+        "summary": asdict(VeloSummary.of(scores)),
+        "tasks": {task: asdict(score) for task, score in scores.items()},
+    }
+    return json.dumps(finite_or_none(record), indent=1, allow_nan=False)
+
+
+def velo_table(scores: Mapping[str, VeloScore]) -> str:
+    """Returns the speed-up of each task and their mean; `>=` where the baselines never were as low."""
+    rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
+    for task, score in scores.items():
+        last = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
+        numbers = (f"{score.highest:.4g}", f"{score.mean:.4g}", f"{score.last_step:g}", str(score.num_seeds))
+        rows.append((task, last, *numbers))
+    found = VeloSummary.of(scores)
+    shares = ", ".join(f"{share}%: {value:.4g}" for share, value in found.percentiles.items())
+    line = (
+        f"speed-up over {len(scores)} tasks: mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
+    )
+    return f"{text_table(rows, left={0})}\n{line}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.overview import Overview
+from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
 from lobench.core.subject import Subject
 from lobench.report.lines import one_line, text_table
@@ -125,7 +126,7 @@ def _summary(lines: Sequence[Overview]) -> str:
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{len(lines)} evaluations of {_counted(subjects)}: {counts}; "
+        f"{counted(len(lines), 'evaluation')} of {_counted(subjects)}: {counts}; "
         f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )
@@ -134,5 +135,5 @@ def _summary(lines: Sequence[Overview]) -> str:
 def _counted(subjects: Collection[Subject]) -> str:
     """Returns how many checkpoints and optimizers there are, in words."""
     optimizers = sum(subject.is_optimizer for subject in subjects)
-    counts = {"checkpoints": len(subjects) - optimizers, "optimizers": optimizers}
-    return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "no subjects"
+    counts = {"checkpoint": len(subjects) - optimizers, "optimizer": optimizers}
+    return " and ".join(counted(count, name) for name, count in counts.items() if count) or "no subjects"

@@ -17,6 +17,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
+from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.report.lines import one_line
@@ -34,6 +35,11 @@ __all__ = [
 ]
 
 _MANY_CENSORED = 0.1
+_ROLES = {
+    "meta_train": "meta_train, in distribution",
+    "meta_valid": "meta_valid, chosen by",
+    "meta_test": "meta_test, out of distribution",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +66,7 @@ def subtitle(reading: Reading) -> str:
         (len(reading.cases), "case"),
         (len(reading.rows), "evaluation"),
     )
-    shown = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in counts)
+    shown = ", ".join(counted(count, name) for count, name in counts)
     return f"{shown}; last result {when}; store {reading.store}"
 
 
@@ -95,7 +101,8 @@ def interval_text(found: Interval) -> str:
 
 def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
     """Returns the headline numbers: train and test side by side, the change, a gate's verdict, what diverged."""
-    found = [_score_card(findings, metric) for metric in findings.metrics]
+    found = _speedup_cards(findings) if findings.headline == "speedup" and findings.baseline_label else []
+    found += [_score_card(findings, metric) for metric in findings.metrics]
     if comparison is not None:
         why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
         numbers = f"difference {interval_text(comparison.overall)}, p = {comparison.p_value:.2g}"
@@ -124,6 +131,30 @@ def _score_card(findings: Findings, metric: str) -> Card:
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
         note=f"{bounds}{found.num_cases} cases{missing}",
     )
+
+
+def _speedup_cards(findings: Findings) -> list[Card]:
+    """VeLO's headline, and the interquartile mean of the score."""
+    label = findings.reading.labels[findings.shown]
+    speedups, num_cases, num_censored = findings.speedups()
+    bounds = f"; {num_censored} seeds are bounds" if num_censored else ""
+    middle = findings.interquartile_mean(findings.shown, "primary")
+    return [
+        Card(
+            label=f"Speed-up over the envelope of {findings.baseline_label}, {label}",
+            value=f"{number(speedups.mean)}x" if num_cases else "n/a",
+            note=f"{_bounds(speedups)}interquartile mean of {num_cases} cases and their seeds{bounds}",
+        ),
+        Card(
+            label=f"Interquartile mean of the score, {label}",
+            value="n/a" if math.isnan(middle.mean) else f"{middle.mean:.3f}",
+            note=f"{_bounds(middle)}{findings.metric_label('primary')}",
+        ),
+    ]
+
+
+def _bounds(found: Interval) -> str:
+    return "" if math.isnan(found.lower) else f"95% [{found.lower:.3f}, {found.upper:.3f}], "
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:
@@ -169,6 +200,13 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {found.num_undecided} cases: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
+    for metric in findings.metrics:
+        roles = findings.scores_by_role(metric).items()
+        parts = [f"{_ROLES[role]} ({count} cases) {interval_text(mean)}" for role, (mean, count) in roles]
+        if parts:
+            lines.append(
+                f"{shown}'s score on {findings.metric_label(metric)} by the role of cases: {'; '.join(parts)}."
+            )
     for metric in findings.metrics:
         middle = findings.interquartile_mean(findings.shown, metric)
         if not math.isnan(middle.lower):

@@ -18,11 +18,11 @@ from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_in
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
 from lobench.report.progress import SilentProgress
-from lobench.sessions.places import require_suite
 from lobench.sessions.settings import texts
 from lobench.sessions.tune import TuneSettings, searched
 
@@ -62,7 +62,7 @@ class BaselineSettings:
 
     def line(self, suite: Path, optimizer: str) -> str:
         """Returns the command that makes the baseline of this suite again."""
-        words = ["lobench", "baseline", str(suite)]
+        words = ["lobench", "baseline", name_of(suite)]
         words += ["--optimizer", optimizer] if optimizer != "adam" else []
         words += ["--grid", self.grid] if self.grid != "velo" else []
         words += ["--search", self.search] if self.search else []
@@ -91,7 +91,7 @@ def baseline(
 
     Args:
       optimizers: Names in gin.
-      grid: velo, algoperf, or a JSON file of points.
+      grid: velo, algoperf, defaults (the optimizer as it is), or a JSON file of points.
       seeds: Of every point.
       horizon_factor: Times the case's budget.
       cases: Only these scopes; none: all.
@@ -115,12 +115,12 @@ def baseline(
         num_trials=num_trials,
     )
     say = (progress or SilentProgress()).say
-    for suite in texts(suites):
-        require_suite(suite)
-        _make(Path(suite), settings, say)
+    paths = [find_suite(suite) for suite in texts(suites)]
+    for path in paths:
+        _make(path, settings, say)
     return [
-        baseline_path(Path(suite), optimizer, settings.tuning(optimizer).name)
-        for suite in texts(suites)
+        baseline_path(path, optimizer, settings.tuning(optimizer).name)
+        for path in paths
         for optimizer in settings.optimizers
     ]
 
@@ -138,6 +138,11 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
         for spec, bound in found:
             name = case_key(spec)
             before = _kept(baseline, spec, bound, command)
+            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command)) is not None:
+                before, other = taken
+                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+                baseline.save(path)
+                say(f"{optimizer} {name}: taken from {name_of(other)}")
             if before is not None:
                 if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
@@ -161,7 +166,8 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 cases={**baseline.cases, name: case},
             )
             baseline.save(path)
-            best = ", ".join(f"{key} {value:g}" for key, value in case.grid[case.best[0]].values.items())
+            values = case.grid[case.best[0]].values
+            best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
             loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
             say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(case.grid)} points in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
@@ -186,7 +192,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             continue
         baseline = Baseline.load(path)
         for spec, bound in found:
-            case = baseline.find(bound.problem, spec.scope)
+            case = baseline.find(bound.problem, spec.name)
             if case is None or not baseline.has(bound.problem):
                 problems.append(f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
@@ -197,16 +203,28 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
 
 def case_key(spec: CaseSpec) -> str:
     """Returns what a baseline file calls a case."""
-    return f"{Path(spec.path).name}:{spec.scope}"
+    return f"{Path(spec.path).name}:{spec.name}"
 
 
 def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
-    case = baseline.find(bound.problem, spec.scope)
+    case = baseline.find(bound.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.problem):
         return None
     is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
     return case if is_as_asked else None
+
+
+def _tuned_elsewhere(
+    path: Path, spec: CaseSpec, bound: BoundCase, command: BaselineSettings
+) -> tuple[BaselineCase, Path] | None:
+    """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
+    for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
+        if other != path and bound.problem in other.read_text(encoding="utf-8"):
+            found = _kept(Baseline.load(other), spec, bound, command)
+            if found is not None:
+                return found, other
+    return None
 
 
 def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, protocol: str) -> Baseline:
@@ -235,7 +253,7 @@ def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iter
 
     files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
     specs = [spec for file in files for spec in specs_in(file)]
-    known = {spec.scope for spec in specs}
+    known = {name for spec in specs for name in (spec.name, spec.scope)}
     unknown = set(command.cases) - known
     if not specs or unknown:
         missing = ", ".join(sorted(unknown))
@@ -245,6 +263,6 @@ def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iter
             expected=f"one of {', '.join(sorted(known))}" if known else "a scope that binds Case.task",
         )
     for spec in specs:
-        if not command.cases or spec.scope in command.cases:
+        if not command.cases or {spec.name, spec.scope} & {*command.cases}:
             claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
             yield spec, bind_case(spec, layers, build=False)

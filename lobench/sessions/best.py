@@ -24,6 +24,7 @@ from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.headline import cause
 from lobench.core.metric import UnknownDirection
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.sessions.evaluate import evaluate_into
@@ -65,7 +66,7 @@ def best(
       LobenchError: no store, nobody knows the metric, no candidate is left, nothing could be evaluated.
       KeyboardInterrupt: Ctrl-C.
     """
-    places = texts(suites)
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
     store = Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem)
 
     def evaluate(folder: Path, first_seed: int, paths: Sequence[str]) -> None:

@@ -24,13 +24,13 @@ from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers, reader_for
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.progress import SilentProgress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
-from lobench.sessions.places import require_suite
 from lobench.sessions.settings import texts
 
 __all__ = ["Comparison", "compare"]
@@ -83,20 +83,18 @@ def compare(
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
     names = texts(subjects)
-    suites, store = texts(suites), None if store is None else Path(store)
+    places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
-    for suite in suites:
-        require_suite(suite)
-    stored = {text: one for text in names if (one := _stored(text, store, evaluates=bool(suites))) is not None}
+    stored = {text: one for text in names if (one := _stored(text, store, evaluates=bool(places))) is not None}
     evaluated: dict[str, _Chosen] = {}
     if others := list(dict.fromkeys(text for text in names if text not in stored)):
-        folder = store or Path(".lobench") / "compare" / Path(suites[0]).resolve().stem
+        folder = store or Path(".lobench") / "compare" / Path(places[0]).resolve().stem
         options = {"workers": workers, "gin_files": texts(gin_files), "gin_params": tuple(gin_params)}
-        evaluated = _evaluate(others, folder, suites, progress or SilentProgress(), options)
+        evaluated = _evaluate(others, folder, places, progress or SilentProgress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
     given = [Path(path) for path in texts(baselines)]
-    scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in suites] or None)
+    scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in places] or None)
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if given and stale is not None:
         raise stale

@@ -134,7 +134,10 @@ class ExperimentRecord:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""
         assert self._ledger is not None, "a run that began"
         programs = self._ledger.accepted_programs(self._expected)
-        seeds = {case.identity: {seed for block in case.blocks() for seed in block.seeds} for case in cases}
+        # The cases that are known first may be those of parts of trainings; what counts are the whole ones.
+        seeds = {
+            case.whole or case.identity: {seed for block in case.blocks() for seed in block.seeds} for case in cases
+        }
         rows = [
             row
             for row in self._ledger.evaluations()

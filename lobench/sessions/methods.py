@@ -153,11 +153,11 @@ def plan_of(
     Raises:
       CheckpointError: a checkpoint cannot be read.
     """
-    searches = planned_searches(file.experiment, methods, manager)
+    searches = planned_searches(file, methods, manager)
     with _looked_at(store) as ledger:
         rows = list(ledger.evaluations()) if ledger is not None else []
         known_trials = {name: known_of(one, file, ledger) for name, one in searches.items()}
-    cases = {f"{spec.suite}/{spec.scope}": spec for spec in _specs(file.experiment)}
+    cases = {f"{spec.suite}/{spec.name}": spec for spec in _specs(file.experiment)}
     blocks = blocks_of(file.experiment, store)
     planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
     known = _durations(rows)
@@ -200,11 +200,12 @@ def _plan_search(
             continue
         is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
         parts.append(plan(method.with_values(trial.parameters), num_trainings=factor, is_known=is_text))
+    num_stopped = sum(trial.state == "stopped" for trial in known.trials[:num_known])
     num_reported = 0 if method.report_sessions == 0 else nothing.num_planned
     parts += [nothing] if num_reported and not known.is_reported else []
     return MethodPlan(
         method=method,
-        num_planned=nothing.num_planned * search.num_trials + num_reported,
+        num_planned=nothing.num_planned * (search.num_trials - num_stopped) + num_reported,
         num_missing=sum(one.num_missing for one in parts),
         seconds=math.fsum(one.seconds for one in parts),
         unknown=frozenset[str]().union(*(one.unknown for one in parts)),

@@ -9,9 +9,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.errors import LobenchError, PluginError
 from lobench.core.headline import headline
-from lobench.core.planner import Policy
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
@@ -35,7 +35,7 @@ class Named:
     manager: PluginManager
     readers: Mapping[str, CheckpointReader]
     make_source: Callable[[], CheckpointSource]
-    policy: Policy
+    policy: AdmissionPolicy
     make_executor: Callable[[WorkerConfig, Connection], Executor]
 
 

@@ -1,29 +1,14 @@
-"""Where things are: suites, stores, the cores of this machine."""
+"""Where things are: stores, the cores of this machine."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["default_store", "num_cores", "num_workers", "require_suite", "store_of"]
-
-
-def require_suite(suite: str) -> None:
-    """Raises UsageError where there is no such suite, with what lies near it and has nearly its name."""
-    path = Path(suite)
-    if path.exists():
-        return
-    try:
-        beside = sorted(other.name for other in path.parent.iterdir() if other.is_dir() or other.suffix == ".gin")
-    except OSError:
-        beside = []
-    close = difflib.get_close_matches(path.name, beside, n=1)
-    advice = f"did you mean {str(path.parent / close[0])!r}? " if close else ""
-    raise UsageError("there is no such suite", where=suite, next_step=f"{advice}`lobench list suites` shows some")
+__all__ = ["default_store", "num_cores", "num_workers", "store_of"]
 
 
 def store_of(settings: WatchSettings) -> Path:

@@ -109,7 +109,9 @@ class Roster:
         if method.search is not None:
             search = self.planned_searches[method.name]
             num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
-            return num_subjects * (num_blocks * search.num_trials + self._num_reported(method, cases))
+            num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
+            num_trials = search.num_trials - num_stopped
+            return num_subjects * (num_blocks * num_trials + self._num_reported(method, cases))
         if method.kind != "command":
             return num_blocks
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0

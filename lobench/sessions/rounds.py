@@ -86,8 +86,7 @@ def run_rounds(
     progress = measuring = Measuring(progress, devices=is_here)
     with exits_raise():
         while True:
-            for suite in settings.suites:
-                places.require_suite(suite)
+            settings = settings.found()
             if num_rounds:
                 forget_modules(settings.suites)
             named = named_in(settings, progress)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lobench.analysis.fitness import fitness
 from lobench.core.case import CaseInfo
@@ -24,9 +25,11 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.sessions.methods import given_method, member_blocks
 from lobench.sessions.searches import PlannedSearch
 
-__all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "key_of"]
+__all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "before", "key_of"]
 
 Key = tuple[str, Variant]
+
+_NO_NOTES: Mapping[int, str] = MappingProxyType({})
 
 
 def key_of(subject: Given) -> Key:
@@ -107,8 +110,14 @@ class SearchRun(ABC):
         """How far it is: `12 of 20 trials, best 1.31`."""
         num_over = sum(is_over(trial.state) for trial in self.course.trials)
         best = self.course.best
+        stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
         found = f", best {best.fitness:.4g}" if best is not None else ""
-        return f"{num_over} of {self.planned.num_trials} trials{found}"
+        return f"{num_over} of {self.planned.num_trials} trials{stopped}{found}"
+
+    @property
+    def num_stopped(self) -> int:
+        """How many trials were hopeless, and are not trained to their end."""
+        return sum(trial.state == "stopped" for trial in self.course.trials)
 
     def given(self) -> list[Given]:
         """Returns the subjects that are new since the last call."""
@@ -198,13 +207,19 @@ class SearchRun(ABC):
         if self._unreported:
             self._unreported.discard(key)
 
-    def _set(self, numbers: Sequence[int], state: TrialState, worth: float | None = None) -> None:
+    def _set(
+        self,
+        numbers: Sequence[int],
+        state: TrialState,
+        worth: float | None = None,
+        notes: Mapping[int, str] = _NO_NOTES,
+    ) -> None:
         """Records what became of trials that had not ended, and what follows."""
         before = self.course.trials
         open_ones = [number for number in numbers if not is_over(before[number].state)]
         if open_ones:
             with self._place.ledger.transaction():
-                self._record([self.course.set(number, state, worth) for number in open_ones])
+                self._record([self.course.set(number, state, worth, notes.get(number, "")) for number in open_ones])
                 self._go_on()
 
     def _go_on(self) -> None:
@@ -255,6 +270,7 @@ class SearchRun(ABC):
                     state=trial.state,
                     fitness=trial.fitness,
                     wave=trial.wave,
+                    note=trial.note,
                 )
                 self._place.ledger.set_trial(self._place.form, row)
                 self._written[trial.number] = trial
@@ -282,14 +298,16 @@ class SubjectSearch(SearchRun):
     def _give(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             method = self.method.with_values(trial.parameters)
-            given = given_method(method, label=f"{self.method.title} {trial.number}")
-            key = key_of(given)
-            numbers = self._numbers.setdefault(key, [])
-            numbers.append(trial.number)
-            if len(numbers) == 1:
-                self._waiting.append(given)
-            elif (known := self._subjects.get(key)) is not None:
-                self._look(known, self._cases.get(known.variant.key, ()))
+            self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))
+
+    def _add(self, numbers: dict[Key, list[int]], trial: Trial, given: Given) -> None:
+        """Has a subject of a trial evaluated, which may be another trial's too."""
+        same = numbers.setdefault(key_of(given), [])
+        same.append(trial.number)
+        if len(same) == 1:
+            self._waiting.append(given)
+        elif (known := self._subjects.get(key_of(given))) is not None:
+            self._look(known, self._cases.get(known.variant.key, ()))
 
     def _end(self, key: Key, subject: Subject | None) -> None:
         self._reported(key)
@@ -305,5 +323,10 @@ class SubjectSearch(SearchRun):
         return [dataclasses.replace(given, variant=variant)]
 
     def _forget(self, first: int) -> None:
-        kept = {key: [one for one in numbers if one < first] for key, numbers in self._numbers.items()}
-        self._numbers = {key: numbers for key, numbers in kept.items() if numbers}
+        self._numbers = before(first, self._numbers)
+
+
+def before(first: int, numbers: Mapping[Key, Sequence[int]]) -> dict[Key, list[int]]:
+    """Returns the subjects of trials below a number."""
+    kept = {key: [one for one in same if one < first] for key, same in numbers.items()}
+    return {key: same for key, same in kept.items() if same}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lobench.analysis.searched import trial_of
 from lobench.core.errors import ConfigError
-from lobench.core.experiment import Experiment, Method, Search
+from lobench.core.experiment import Method, Search
 from lobench.core.search import SearchStrategy, Trial, num_trials_of, search_seed
 from lobench.core.space import Space
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -45,7 +45,7 @@ class PlannedSearch:
 
 
 def planned_searches(
-    experiment: Experiment, methods: Sequence[Method], manager: PluginManager
+    file: ExperimentFile, methods: Sequence[Method], manager: PluginManager
 ) -> dict[str, PlannedSearch]:
     """Returns the searches of methods by name.
 
@@ -57,8 +57,8 @@ def planned_searches(
     for method in methods:
         if method.search is None:
             continue
-        where = f"method {method.name!r}"
-        if (sessions := experiment.sessions) is not None and sessions.stop > FIRST_REPORT_SEED:
+        where = f"{file.path}: method {method.name!r}"
+        if (sessions := file.experiment.sessions) is not None and sessions.stop > FIRST_REPORT_SEED:
             raise ConfigError(
                 "sessions are among the seeds that searches are reported on",
                 where=where,
@@ -66,7 +66,14 @@ def planned_searches(
                 expected=f"below {FIRST_REPORT_SEED}",
             )
         strategy, space = strategy_of(method.search, manager, where=where), Space(method.space)
-        num_trials = num_trials_of(strategy, space, method.num_trials, where=where)
+        try:
+            num_trials = num_trials_of(strategy, space, method.num_trials, where=where)
+        except ConfigError as error:
+            if error.where.startswith(where):
+                raise
+            # A search knows the parameter that does not fit, and not whose it is.
+            place = f"{where}, {error.where}"
+            raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
         found[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)
     return found
 

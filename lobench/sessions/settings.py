@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from lobench.core.option import option
 from lobench.engine.chief.contract import WatchOptions
+from lobench.engine.config.shipped import find_suite
 
 __all__ = ["WatchSettings", "texts"]
 
@@ -24,7 +26,7 @@ class WatchSettings(WatchOptions):
 
     location: str
     suites: tuple[str, ...] = option(
-        MISSING, "Suite folder or .gin file; may be given again.", flag="--suite", required=True
+        MISSING, "Suite folder, .gin file, or a shipped one's name; may be given again.", flag="--suite", required=True
     )
     name: str = option("", "Name of this watch (default: the suite's). Two names, two stores.")
     workers: str | int = option("auto", "Worker processes, one core each; a number or auto.")
@@ -46,6 +48,14 @@ class WatchSettings(WatchOptions):
     def called(self) -> str:
         """The name of this watch, and of its store."""
         return self.name or Path(self.suites[0]).resolve().stem
+
+    def found(self) -> Self:
+        """Returns the same with suites by their paths.
+
+        Raises:
+          UsageError: one of them is not there.
+        """
+        return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

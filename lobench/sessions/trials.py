@@ -13,6 +13,7 @@ from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.sessions.command_search import CommandSearch
 from lobench.sessions.search_run import Place, SearchRun, SubjectSearch
 from lobench.sessions.searches import PlannedSearch, known_of
+from lobench.sessions.stopping_search import StoppingSearch
 
 __all__ = ["Trials", "search_runs"]
 
@@ -79,7 +80,8 @@ def search_runs(
     for planned in searches:
         width = _width(planned, place, num_slots)
         known = known_of(planned, file, place.ledger, place.form)
-        make = make_commands if planned.method.kind == "command" else SubjectSearch
+        make_own = SubjectSearch if planned.method.stop_hopeless is None else StoppingSearch
+        make = make_commands if planned.method.kind == "command" else make_own
         runs.append(make(planned, place, width=width, recorded=known.trials, is_new_form=known.form != place.form))
     return runs
 

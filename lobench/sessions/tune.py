@@ -15,6 +15,7 @@ from lobench.core.experiment import Search
 from lobench.core.search import num_trials_of
 from lobench.core.space import Kind, Space
 from lobench.engine.config.searches import space_of
+from lobench.engine.config.shipped import find_suite, shipped_suite
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.whole_file import write_whole
 from lobench.plugins import PluginManager
@@ -119,6 +120,9 @@ def tune_file(settings: TuneSettings, folder: Path) -> Path:
 
 
 def _relative(suite: str, folder: Path) -> str:
+    """Returns what a file in the folder calls a suite; one of lobench's own keeps its name."""
+    if find_suite(suite) == shipped_suite(suite):
+        return suite
     return Path(os.path.relpath(suite, folder)).as_posix()
 
 

@@ -15,7 +15,7 @@ from lobench.engine.chief.contract import Progress
 from lobench.report.progress import SilentProgress
 from lobench.sessions.costs import Costs, costs_of
 from lobench.sessions.named import named_in, worker_config
-from lobench.sessions.places import num_workers, require_suite, store_of
+from lobench.sessions.places import num_workers, store_of
 from lobench.sessions.rounds import Watched, run_rounds
 from lobench.sessions.settings import WatchSettings, texts
 
@@ -35,7 +35,7 @@ def watch(
 
     Args:
       location: A run's folder, or a checkpoint.
-      suites: Folders, or `.gin` files.
+      suites: Folders, `.gin` files, or names of shipped ones.
       progress: What is told while it runs; None: nothing is shown.
       options: Those of `lobench watch`, by the names of the fields of `WatchSettings`: `once=True`,
         `checkpoints="all"`, `sinks=("tensorboard",)`.
@@ -57,8 +57,7 @@ def expected_costs(settings: WatchSettings, progress: Progress | None = None) ->
     Raises:
       LobenchError: there is nothing at the location, or the suites cannot be collected.
     """
-    for suite in settings.suites:
-        require_suite(suite)
+    settings = settings.found()
     manager = named_in(settings, progress or SilentProgress()).manager
     max_cores = num_workers(settings.workers)
     _require_location(settings)

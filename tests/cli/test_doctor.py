@@ -60,7 +60,7 @@ def test_a_store_is_as_it_was_also_beside_its_writer(store: Path) -> None:
     with_writer = Ledger.open(store, name="watch")
     before = sorted(path.name for path in store.iterdir())
     done = lobench("doctor", "--store", store)
-    assert done.returncode == 0 and "ok     store: 1 checkpoints, 1 evaluations" in done.stdout
+    assert done.returncode == 0 and "ok     store: 1 checkpoint, 1 evaluation" in done.stdout
     assert sorted(path.name for path in store.iterdir()) == before
     with_writer.close()
 

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from commands import lobench
-from reference import ROOT
 from stores import add
 from tiny import make_run, make_suite
 
-import lobench as lobench_package
 from lobench import cli
-from lobench.cli.inventory import default_folder
-from lobench.core.errors import UsageError
 from lobench.sessions.places import default_store
 
 
@@ -32,17 +28,6 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     done = lobench("list", "suites", "--folder", tmp_path / "typo")
     assert done.returncode == 2 and not done.stdout
     assert done.stderr == f"lobench: {tmp_path / 'typo'}: there is no such folder; name one with --folder\n"
-
-
-def test_away_from_a_checkout_the_suites_of_the_installed_one_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = lobench("list", "suites")
-    assert done.returncode == 0 and f"{ROOT / 'suites' / 'bare' / 'digits_bare.gin'}: " in done.stdout, done.stderr
-    monkeypatch.setattr(lobench_package, "__file__", str(tmp_path / "site-packages" / "lobench" / "__init__.py"))
-    with pytest.raises(UsageError, match=r"not installed from a checkout.*lobench list suites --folder FOLDER"):
-        default_folder()
 
 
 def test_what_a_person_wants_to_know_of_an_optimizer_is_listed() -> None:

@@ -52,4 +52,4 @@ def test_what_is_wrong_is_one_line(experiment: Path, options: list[str], expecte
 
 def test_one_method_is_planned_alone(experiment: Path) -> None:
     done = lobench("run", experiment, "--check", "--method", "adam")
-    assert "1 methods x 2 cases: 2 of 2 evaluations" in done.stdout
+    assert "1 method x 2 cases: 2 of 2 evaluations" in done.stdout

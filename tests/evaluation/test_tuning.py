@@ -69,6 +69,18 @@ def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:
         gin.write_text(text)
 
 
+def test_what_another_suite_beside_has_tuned_is_taken_from_there(suite: Path) -> None:
+    other = suite.parent / "mini"
+    shutil.copytree(suite, other, ignore=shutil.ignore_patterns("baselines"))
+    gin = (other / "tiny.gin").read_text()
+    (other / "tiny.gin").write_text(gin.replace("b/", "renamed/").replace("Bowl.dim = 5", "Bowl.dim = 5\n"))
+    done = lobench("baseline", str(other))
+    assert done.stdout.count(f"taken from {suite / 'baselines' / 'adam-velo.json'}") == 2, done.stdout + done.stderr
+    ours, theirs = (Baseline.load(each / "baselines" / "adam-velo.json").cases for each in (other, suite))
+    assert ours["tiny.gin:renamed"].tuned == theirs["tiny.gin:b"].tuned
+    shutil.rmtree(other)
+
+
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "a", "--seeds", "2")
     done = lobench(*command)
@@ -77,6 +89,20 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     assert [case.grid[index].study for index in case.best] == [0, 1, 2]
     winners = [case.grid[index].final for index in case.best]
     assert case.tuned_mean("train/loss") == pytest.approx(np.mean(winners), rel=1e-5)
+
+
+def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -> None:
+    command = ("baseline", str(suite), "--case", "a", "--seeds", "2", "--optimizer", "lbfgs", "--optimizer")
+    for (*words, protocol), one in ((("--grid", "velo"), "polyak_sgd"), (("--grid", "defaults"), "prodigy")):
+        done = lobench(*command, one, *words, protocol)
+        assert done.returncode == 0, done.stderr
+        for name in ("lbfgs", one):
+            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 points in " in done.stdout
+            file = suite / "baselines" / f"{name}-{protocol}.json"
+            case = Baseline.load(file).cases["tiny.gin:a"]
+            assert [point.values for point in case.grid] == [{}]
+            assert case.tuned_mean("train/loss") < case.untrained["train/loss"]
+            file.unlink()
 
 
 def test_a_grid_is_a_search_like_any_other_with_the_same_bits(suite: Path) -> None:

@@ -13,10 +13,10 @@ def trainer(example):
     return example("meta_train")
 
 
-@pytest.mark.parametrize("seed", [0, 5, 7])
-def test_meta_training_learns_from_each_meta_seed(trainer, seed):
-    # Seed 5 once ended in constant steps that kill every ReLU: the loss of a uniform guess, 0.83, to the end.
-    losses = [loss for _, loss in itertools.islice(trainer.meta_train(seed, trainer.OUTER_STEPS), 61)]
+def test_meta_training_learns(trainer):
+    # Of seeds 0, 5 and 7 this one once ended in constant steps that kill every ReLU: the loss of a uniform guess, 0.83,
+    # to the end.
+    losses = [loss for _, loss in itertools.islice(trainer.meta_train(5, trainer.OUTER_STEPS), 61)]
     assert losses[0] > 0.7
     assert sum(losses[-10:]) / 10 < 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from saved_worlds import (
@@ -159,8 +160,10 @@ def extended(short: int, eval_every: int, **values: Any) -> tuple[Case, Case]:
     return case_of((warm,), keep_state=True, **named), case_of((warm, cool), **named)
 
 
-@pytest.mark.parametrize("eval_batches", [2, 0])
-@pytest.mark.parametrize(("steps", "eval_every"), [(12, 6), (11, 4), (5, 50), (12, 13), (10, 1)])
+@pytest.mark.parametrize(
+    ("steps", "eval_every", "eval_batches"),
+    [(12, 6, 2), (11, 4, 2), (11, 4, 0), (5, 50, 2), (5, 50, 0), (12, 13, 2), (10, 1, 2)],
+)
 def test_a_phase_that_is_appended_runs_alone_and_the_bits_are_those_of_both(
     tmp_path: Path, steps: int, eval_every: int, eval_batches: int
 ) -> None:
@@ -204,3 +207,39 @@ def test_a_kept_state_of_another_length_of_iterator_data_goes_on_too(tmp_path: P
     curves = program_of(long, Regression("replayed")).run({}, BLOCK, saves=states_in(tmp_path, long))
     assert isinstance(curves, Curves) and curves.resumed_at == 12
     assert bits(curves) == bits(program_of(long, Regression("replayed")).run({}, BLOCK))
+
+
+def first_of(curves: Curves, num_evals: int, num_logs: int) -> dict[str, list[list[float]]]:
+    """Returns the first evaluations, and the first steps of the log, of each seed."""
+    found = {}
+    for name, values in curves.metrics.items():
+        found[name] = np.asarray(values)[:, : num_logs if name.startswith("batch/") else num_evals].tolist()
+    return found
+
+
+@pytest.mark.parametrize("num_phases", [1, 2])
+def test_a_part_is_the_beginning_of_the_whole_which_goes_on_from_its_state(tmp_path: Path, num_phases: int) -> None:
+    case = case_of(phases_of("adam", num_phases), stop_after=0.7)
+    assert (case.end, case_of(case.phases).end) == (13, 20), "one behind the evaluation at 12"
+    program, theta = program_of(case, Regression()), theta_of(case)
+    whole = program.run(theta, BLOCK)
+    part = program.run(theta, BLOCK, end=case.end, saves=states_in(tmp_path, case))
+    assert whole is not None and part is not None
+    assert (part.eval_steps, part.log_steps) == ((0, 6, 12), (0, 4, 8, 12))
+    assert first_of(part, 99, 99) == first_of(whole, 3, 4)
+    steps: list[int] = []
+    again = program.run(theta, BLOCK, saves=states_in(tmp_path, case), on_progress=steps.append)
+    assert bits(again) == bits(whole) and again is not None and again.resumed_at == steps[0] == 13
+    late = program.run(theta, BLOCK, end=7, saves=states_in(tmp_path, case), on_progress=steps.append)
+    assert late is not None and late.resumed_at == 13, "a later state has seen it too"
+    assert bits(late) == bits(program.run(theta, BLOCK, end=7))
+
+
+def test_a_part_does_not_know_of_what_diverged_after_it(tmp_path: Path) -> None:
+    case = case_of((Phase(num_inner_steps=20, optimizer=optax.sgd(100.0)),), save_every=5)
+    program = program_of(case, Counting())
+    whole = program.run({}, BLOCK, saves=states_in(tmp_path, case))
+    assert whole is not None and min(whole.diverged_at) > 1
+    late = program.run({}, BLOCK, end=1, saves=states_in(tmp_path, case))
+    assert late is not None and late.resumed_at > 1 and set(late.diverged_at) == {-1}
+    assert bits(late) == bits(program.run({}, BLOCK, end=1))

@@ -45,7 +45,7 @@ SESSION = """
 import sys
 import pytest
 code = pytest.main(sys.argv[1:])
-print("imported:", *sorted({"jax", "tiny_tasks"} & sys.modules.keys()))
+print("imported:", *sorted({"hypothesis", "jax", "tiny_tasks"} & sys.modules.keys()))
 sys.exit(code)
 """
 
@@ -62,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def session(folder: Path, *options: str) -> str:
-    command = [sys.executable, "-c", SESSION, "tiny", "-v", "-p", "no:cacheprovider", "--lobench-store", "store"]
+    command = [sys.executable, "-c", SESSION, "tiny", "-p", "no:cacheprovider", "--lobench-store", "store"]
     words = [*command, "--lobench-reuse", *options]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.stdout + done.stderr

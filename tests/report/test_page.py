@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import lobench
 from report_store import NASTY, make_baseline, make_store
@@ -21,7 +22,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.latex import latex_table
 from lobench.report.page import render_page, write_page
 from lobench.report.records import records
-from lobench.report.verdict import _span, warnings
+from lobench.report.verdict import _span, verdict_text, warnings
 
 
 class Page(HTMLParser):
@@ -288,3 +289,21 @@ def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) 
         ]
     else:
         assert (tmp_path / "out").read_text().startswith({"html": "<!doctype html>", "latex": "%"}[kind])
+
+
+def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_cases=4, roles=("meta_train", "meta_test", "meta_test"), headline="speedup")
+    found = findings_of(store, [make_baseline(tmp_path, num_cases=4)])
+    lines = verdict_text(found).splitlines()
+    line = next(line for line in lines if "by the role of cases" in line)
+    assert "meta_train, in distribution (1 cases)" in line and "meta_test, out of distribution (2 cases)" in line
+    scores = found.mean_score(found.shown, "primary").scores
+    means = [float(np.mean(list(scores[f"identity of case{index}"].values()))) for index in range(3)]
+    roles = found.scores_by_role("primary")
+    assert roles["meta_train"][0].mean == pytest.approx(means[0])
+    assert roles["meta_test"][0].mean == pytest.approx((means[1] + means[2]) / 2)
+    card = next(line for line in lines if line.startswith("Speed-up over the envelope of tuned adam, outer step 3: "))
+    assert card == lines[3] and "interquartile mean of 3 cases and their seeds" in card
+    speedups, num_cases, num_censored = found.speedups()
+    assert num_cases == 3 and 1 < speedups.lower < speedups.upper < 10 and num_censored == 0
+    assert 1 < speedups.mean < 10, "the baseline ran ten times the budget"

@@ -6,7 +6,8 @@ import bisect
 from collections.abc import Container, Set
 from typing import NamedTuple
 
-from lobench.core.planner.events import Admit, History, Policy, Skip
+from lobench.core.admission import AdmissionPolicy
+from lobench.core.planner.events import Admit, History, Skip
 from lobench.core.subject import SubjectKey
 
 __all__ = ["Backlog", "Replan"]
@@ -33,7 +34,7 @@ class Backlog:
       history: What the ledger knows.
     """
 
-    def __init__(self, policy: Policy, history: History) -> None:
+    def __init__(self, policy: AdmissionPolicy, history: History) -> None:
         self._policy = policy
         self._admissions = dict(history.admissions)
         self._finished = set(history.finished)

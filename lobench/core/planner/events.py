@@ -5,9 +5,9 @@ What concerns workers alone is the scheduler's own (`lobench.core.schedule`) and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.result import Outcome
@@ -44,7 +44,6 @@ __all__ = [
     "KillWorker",
     "Lease",
     "LeaseCommand",
-    "Policy",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -108,12 +107,6 @@ class History:
     admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
     finished: Set[int] = frozenset()
     durations: Mapping[str, float] = field(default_factory=dict)
-
-
-class Policy(Protocol):
-    """Shape of an admission policy."""
-
-    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]: ...
 
 
 # Events.

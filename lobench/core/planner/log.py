@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.headline import headline
 from lobench.core.planner import events
-from lobench.core.planner.events import Action, EvaluationId, Event, History, Policy
+from lobench.core.planner.events import Action, EvaluationId, Event, History
 from lobench.core.planner.planner import Planner
 from lobench.core.result import Outcome
 from lobench.core.schedule import Capacity, Drain, Size, StartWorker, Tick, WorkerDied, WorkerReady
@@ -53,7 +54,7 @@ class Start:
     history: History = dataclasses.field(default_factory=History)
     at: float = 0.0
 
-    def planner(self, policy: Policy) -> Planner:
+    def planner(self, policy: AdmissionPolicy) -> Planner:
         return Planner(self.max_cores, policy, self.history, max_gpus=self.max_gpus, together=self.together)
 
     def to_line(self) -> str:
@@ -88,7 +89,7 @@ class RecordedPlanner(Planner):
       policy: As of a planner.
     """
 
-    def __init__(self, start: Start, policy: Policy) -> None:
+    def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
         self._asked = _Asked(policy)
         super().__init__(start.max_cores, self._asked, start.history, max_gpus=start.max_gpus, together=start.together)
         self._told: list[tuple[Event, Answer, tuple[Action, ...]]] = []
@@ -116,7 +117,7 @@ class RecordedPlanner(Planner):
 class _Asked:
     """A policy whose last answer is kept."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
         self.answer = _NOTHING
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lobench.core import schedule
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
 from lobench.core.planner import events
 from lobench.core.planner.backlog import Backlog
-from lobench.core.planner.events import Action, CommandId, EvaluationId, History, Policy
+from lobench.core.planner.events import Action, CommandId, EvaluationId, History
 from lobench.core.planner.plan import Plan
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
@@ -56,7 +57,7 @@ class Planner:
     def __init__(
         self,
         max_cores: int,
-        policy: Policy,
+        policy: AdmissionPolicy,
         history: History | None = None,
         *,
         max_gpus: float = math.inf,

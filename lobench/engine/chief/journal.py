@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from lobench.core import planner
-from lobench.core.planner import Policy
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.planner.log import RecordedPlanner, Start
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey
@@ -45,7 +45,7 @@ class Journal:
         self._commit_seconds = 0.0
         self.commit_at = math.inf
 
-    def plan(self, start: Start, policy: Policy, say: Callable[[str], None]) -> RecordedPlanner:
+    def plan(self, start: Start, policy: AdmissionPolicy, say: Callable[[str], None]) -> RecordedPlanner:
         """Returns a planner whose events are logged in the store from now on."""
         planner = RecordedPlanner(start, policy)
         self._log = DecisionLog(self._ledger.store, start, planner.take, say=say)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 
 from lobench.core import planner
+from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.headline import counted
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Given, Subject, Variant
 from lobench.engine.checkpoints.intake import Intake, skipped_line
@@ -67,7 +69,7 @@ class Chief:
         arrivals: Arrivals | None = None,
         known: KnownCases,
         make_executor: Callable[[Connection], Executor],
-        policy: planner.Policy,
+        policy: AdmissionPolicy,
         max_cores: int,
         max_gpus: float,
         deliverer: Deliverer,
@@ -76,10 +78,9 @@ class Chief:
         suite: SuiteFiles,
         options: WatchOptions,
     ) -> None:
-        self._ledger, self._source = ledger, source or NoSource()
+        self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress, self._suite, self._options = progress, suite, options
-        self._has_source = source is not None
         self._arrivals: Arrivals = arrivals or CommandRuns((), readers)
         self._intake = Intake(
             ledger=ledger,
@@ -178,9 +179,8 @@ class Chief:
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in found):
-            num_done = sum(is_done for _, _, is_done in found)
-            kind = "checkpoints" if self._has_source else "subjects"
-            self._progress.say(f"going on: {num_known} {kind} known, {num_done} of them done")
+            known = counted(num_known, "checkpoint" if self._has_source else "subject")
+            self._progress.say(f"going on: {known} known, {sum(is_done for *_, is_done in found)} of them done")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()
@@ -387,7 +387,7 @@ class Chief:
             case planner.Admit(position) | planner.Reopen(position):
                 self._progress.admitted(self._subjects[position])
             case planner.Forget(evaluations):
-                self._progress.say(f"trying {len(evaluations)} evaluations again")
+                self._progress.say(f"trying {counted(len(evaluations), 'evaluation')} again")
             case planner.Skip(position):
                 self._subjects.release(position)
             case planner.FinishCheckpoint(position):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import SESSIONS, Case, CaseInfo, CaseSpec, Expectations
+from lobench.core.case import HEADLINES, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
-from lobench.core.errors import ConfigError, LobenchError, suggestion
+from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.headline import cause, headline
-from lobench.core.metric import EVALUATED_SPLITS
 from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
+from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
@@ -44,10 +43,11 @@ _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
+_SUITE = gin.external_configurable(Suite, name="Suite", module="lobench")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 # Which seeds is part of an evaluation's identity, not of the case's; how it is scored, and when its state is saved,
 # is part of neither.
-_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state")
+_NO_IDENTITY = ("first_seed", "block_sizes", "scale", "minimum", "save_every", "keep_state", "axes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +58,15 @@ class BoundCase:
       case: Its tasks and optimizers are None unless it was built.
       expectations: Of a bare `.gin` case.
       identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
+      whole: Identity of the case without `Case.stop_after`: the same program computes both.
       bindings: Every binding reached from the case, one a line.
       optimizer_bindings: Those of them that are reached from its optimizer.
       prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
       settings: The real-valued ones of these; of all phases, one after another.
       phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
+      role: What the case is to the optimizer that is bound.
+      headline: `Suite.headline`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
@@ -71,6 +74,7 @@ class BoundCase:
     case: Case
     expectations: Expectations
     identity: str
+    whole: str
     optimizer_hash: str
     problem: str
     bindings: str
@@ -80,6 +84,8 @@ class BoundCase:
     settings: Settings
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
+    role: str = ""
+    headline: str = HEADLINES[0]
     problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
@@ -99,9 +105,9 @@ class BoundCase:
             optimizer_hash=self.optimizer_hash,
             program_hash=self.settings.program_hash,
             suite=self.spec.suite,
-            name=name or self.spec.scope,
+            name=(name or self.spec.name) + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
             node_id=node_id,
-            num_inner_steps=case.num_inner_steps,
+            num_inner_steps=case.end,
             num_seeds=sum(case.block_sizes) or case.num_seeds,
             seed_block=case.seed_block,
             block_sizes=tuple(case.block_sizes),
@@ -113,6 +119,9 @@ class BoundCase:
             problem=self.problem,
             scale=case.scale,
             minimum=case.minimum,
+            role=self.role,
+            whole=self.whole if self.whole != self.identity else "",
+            headline=self.headline,
         )
 
 
@@ -131,10 +140,12 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     paths = (str(Path(spec.path).parent), spec.root, *layers.import_folders)
     with isolated_gin(*paths):
         problems = _bind_layers(parse_layers(spec, layers))
-        where = f"{spec.path}: case {spec.scope!r}"
+        where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
-        identity = _sha256(spec.relative_path, spec.scope, test, *reached_case)
+        fixed, stop = (spec.relative_path, spec.name, test), f"{spec.scope}/lobench.Case.stop_after = "
+        identity = _sha256(*fixed, *reached_case)
+        whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         optimizer_hash = _sha256(*reached_optimizer)
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -142,10 +153,9 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
             case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         case = in_phases(case, phases)
         with gin.config_scope(spec.scope):
-            expectations, part = _EXPECT(), _CHECKPOINT().theta
-    _check(case, where)
-    _check_sessions(case, where)
-    _check_is_evaluated(case, expectations, where)
+            expectations, part, suite = _EXPECT(), _CHECKPOINT().theta, _SUITE()
+        role = role_of(suite, bindings_in(spec.scope, "lobench.Case"), where)
+    check_case(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     return BoundCase(
@@ -153,6 +163,7 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         case=case,
         expectations=expectations,
         identity=identity,
+        whole=whole,
         optimizer_hash=optimizer_hash,
         problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
         bindings="\n".join((*reached_case, *reached_optimizer)),
@@ -162,6 +173,8 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         settings=settings,
         phases=tuple(phases),
         theta_part=part,
+        role=role,
+        headline=suite.headline,
         problems=tuple(problems),
     )
 
@@ -301,87 +314,6 @@ def _budget(case: Case) -> str:
     text = f"{case.num_inner_steps} {case.num_tasks} {case.eval_batches}"
     if case.sessions != "apart":
         text = f"{text} {case.sessions} {case.num_lanes}"
+    if case.stop_after is not None:
+        text = f"{text} to {case.end}"
     return text if case.eval_batches else f"{text} {case.eval_every}"
-
-
-def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
-    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
-    if case.eval_batches:
-        return
-    asked = {
-        "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
-        "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
-        f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
-    }
-    if wrong := [name for name, is_asked in asked.items() if is_asked]:
-        raise ConfigError(
-            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
-            where=where,
-            expected="what a training batch gives, `train/NAME`",
-            next_step="bind Case.eval_batches >= 1, or ask for another metric",
-        )
-
-
-def _check_sessions(case: Case, where: str) -> None:
-    """Refuses lanes that share nothing, and sessions that nobody has counted."""
-    if case.sessions not in SESSIONS:
-        raise ConfigError(
-            "Case.sessions",
-            where=where,
-            got=repr(case.sessions),
-            expected=", ".join(map(repr, SESSIONS)),
-            next_step=suggestion(str(case.sessions), SESSIONS),
-        )
-    if case.sessions == "apart" and case.num_lanes is not None:
-        raise ConfigError(
-            "Case.num_lanes: lanes that are apart share no parameters",
-            where=where,
-            got=repr(case.num_lanes),
-            next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
-        )
-    if case.sessions != "apart" and case.num_lanes is None:
-        raise ConfigError(
-            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
-            where=where,
-            next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
-        )
-
-
-def _check(case: Case, where: str) -> None:
-    """Refuses numbers that no program can be made from."""
-    rules: tuple[tuple[str, int, bool], ...] = (
-        ("save_every", 0, True),
-        ("num_inner_steps", 1, False),
-        ("num_seeds", 1, False),
-        ("first_seed", 0, False),
-        ("seed_block", 1, True),
-        ("num_tasks", 1, False),
-        ("num_lanes", 1, True),
-        ("eval_every", 1, False),
-        ("log_every", 0, False),
-        ("eval_batches", 0, False),
-        ("num_cpus", 1, False),
-    )
-    for name, lowest, optional in rules:
-        value = getattr(case, name)
-        if optional and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
-    sizes = case.block_sizes
-    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
-        raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
-    if not isinstance(case.keep_state, bool):
-        raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
-    if case.scale not in (None, "log", "linear"):
-        raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
-    low = case.minimum
-    if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
-        raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
-    gpus = case.num_gpus
-    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
-    if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
-        expected = "a share of one device, or a whole number"
-        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=expected)
-    if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
-        raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lobench.core.errors import ConfigError, suggestion
+from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import Experiment, Method, problem_of
 from lobench.engine.config.experiment_reach import Reach, suite_statements
 from lobench.engine.config.searches import (
@@ -29,6 +29,7 @@ from lobench.engine.config.searches import (
     search_problem,
     space_of,
 )
+from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -143,10 +144,11 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
             )
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
-    suites = [str((path.parent / suite).resolve()) for suite in values.get("suites", ())]
-    for suite in suites:
-        if not Path(suite).exists():
-            raise ConfigError("there is no such suite", where=f"{path}: Experiment.suites", got=suite)
+    try:
+        suites = [str(find_suite(suite, path.parent).resolve()) for suite in values.get("suites", ())]
+    except UsageError as error:
+        what = f"Experiment.suites: {error.what}"
+        raise ConfigError(what, where=str(path), got=repr(error.where), next_step=error.next_step) from error
     if has_cases:
         suites.append(str(path))
     if not suites:
@@ -154,7 +156,7 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
             "the experiment has no case",
             where=str(path),
             expected="Experiment.suites, or a scope that binds Case.task",
-            next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file',
+            next_step='write `Experiment.suites = ["suites/quick"]`; paths are relative to the file; "quick" is ours',
         )
     if not values["name"].strip() or "/" in values["name"]:
         raise ConfigError("Experiment.name", where=str(path), got=repr(values["name"]), expected="a name of a folder")

@@ -9,6 +9,7 @@ from pathlib import Path
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.subject import optimizer_bindings
+from lobench.engine.config.axes import cell_bindings
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
 from lobench.engine.config.searches import without_searches
@@ -35,7 +36,7 @@ class ParsedLayers:
       trainer_comments: Names that its comments tell: gin's own say what was configured, bound or not.
       own: Of the checkpoint.
       case: Of the case's own file.
-      overrides: Of `--optimizer`, `--gin-file`, `--gin-param` and the variant.
+      overrides: Of `--optimizer`, `--gin-file`, `--gin-param` and the variant; then the values of the case's cell.
     """
 
     modules: Sequence[Statement]
@@ -67,7 +68,7 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
         trainer_comments=comments,
         own=parse_data(layers.own_bindings, f"the checkpoint's {OWN_BINDINGS}") if layers.own_bindings else [],
         case=without_searches(parse_file(Path(spec.path))),
-        overrides=overrides,
+        overrides=[*overrides, *cell_bindings(spec, overrides)],
     )
 
 

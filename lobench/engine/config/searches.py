@@ -35,7 +35,7 @@ __all__ = [
     "without_searches",
 ]
 
-SEARCH_KEYS = ("search", "num_trials", "wave", "report_sessions")
+SEARCH_KEYS = ("search", "num_trials", "wave", "stop_hopeless", "report_sessions")
 _OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _KINDS = tuple(kind.capitalize() for kind in Kind)
 
@@ -167,6 +167,12 @@ def search_of(
     Raises:
       ConfigError: a space without a search, a search without a space, the number of trials without a search.
     """
+    if method.command and method.stop_hopeless is not None:
+        raise ConfigError(
+            f"nothing reads {method.name}/Method.stop_hopeless",
+            where=next(one.where for one in keys if one.parameter == "stop_hopeless"),
+            next_step="a meta-training goes on to its end: it counts for optimizers and checkpoints",
+        )
     if reference is not None and method.space:
         keywords = _keywords(reference, method.name, all_)
         return Search(name=reference.selector, keywords=tuple(sorted(keywords.items())))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError
+from lobench.engine.config.axes import cells_of
 from lobench.engine.config.syntax import case_scopes, parse_file
+
+if TYPE_CHECKING:
+    import pytest
 
 __all__ = ["cases", "claimed_gin_files", "specs_in"]
 
@@ -23,7 +26,12 @@ def specs_in(path: Path) -> list[CaseSpec]:
     """
     path = path.resolve()
     root = path.parent.parent
-    return [CaseSpec(path=str(path), scope=scope, root=str(root)) for scope in case_scopes(parse_file(path))]
+    statements = parse_file(path)
+    return [
+        CaseSpec(path=str(path), scope=scope, root=str(root), cell=cell)
+        for scope in case_scopes(statements)
+        for cell in cells_of(statements, scope)
+    ]
 
 
 def cases(path: str | Path) -> pytest.MarkDecorator:
@@ -32,8 +40,11 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
     Args:
       path: Relative to the file that calls.
     Returns:
-      An ordinary `pytest.mark.parametrize` of the argument `case`; the ids are the scopes.
+      An ordinary `pytest.mark.parametrize` of the argument `case`; the ids are the scopes, or the
+      cells of a scope that has axes.
     """
+    import pytest  # a chief reads suites too, and runs no test
+
     caller = inspect.stack()[1].filename
     file = Path(caller).parent / path
     try:
@@ -45,7 +56,7 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
         raise pytest.Collector.CollectError(
             f"{file}: the file holds no case; expected a scope that binds Case.task, such as `x/Case.task = @MyTask()`"
         )
-    return pytest.mark.parametrize("case", specs, ids=[spec.scope for spec in specs])
+    return pytest.mark.parametrize("case", specs, ids=[spec.name for spec in specs])
 
 
 def claimed_gin_files(folder: Path) -> set[Path]:

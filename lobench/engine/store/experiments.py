@@ -67,6 +67,7 @@ class TrialRow:
     Attributes:
       parameters: Values by their gin path; empty where the method searches nothing.
       wave: Which wave of a search proposed it.
+      note: Why it was stopped; in the database behind the state, `stopped: fitness 0.2 after 25%, ...`.
     """
 
     method: str
@@ -75,6 +76,7 @@ class TrialRow:
     state: CommandState = "waiting"
     fitness: float | None = None
     wave: int = 0
+    note: str = ""
 
 
 class Experiments(LedgerPart):
@@ -179,12 +181,13 @@ class Experiments(LedgerPart):
     def set_trial(self, experiment: int, trial: TrialRow) -> None:
         """Records a trial, or what became of it."""
         parameters = json.dumps(dict(trial.parameters), sort_keys=True)
+        state = f"{trial.state}: {trial.note}" if trial.note else trial.state
         with self.transaction():
             self._db.execute(
                 "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (experiment, method, number) "
                 "DO UPDATE SET parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, "
                 "wave = excluded.wave",
-                (experiment, trial.method, trial.number, parameters, trial.state, trial.fitness, trial.wave),
+                (experiment, trial.method, trial.number, parameters, state, trial.fitness, trial.wave),
             )
 
     def forget_trials(self, experiment: int, method: str, first: int) -> None:
@@ -202,12 +205,22 @@ class Experiments(LedgerPart):
                 "ORDER BY method, number",
                 (experiment,),
             ).fetchall()
-            return [
-                TrialRow(
-                    method=method, number=number, parameters=json.loads(text), state=state, fitness=fitness, wave=wave
+            found = []
+            for method, number, text, state, fitness, wave in rows:
+                state, _, note = state.partition(": ")
+                parameters = json.loads(text)
+                found.append(
+                    TrialRow(
+                        method=method,
+                        number=number,
+                        parameters=parameters,
+                        state=state,
+                        fitness=fitness,
+                        wave=wave,
+                        note=note,
+                    )
                 )
-                for method, number, text, state, fitness, wave in rows
-            ]
+            return found
 
 
 def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:

@@ -2,7 +2,8 @@
 
 A file's name says what it is a state of, at which step, and whose: `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is
 a hash of all that fixes the bits up to there, so that any training that begins alike may go on from it. The owner is
-the evaluation that saved it; `kept` is a final state that stays for longer ones (`Case.keep_state`).
+the evaluation that saved it; `kept` is a final state that stays for longer ones (`Case.keep_state`). Of these a store
+keeps 10 GB; who has not been gone on from for longest goes first.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _KEPT = "kept"
+_MOST_KEPT_BYTES = 10 * 10**9
 _MARK = ".mark-"
 _SUFFIX = ".safetensors"
 
@@ -148,6 +150,9 @@ class BlockStates:
                     _remove(path)
                     continue
                 self._loaded, self._mine = path, path if is_mine else None
+                if file.owner == _KEPT:
+                    with contextlib.suppress(OSError):
+                        os.utime(path)  # it is of use
                 return leaves, header
             if is_mine:
                 with contextlib.suppress(OSError, ValueError):
@@ -172,6 +177,8 @@ class BlockStates:
         if self._mine is not None and self._mine != path:
             _remove(self._mine)
         self._mine = None if is_final else path
+        if is_final:
+            _remove_oldest_kept(self.folder)
 
     def refuse(self, why: str) -> None:
         """Says that the state which was loaded is of no use, and removes it where it is this evaluation's own."""
@@ -222,6 +229,20 @@ def _files(folder: Path) -> Iterator[StateFile]:
     except OSError:
         return  # there is none yet
     yield from filter(None, map(StateFile.of_name, names))
+
+
+def _remove_oldest_kept(folder: Path) -> None:
+    """Keeps as many kept states as there is room for, those that were used last; of one, however large, that one."""
+    found = []
+    for file in _files(folder):
+        with contextlib.suppress(OSError):  # another worker's, which is removing too
+            about = (folder / file.name).stat()
+            found += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
+    num_bytes = 0
+    for place, (_, size, name) in enumerate(sorted(found, reverse=True)):
+        num_bytes += size
+        if place and num_bytes > _MOST_KEPT_BYTES:
+            _remove(folder / name)
 
 
 def _remove(path: Path) -> None:

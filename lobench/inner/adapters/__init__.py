@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lobench.inner.adapters.objects import as_learned_optimizer, as_task
+from lobench.inner.adapters.objects import as_learned_optimizer, as_task, runs_as
 from lobench.inner.adapters.stepper import Stepper, as_stepper
 
-__all__ = ["Stepper", "as_learned_optimizer", "as_stepper", "as_task"]
+__all__ = ["Stepper", "as_learned_optimizer", "as_stepper", "as_task", "runs_as"]

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 
 from lobench.core.errors import ConfigError
+from lobench.inner.adapters.counterparts import Counterpart, counterpart_of
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 
-__all__ = ["as_learned_optimizer", "as_task"]
+__all__ = ["as_learned_optimizer", "as_task", "runs_as"]
 
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
+    """An object of google/learned_optimization's signatures, or what lobench has of the same class, on its theta."""
+
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
+
+    @functools.cached_property
+    def counterpart(self) -> Counterpart:
+        return counterpart_of(self.wrapped)  # looking takes a while, and not all that have the object train with it
 
     def init(self, key: jax.Array) -> Theta:
         return self.wrapped.init(key)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        optimizer: InnerOptimizer = self.wrapped.opt_fn(theta)
+        is_ours = self.counterpart.ours is not None
+        optimizer: InnerOptimizer
+        optimizer = self.counterpart.opt_fn(theta, num_steps) if is_ours else self.wrapped.opt_fn(theta)
         return optimizer
 
 
@@ -43,6 +53,12 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
         expected="an object with init(key) -> theta and opt_fn(theta)",
         next_step="an optax transformation goes into Case.optimizer; does gin bind `@Name` where `@Name()` is meant?",
     )
+
+
+def runs_as(candidate: Any) -> str:
+    """Returns which program of a class that lobench has too runs for a learned optimizer; "" for all others."""
+    learned = as_learned_optimizer(candidate)
+    return learned.counterpart.description if isinstance(learned, _ForeignLearnedOptimizer) else ""
 
 
 class _ForeignTask(Task):

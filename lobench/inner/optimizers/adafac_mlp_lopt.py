@@ -21,13 +21,13 @@ from lobench.inner.optimizers.features import (
     weighted_sum,
 )
 
-__all__ = ["AdafacMLPLOpt"]
+__all__ = ["NARROW", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
 
 _MOMENTUM = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
 _FACTORED = np.asarray([0.9, 0.99, 0.999], np.float32)
 _NUM_FEATURES = 39
-_NARROW = slice(13, 25)  # rows of the first layer for the factored moments
+NARROW = slice(13, 25)  # rows of the first layer for the factored moments
 _NUM_EMBEDDED = 11
 
 
@@ -70,8 +70,8 @@ class AdafacMLPLOpt(LearnedOptimizer):
         factored_decays = jnp.clip(shifted_decays(_FACTORED, theta["adafactor_decays"]), 0.0, 1.0)
         network = theta["nn"]["~"]
         # Cut here, outside the loop over steps.
-        wide = jnp.concatenate([network["w0"][: _NARROW.start], network["w0"][_NARROW.stop : -_NUM_EMBEDDED]])
-        narrow, of_step = network["w0"][_NARROW], network["w0"][-_NUM_EMBEDDED:]
+        wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
+        narrow, of_step = network["w0"][NARROW], network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> dict[str, Any]:
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
@@ -93,7 +93,7 @@ class AdafacMLPLOpt(LearnedOptimizer):
             for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
                 m = decayed(state["momentum"][index], grad, momentum_decays)
                 r = decayed(state["rms"][index], grad * grad, rms_decays)
-                features = _features(grad, laid_out(p), m, r, factored.scales[index], factored.full[index])
+                features = adafac_features(grad, laid_out(p), m, r, factored.scales[index], factored.full[index])
                 first = weighted_sum(features, wide, factored.sums[index])
                 step = self._step(network, first, bias)
                 updates.append(restored(-step, jnp.shape(p)))
@@ -112,7 +112,7 @@ class AdafacMLPLOpt(LearnedOptimizer):
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
 
 
-def _features(
+def adafac_features(
     grad: jax.Array,
     param: jax.Array,
     m: jax.Array,

@@ -14,15 +14,21 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
+from lobench.inner.optimizers.tensor_lstm import (
+    PROGRESS,
+    initial_rows,
+    linear,
+    loss_buffer,
+    loss_features,
+    mixed_lstm,
+)
 
-__all__ = ["Celo"]
+__all__ = ["BLOCKS", "NARROW", "Celo", "block_features", "new_schedule", "require_horizon", "scheduled"]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
-_PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
-_BLOCKS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)  # channels of each block of features
-_NARROW = slice(15, 27)  # rows of the first layer for the factored moments
-_NUM_LOSS_DECAYS = 10
+BLOCKS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)  # channels of each block of features
+NARROW = slice(15, 27)  # rows of the first layer for the factored moments
 _LSTM = 64
 _INPUTS = 18
 
@@ -44,7 +50,7 @@ class Celo(LearnedOptimizer):
         def linear(inputs: int, outputs: int) -> dict[str, jax.Array]:
             return {"w": weights(inputs, outputs), "b": jnp.zeros(outputs)}
 
-        network = {f"w0__{index}": weights(1, channels, 4) for index, channels in enumerate(_BLOCKS)}
+        network = {f"w0__{index}": weights(1, channels, 4) for index, channels in enumerate(BLOCKS)}
         network |= {"w1": weights(1, 4, 4), "w2": weights(1, 4, 3)}
         network |= {"b0": jnp.zeros((1, 4)), "b1": jnp.zeros((1, 4)), "b2": jnp.zeros((1, 3))}
         recurrent = {name: linear(_INPUTS, _LSTM) for name in ("linear", "linear_1", "linear_2")}
@@ -57,22 +63,15 @@ class Celo(LearnedOptimizer):
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        if num_steps is None:
-            raise ConfigError("Celo schedules by the length of training", got="None", expected="num_steps >= 1")
-        horizon = num_steps
+        horizon = require_horizon(self, num_steps)
         network = theta["ff_mod_stack"]["~"]
-        weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(_BLOCKS))])
-        wide = jnp.concatenate([weights[: _NARROW.start], weights[_NARROW.stop :]])
+        weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(BLOCKS))])
+        wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
 
         def init(params: PyTree) -> dict[str, Any]:
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
-            recurrent = theta["lstm_init_state"]
             return {
-                "step": jnp.int32(0),
-                "loss_means": jnp.zeros(_NUM_LOSS_DECAYS),
-                "loss_minima": jnp.full(_NUM_LOSS_DECAYS, 999999999999.0),
-                "h": jnp.tile(recurrent["hidden"], (len(leaves), 1)),
-                "c": jnp.tile(recurrent["cell"], (len(leaves), 1)),
+                **new_schedule(theta, len(leaves), horizon),
                 "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
                 "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
                 "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(3),
@@ -81,17 +80,16 @@ class Celo(LearnedOptimizer):
         def update(
             grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
-            means, minima, of_loss = loss_features(state, value, horizon)
-            h, c, rates = tensor_rates(theta["rnn_params"], state, of_loss, horizon)
+            schedule, rates = scheduled(theta, state, value, horizon)
             leaves = [jnp.clip(laid_out(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
             moments = FactoredMoments([leaf.shape for leaf in leaves])
-            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), weights[_NARROW])
+            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), weights[NARROW])
             updates, momenta, squares = [], [], []
             for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
                 param = laid_out(p)
                 m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
                 r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
-                features = _features(grad, param, m, r, factored.scales[index], factored.full[index])
+                features = block_features(grad, param, m, r, factored.scales[index], factored.full[index])
                 first = weighted_sum(features, wide, factored.sums[index])
                 direction, magnitude = _network(network, first)
                 scale = jnp.sqrt(jnp.mean(param * param) + 1e-9)
@@ -99,54 +97,41 @@ class Celo(LearnedOptimizer):
                 updates.append(restored(-step, jnp.shape(p)))
                 momenta.append(m)
                 squares.append(r)
-            new_state = {
-                "step": state["step"] + 1,
-                "loss_means": means,
-                "loss_minima": minima,
-                "h": h,
-                "c": c,
-                "momentum": momenta,
-                "rms": squares,
-                "factored": factored_state,
-            }
+            new_state = {**schedule, "momentum": momenta, "rms": squares, "factored": factored_state}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
 
 
-def loss_features(state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the new means and minima of the loss buffer, and nine features of how fast the loss falls."""
-    halflives = np.logspace(1, np.log10(horizon), _NUM_LOSS_DECAYS)
-    d = jnp.asarray(np.exp(-1.0 / halflives), jnp.float32)
-    t = state["step"]
-    correction = 1 - d ** (t + 1).astype(jnp.float32)
-    highest = jnp.max(state["loss_means"] / correction)
-    clipped = jnp.minimum(2 * jnp.abs(jnp.where(t == 0, loss, highest)), loss)
-    means = d * state["loss_means"] + (1 - d) * clipped
-    corrected = means / correction
-    minima = jnp.minimum(state["loss_minima"], corrected)
-    rise = (corrected[:-1] - minima[:-1]) / jnp.maximum(1e-8, corrected[1:] - minima[:-1])
-    features = jnp.clip(rise - 1, -1.0, 1.0)
-    return means, minima, jnp.where(t + 1 <= 2, 0.0, features)
+def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
+    """Returns the length of the training.
+
+    Raises:
+      ConfigError: it is not known.
+    """
+    if num_steps is None:
+        name = type(optimizer).__name__
+        raise ConfigError(f"{name} schedules by the length of training", got="None", expected="num_steps >= 1")
+    return num_steps
 
 
-def tensor_rates(
-    theta: dict[str, dict[str, jax.Array]], state: dict[str, Any], of_loss: jax.Array, horizon: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the LSTM's new h and c, float32[num_tensors, 64], and the learning rates, float32[num_tensors]."""
-    progress = jnp.tanh(10 * (state["step"].astype(jnp.float32) / horizon - _PROGRESS))
-    inputs = jnp.concatenate([progress, of_loss])
-    h, c = state["h"], state["c"]
-    x = jnp.tile(inputs[None], (h.shape[0], 1))
-    common = jnp.max(jax.nn.relu(_linear(theta["linear_1"], x)), axis=0, keepdims=True)
-    x = _linear(theta["linear_2"], x) + common
-    i, g, f, o = jnp.split(_linear(theta["rnn/linear"], jnp.concatenate([x, h], axis=1)), 4, axis=1)
-    c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-    h = jax.nn.sigmoid(o) * jnp.tanh(c)
-    return h, c, 0.1 * jnp.exp(_linear(theta["step_size"], h)[:, 0])
+def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> dict[str, Any]:
+    """Returns what the scheduler holds before the first update."""
+    rows = initial_rows(theta["lstm_init_state"], num_tensors)
+    return {"step": jnp.int32(0), "losses": loss_buffer(horizon), "rows": rows}
 
 
-def _features(
+def scheduled(theta: Theta, state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[dict[str, Any], jax.Array]:
+    """Returns what the scheduler holds after an update, and the learning rates, float32[num_tensors]."""
+    losses, of_loss = loss_features(state["losses"], state["step"], loss)
+    progress = jnp.tanh(10 * (state["step"].astype(jnp.float32) / horizon - PROGRESS))
+    x = jnp.tile(jnp.concatenate([progress, of_loss])[None], (state["rows"][0].shape[0], 1))
+    h, c = mixed_lstm(theta["rnn_params"], x, state["rows"])
+    rates = 0.1 * jnp.exp(linear(theta["rnn_params"]["step_size"], h)[:, 0])
+    return {"step": state["step"] + 1, "losses": losses, "rows": (h, c)}, rates
+
+
+def block_features(
     grad: jax.Array,
     param: jax.Array,
     m: jax.Array,
@@ -175,7 +160,3 @@ def _network(theta: dict[str, jax.Array], first: list[jax.Array]) -> list[jax.Ar
     hidden = [jax.nn.relu(value + theta["b0"][0, unit]) for unit, value in enumerate(first)]
     hidden = [jax.nn.relu(value) for value in dense(hidden, theta["w1"][0], theta["b1"][0])]
     return dense(hidden, theta["w2"][0, :, :2], theta["b2"][0, :2])
-
-
-def _linear(theta: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    return x @ theta["w"] + theta["b"]

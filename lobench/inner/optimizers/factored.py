@@ -95,7 +95,7 @@ class FactoredMoments:
 
         Args:
           weights: float32[4 num_decays, width] of a network's first layer, for the normalised features row, column,
-            rsqrt(row), rsqrt(column).
+            rsqrt(row), rsqrt(column); [num_tensors, 4 num_decays, width] where each tensor has a network of its own.
         """
         squares = [grad * grad + 1e-30 for grad in grads]
         means = [
@@ -132,10 +132,15 @@ class FactoredMoments:
         return jax.lax.rsqrt(jnp.maximum(ratio, 1e-9))
 
     def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[list[jax.Array]]]:
-        num_decays, width = state.shape[0], weights.shape[1]
-        split = weights.reshape(2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
+        num_decays, width = state.shape[0], weights.shape[-1]
+        split = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
         uses = jnp.asarray([segment.uses for segment in self._segments])
-        per_segment = jnp.einsum("pucw,su->swpc", split, uses).reshape(len(uses), width, 2 * num_decays)
+        if split.ndim == 4:
+            per_segment = jnp.einsum("pucw,su->swpc", split, uses)
+        else:
+            tensors = np.asarray([segment.tensor for segment in self._segments])
+            per_segment = jnp.einsum("spucw,su->swpc", split[tensors], uses)
+        per_segment = per_segment.reshape(len(uses), width, 2 * num_decays)
         channels = jnp.concatenate([state, jax.lax.rsqrt(state + 1e-8)])  # [2 num_decays, size]
         squares = channels * channels
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])

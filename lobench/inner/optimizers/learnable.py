@@ -48,7 +48,10 @@ class LearnableSGDM(LearnedOptimizer):
 
 @configurable
 class LearnableAdam(LearnedOptimizer):
-    """Adam; theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2`, `log_epsilon`, logarithms, float32[]."""
+    """Adam; theta: `log_lr`, `one_minus_beta1`, `one_minus_beta2`, `log_epsilon`, logarithms, float32[].
+
+    Under the root of the second moment stands 1e-8 more, as in google/learned_optimization's class of the same name.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class LearnableAdam(LearnedOptimizer):
                 b1=1 - values["one_minus_beta1"],
                 b2=1 - values["one_minus_beta2"],
                 eps=values["log_epsilon"],
+                eps_root=1e-8,
             )
         )
 

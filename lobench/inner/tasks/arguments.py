@@ -11,10 +11,12 @@ from lobench.core.errors import ConfigError
 __all__ = ["choice", "integer", "number", "sizes"]
 
 
-def integer(task: str, name: str, value: object, *, at_least: int = 1) -> int:
-    """Returns `value` when it is an integer >= `at_least`; raises ConfigError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"an integer >= {at_least}")
+def integer(task: str, name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """Returns `value` when it is an integer in the bounds; raises ConfigError otherwise."""
+    most = math.inf if at_most is None else at_most
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= most:
+        bounds = f">= {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+        raise ConfigError(f"{task}.{name}", got=repr(value), expected=f"an integer {bounds}")
     return value
 
 

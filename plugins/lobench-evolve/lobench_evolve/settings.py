@@ -168,7 +168,7 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
         raise ConfigError("Evolve.first_n", got="1", expected=expected)
     most = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
     run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))
-    known = {spec.scope: spec for spec in specs_in(config)}
+    known = {spec.name: spec for spec in specs_in(config)}
     unknown = [scope for scope in run.cases if scope not in known]
     if unknown or not known:
         raise UsageError(

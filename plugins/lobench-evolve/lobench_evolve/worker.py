@@ -70,7 +70,7 @@ class Evaluator:
         self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale, decay=decay)
         self.decoder = Decoder(self.weights)
         self._programs = [
-            MemberProgram(case.case, f"{spec.path}: case {spec.scope!r}", run, self.weights)
+            MemberProgram(case.case, f"{spec.path}: case {spec.name!r}", run, self.weights)
             for spec, case in zip(cases, bound, strict=True)
         ]
         self._width = run.members_per_program

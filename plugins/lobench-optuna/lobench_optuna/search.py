@@ -156,19 +156,28 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
             if trial.is_feasible:
                 study.tell(again, trial.fitness)
             else:
-                study.tell(again, state=optuna.trial.TrialState.FAIL)
+                study.tell(again, state=_state(trial))
     return study
 
 
 def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.FrozenTrial:
-    from optuna.trial import TrialState, create_trial
+    from optuna.trial import create_trial
 
     return create_trial(
-        state=TrialState.COMPLETE if trial.is_feasible else TrialState.FAIL,
+        state=_state(trial),
         value=trial.fitness if trial.is_feasible else None,
         params=_their_values(trial, domains),
         distributions={path: domain.distribution for path, domain in domains.items() if path in trial.parameters},
     )
+
+
+def _state(trial: Trial) -> optuna.trial.TrialState:
+    """Returns how optuna calls what became of a trial: of one that was hopeless it learns that it was bad."""
+    from optuna.trial import TrialState
+
+    if trial.is_feasible:
+        return TrialState.COMPLETE
+    return TrialState.PRUNED if trial.state == "stopped" else TrialState.FAIL
 
 
 def _their_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:

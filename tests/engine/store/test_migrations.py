@@ -111,11 +111,11 @@ def test_every_reader_sees_the_same_before_and_after(tmp_path: Path) -> None:
 def test_doctor_and_merge_say_what_becomes_of_it(tmp_path: Path) -> None:
     store = old_store(tmp_path)
     done = lobench("doctor", "--store", store)
-    what = "2 checkpoints, 1 optimizers, 12 evaluations, schema 1: who writes it next takes it to 2, and keeps a copy, "
+    what = "2 checkpoints, 1 optimizer, 12 evaluations, schema 1: who writes it next takes it to 2, and keeps a copy, "
     assert what in done.stdout, done.stdout
     done = lobench("merge", old_store(tmp_path / "other"), "--output", store)
     assert "taken from schema 1 to 2; ledger.schema1.sqlite is what it was" in done.stdout
-    assert "4 checkpoints, 1 optimizers, 12 evaluations, local" in lobench("doctor", "--store", store).stdout
+    assert "4 checkpoints, 1 optimizer, 12 evaluations, local" in lobench("doctor", "--store", store).stdout
 
 
 def test_pytest_into_it_says_what_becomes_of_it(tmp_path: Path) -> None:

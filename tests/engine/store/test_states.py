@@ -134,3 +134,19 @@ def test_a_restart_sweeps_what_is_half_written_and_no_state_that_may_be_wanted(t
     assert marked_folder(mark) is None and marked_folder("") is None
     (tmp_path / "file").touch()
     assert leave_mark(tmp_path / "file") == ""
+
+
+def test_of_kept_states_there_are_as_many_as_there_is_room_for_those_used_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for prefix in ("a", "b"):
+        save(tmp_path, 5, prefixes=[prefix], is_final=True)
+    size = max(path.stat().st_size for path in tmp_path.iterdir())
+    monkeypatch.setattr("lobench.engine.store.states._MOST_KEPT_BYTES", int(2.5 * size))
+    save(tmp_path, 9, prefixes=["x"], owner="other")
+    assert states(tmp_path, prefixes=["a"]).load() is not None
+    save(tmp_path, 5, prefixes=["c"], is_final=True)
+    assert names(tmp_path) == ["a.0+2.5.kept", "c.0+2.5.kept", "x.0+2.9.other"], "b was not gone on from"
+    monkeypatch.setattr("lobench.engine.store.states._MOST_KEPT_BYTES", 0)
+    save(tmp_path, 5, prefixes=["d"], is_final=True)
+    assert names(tmp_path) == ["d.0+2.5.kept", "x.0+2.9.other"], "the one that was asked for stays"

@@ -19,11 +19,11 @@ def test_every_gin_file_holds_cases():
 
 
 def test_case_names_are_unique_in_a_suite():
-    names = [(spec.suite, spec.scope) for spec in SPECS]
+    names = [(spec.suite, spec.name) for spec in SPECS]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{Path(spec.path).stem}-{spec.scope}")
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{Path(spec.path).stem}-{spec.name}")
 def test_case_builds(spec):
     bound = bind_case(spec, Layers())
     task = bound.case.task
@@ -38,3 +38,14 @@ def test_case_builds(spec):
     loss = jax.eval_shape(first_step, jax.random.key(0))
     assert loss.shape == ()
     assert loss.dtype == jax.numpy.float32
+
+
+def test_velodrome_mini_has_sixteen_cases_of_the_other_suites_word_for_word():
+    problems = {suite: {} for suite in ("mini", "others")}
+    for spec in SPECS:
+        bound = bind_case(spec, Layers(), build=False)
+        suite = "mini" if spec.suite == "velodrome_mini" else "others"
+        problems[suite][bound.problem] = f"{spec.suite}/{spec.name}"
+    mini = problems["mini"]
+    assert len(mini) == 16
+    assert [name for problem, name in mini.items() if problem not in problems["others"]] == []

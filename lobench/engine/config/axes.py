@@ -1,0 +1,114 @@
+"""Axes of a case: `grid/Case.axes = {"width": [8, 32], "horizon": [100, 400]}` makes a case of each cell.
+
+A binding says `%width` where a cell's value goes. Cells are found by parsing, as cases are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lobench.core.case import AxisValue, CaseSpec, Cell, axis_text
+from lobench.core.errors import ConfigError, suggestion
+from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, references_in
+
+__all__ = ["cell_bindings", "cells_of"]
+
+_MOST_CELLS = 1000
+_NAME, _TEXT = re.compile(r"[A-Za-z_]\w*"), re.compile(r"[\w.+]+")
+_VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tuples of them"
+
+
+def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
+    """Returns the cells of a case, the last axis the fastest; an empty one for a case without axes.
+
+    Raises:
+      ConfigError: the axes are no lists of different values by name, or nothing reads one.
+    """
+    bound = [one for one in statements if isinstance(one, Binding) and _is_axes(one) and _encloses(one.scope, scope)]
+    if not bound:
+        return [()]
+    binding = max(bound, key=lambda one: len(one.scope))  # the narrowest scope; of two in it the later, as gin has it
+    binding = [one for one in bound if one.scope == binding.scope][-1]
+    axes = _checked(binding)
+    read = {one.name for one in _macros(statements)}
+    if unread := [name for name in axes if name not in read]:
+        raise _error(
+            binding,
+            f"nothing reads the axis {unread[0]!r}",
+            expected=f"a binding such as `{scope}/Case.num_inner_steps = %{unread[0]}`",
+            next_step=suggestion(unread[0], read - axes.keys()),
+        )
+    rows = itertools.product(*axes.values())
+    return [tuple(zip(axes, values, strict=True)) for values in rows]
+
+
+def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Binding]:
+    """Returns the macros of a case's cell.
+
+    Raises:
+      ConfigError: what is bound over the case says something of its axes, by which its name would tell a lie.
+    """
+    names = {name for name, _ in spec.cell}
+    for one in overrides:
+        if isinstance(one, Binding) and (_is_axes(one) or (not one.parameter and one.selector in names)):
+            what = "Case.axes" if one.parameter else f"the axis {one.selector!r}"
+            raise ConfigError(
+                f"{what} is said in the case's own file alone",
+                where=one.where,
+                next_step=f"change {spec.path}, or choose cells with pytest's -k",
+            )
+    return [
+        Binding(scope="", selector=name, parameter="", value=value, where=f"{spec.path}: case {spec.name!r}")
+        for name, value in spec.cell
+    ]
+
+
+def _is_axes(binding: Binding) -> bool:
+    return binding.parameter == "axes" and binding.selector.rsplit(".", 1)[-1] == "Case"
+
+
+def _encloses(outer: str, scope: str) -> bool:
+    return not outer or scope == outer or scope.startswith(f"{outer}/")
+
+
+def _macros(statements: Sequence[Statement]) -> list[Macro]:
+    values = [one.value for one in statements if isinstance(one, Binding)]
+    return [one for value in values for one in references_in(value) if isinstance(one, Macro)]
+
+
+def _checked(binding: Binding) -> dict[str, Sequence[AxisValue]]:
+    """Returns the axes as they are written, and refuses what makes no cells."""
+    axes = binding.value
+    if not isinstance(axes, dict) or not axes:
+        raise _error(binding, got=gin_text(axes), expected='values by the name of an axis: {"width": [8, 32]}')
+    for name, values in axes.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _error(binding, "the name of an axis", got=repr(name), expected="a name for a macro: 'width'")
+        if not isinstance(values, list) or not values:
+            raise _error(binding, f"the axis {name!r}", got=gin_text(values), expected="a list of values")
+        for value in values:
+            if not _is_value(value):
+                raise _error(binding, f"the axis {name!r}", got=gin_text(value), expected=_VALUES)
+        texts = [axis_text(value) for value in values]
+        if twice := [text for text in texts if texts.count(text) > 1]:
+            raise _error(binding, f"the axis {name!r} has two values that read {twice[0]!r}")
+    count = math.prod(map(len, axes.values()))
+    if count > _MOST_CELLS:
+        raise _error(binding, got=f"{count:,} cells", expected=f"{_MOST_CELLS:,} at most")
+    return axes
+
+
+def _is_value(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(_is_value(item) and not isinstance(item, tuple) for item in value)
+    if isinstance(value, str):
+        return bool(_TEXT.fullmatch(value))
+    return value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
+
+
+def _error(binding: Binding, what: str = "", **more: str) -> ConfigError:
+    return ConfigError(f"Case.axes{': ' if what else ''}{what}", where=binding.where, **more)

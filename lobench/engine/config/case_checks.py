@@ -1,0 +1,127 @@
+"""What a case may not say: numbers that no program can be made from, and what contradicts itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from lobench.core.case import HEADLINES, ROLES, SESSIONS, Case, Expectations, Suite
+from lobench.core.errors import ConfigError, suggestion
+from lobench.core.metric import EVALUATED_SPLITS
+
+__all__ = ["check_case", "role_of"]
+
+
+def check_case(case: Case, expectations: Expectations, where: str) -> None:
+    """Raises ConfigError, which names the case, where it says what cannot be."""
+    _check_numbers(case, where)
+    _check_sessions(case, where)
+    _check_is_evaluated(case, expectations, where)
+
+
+def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
+    """Returns what a case is to its optimizer, whose name is that of what `Case.learned_optimizer` refers to.
+
+    Raises:
+      ConfigError: the suite says another role than there are, or another headline.
+    """
+    if suite.headline not in HEADLINES:
+        expected = ", ".join(map(repr, HEADLINES))
+        raise ConfigError("Suite.headline", where=where, got=repr(suite.headline), expected=expected)
+    if not isinstance(suite.roles, dict):
+        expected = 'roles by the names of learned optimizers: {"Celo": "meta_train"}'
+        raise ConfigError("Suite.roles", where=where, got=repr(suite.roles), expected=expected)
+    if wrong := [role for role in (suite.role or ROLES[0], *suite.roles.values()) if role not in ROLES]:
+        got, expected = repr(wrong[0]), ", ".join(map(repr, ROLES))
+        raise ConfigError(
+            "Suite.role", where=where, got=got, expected=expected, next_step=suggestion(str(wrong[0]), ROLES)
+        )
+    used = bindings.get("learned_optimizer") or bindings.get("optimizer")
+    return suite.role_for(getattr(used, "selector", "").rpartition(".")[2])
+
+
+def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:
+    """Refuses to be asked for a split that `Case.eval_batches = 0` evaluates nothing of."""
+    if case.eval_batches:
+        return
+    asked = {
+        "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
+        "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
+        f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
+    }
+    if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        raise ConfigError(
+            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
+            where=where,
+            expected="what a training batch gives, `train/NAME`",
+            next_step="bind Case.eval_batches >= 1, or ask for another metric",
+        )
+
+
+def _check_sessions(case: Case, where: str) -> None:
+    """Refuses lanes that share nothing, and sessions that nobody has counted."""
+    if case.sessions not in SESSIONS:
+        raise ConfigError(
+            "Case.sessions",
+            where=where,
+            got=repr(case.sessions),
+            expected=", ".join(map(repr, SESSIONS)),
+            next_step=suggestion(str(case.sessions), SESSIONS),
+        )
+    if case.sessions == "apart" and case.num_lanes is not None:
+        raise ConfigError(
+            "Case.num_lanes: lanes that are apart share no parameters",
+            where=where,
+            got=repr(case.num_lanes),
+            next_step="bind Case.sessions = 'shared', 'synced' or 'mean', or leave it out",
+        )
+    if case.sessions != "apart" and case.num_lanes is None:
+        raise ConfigError(
+            f"Case.sessions = {case.sessions!r} does not say how many lanes share the parameters",
+            where=where,
+            next_step="bind Case.num_lanes = 4, say; num_seeds counts such groups",
+        )
+
+
+def _check_numbers(case: Case, where: str) -> None:
+    """Refuses numbers that no program can be made from."""
+    rules: tuple[tuple[str, int, bool], ...] = (
+        ("save_every", 0, True),
+        ("num_inner_steps", 1, False),
+        ("num_seeds", 1, False),
+        ("first_seed", 0, False),
+        ("seed_block", 1, True),
+        ("num_tasks", 1, False),
+        ("num_lanes", 1, True),
+        ("eval_every", 1, False),
+        ("log_every", 0, False),
+        ("eval_batches", 0, False),
+        ("num_cpus", 1, False),
+    )
+    for name, lowest, optional in rules:
+        value = getattr(case, name)
+        if optional and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=f"an integer >= {lowest}")
+    sizes = case.block_sizes
+    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 1 for size in sizes):
+        raise ConfigError("Case.block_sizes", where=where, got=repr(sizes), expected="integers >= 1")
+    if not isinstance(case.keep_state, bool):
+        raise ConfigError("Case.keep_state", where=where, got=repr(case.keep_state), expected="True or False")
+    if case.scale not in (None, "log", "linear"):
+        raise ConfigError("Case.scale", where=where, got=repr(case.scale), expected="'log' or 'linear'")
+    share = case.stop_after
+    if share is not None and not (isinstance(share, float) and 0 < share < 1):
+        raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")
+    low = case.minimum
+    if low is not None and (isinstance(low, bool) or not isinstance(low, int | float) or not math.isfinite(low)):
+        raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
+    gpus = case.num_gpus
+    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
+    if not is_number or not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
+        expected = "a share of one device, or a whole number"
+        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=expected)
+    if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
+        raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

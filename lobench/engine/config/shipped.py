@@ -1,0 +1,71 @@
+"""Suites by name: `quick` is a folder here, or else the suite of that name that comes with lobench."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePath
+
+from lobench.core.errors import UsageError, suggestion
+
+__all__ = ["find_suite", "name_of", "shipped_folder", "shipped_suite", "shipped_suites"]
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def shipped_folder() -> Path | None:
+    """Returns the folder of lobench's own suites: in the installed package, or at the top of a checkout."""
+    if (_PACKAGE / "suites").is_dir():
+        return _PACKAGE / "suites"
+    top = _PACKAGE.parent
+    return top / "suites" if (top / "pyproject.toml").is_file() and (top / "suites").is_dir() else None
+
+
+def shipped_suites() -> list[str]:
+    """Returns the names of lobench's own suites."""
+    folder = shipped_folder()
+    return sorted(path.name for path in folder.iterdir() if any(path.glob("*.gin"))) if folder is not None else []
+
+
+def shipped_suite(name: str) -> Path | None:
+    """Returns what a name stands for among lobench's own suites, `quick` or `digits/mlp.gin`; None: nothing."""
+    folder, parts = shipped_folder(), PurePath(name).parts
+    if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
+        return None
+    path = folder.joinpath(*parts)
+    return path if path.exists() else None
+
+
+def name_of(suite: Path) -> str:
+    """Returns what to call a suite by: a path as it is, and the absolute path of one of lobench's own by its name."""
+    folder = shipped_folder()
+    is_own = folder is not None and suite.is_absolute() and suite.is_relative_to(folder)
+    return suite.relative_to(folder).as_posix() if folder is not None and is_own else str(suite)
+
+
+def find_suite(suite: str, folder: Path | None = None) -> Path:
+    """Returns the path of a suite that is named by its path, or by its name where that is one of lobench's own.
+
+    Args:
+      suite: `suites/quick`, `quick`, `digits/mlp.gin`. What lies in the folder wins over lobench's own.
+      folder: What a path is relative to; None: the working directory.
+    Raises:
+      UsageError: there is no such suite; it names those that there are, and what has nearly the name.
+    """
+    path = Path(suite) if folder is None else folder / suite
+    if path.exists():
+        return path
+    shipped = shipped_suite(suite)
+    if shipped is not None:
+        return shipped
+    try:
+        beside = sorted(other.name for other in path.parent.iterdir() if other.is_dir() or other.suffix == ".gin")
+    except OSError:
+        beside = []
+    named = shipped_suites()
+    near = {str(Path(suite).parent / name): name for name in beside} | {name: name for name in named}
+    found = suggestion(path.name, near.values())
+    advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
+    own = f"lobench's own are {', '.join(named)}: " if named else ""
+    raise UsageError(
+        "there is no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows their cases"
+    )

@@ -1,0 +1,243 @@
+"""Learned optimizers that google/learned_optimization and lobench both have: an object of theirs runs as ours.
+
+Both follow the same trajectories (tests/inner/optimizers says how closely), and ours is several times as fast. An
+object is taken for ours only where nothing about it can differ: its class is theirs and no subclass, its module and
+those that it computes with hold the text that was compared, no function of them has been replaced since, the object
+is as its constructor makes it, and ours has each setting that is not at its default. Everything else runs itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.inner.optimizer import LearnedOptimizer, Theta
+from lobench.inner.theta import leaf_paths
+
+__all__ = ["KNOWN", "Counterpart", "Known", "counterpart_of"]
+
+_PACKAGE = "learned_optimization"
+_MODULES = f"{_PACKAGE}.learned_optimizers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A class of theirs that ours of the same name follows.
+
+    Attributes:
+      texts: sha256 of the text of each module that it computes with, its own first.
+      held_as: Attributes that hold an argument under another name than its own, with or without a leading underscore.
+      ignored: Arguments that change nothing of what it computes.
+      sizes: Arguments that no attribute holds: the leaf of theta, and the axis of it, that has this size.
+    """
+
+    texts: Mapping[str, str]
+    held_as: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    sizes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+_COMMON = {f"{_MODULES}.common": "f2103f7f1f2ca6e520c71014382c3f5c5635fb04bd64d1b1c3c7f90e2075f14a"}
+_OPTAX = {f"{_PACKAGE}.optimizers.optax_opts": "e9c4c103781fd84f0463ba16deb5d4c0d7c673273e807d322216f5463ab4b606"}
+
+
+def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Known]:
+    return name, Known(texts={name.rpartition(".")[0]: text, **more}, **other)
+
+
+# As in revision 32186aa.
+KNOWN: Mapping[str, Known] = dict(
+    [
+        _known(
+            f"{_MODULES}.mlp_lopt.MLPLOpt",
+            "5279caa78210316a867afe9293a079eeea29c9fc82de7a1ad1410d3ed4b3ba2d",
+            _COMMON,
+            ignored=frozenset({"compute_summary"}),
+            sizes={"hidden_size": ("mlp/~/linear_0/b", 0)},
+        ),
+        _known(
+            f"{_MODULES}.adafac_mlp_lopt.AdafacMLPLOpt",
+            "755f08de67e2a8ece7d725bea59404c41246840ef8b914450aa40d528a865c20",
+            _COMMON,
+        ),
+        _known(
+            f"{_MODULES}.adafac_nominal.MLPNomLOpt",
+            "2bee572da9af8392b98a6f29d0331a9fadd1abfe60fb1ab3beb512c9f6e474bc",
+            _COMMON,
+            held_as={
+                "nominal_stepsize": "_stepsize",
+                "nominal_controller": "_nom_controller",
+                "regularization_controller": "_reg_controller",
+            },
+        ),
+        _known(f"{_MODULES}.nn_adam.NNAdam", "4e4de8ab7f146a3cc8c9e70b72860a81659161f152ce9130243b48a390e34606", {}),
+        _known(
+            f"{_MODULES}.rnn_mlp_lopt.RNNMLPLOpt",
+            "4ea90c276aef5bafaecc6460dd747dec311ec20f7d29854f1ad6a0e7f53f92c1",
+            _COMMON,
+        ),
+        _known(
+            f"{_PACKAGE}.research.general_lopt.hyper_v2.HyperV2",
+            "179ec5d18649074acff41d57c7b9bd4a7cb55cc12c0c40b289339bfed048b797",
+            _COMMON,
+            ignored=frozenset({"summarize_each_layer", "summarize_all_control", "reparam_decay"}),
+        ),
+        _known(
+            f"{_MODULES}.base.LearnableSGD", "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3", _OPTAX
+        ),
+        _known(
+            f"{_MODULES}.base.LearnableSGDM", "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3", _OPTAX
+        ),
+        _known(
+            f"{_MODULES}.base.LearnableAdam",
+            "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3",
+            _OPTAX,
+            ignored=frozenset({"use_summary"}),
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """What an object of theirs runs as.
+
+    Attributes:
+      ours: lobench's optimizer with the object's settings; None where the object runs itself.
+      description: For people; "" for what lobench has no class of.
+    """
+
+    ours: LearnedOptimizer | None = None
+    description: str = ""
+
+    def opt_fn(self, theta: Theta, num_steps: int | None) -> Any:
+        """Returns our optimizer of a theta in their structure."""
+        assert self.ours is not None
+        leaves, template = leaf_paths(theta), jax.eval_shape(self.ours.init, jax.random.key(0))
+        own = [leaves[path] for path in leaf_paths(template)]
+        return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), own), num_steps)
+
+
+class _Differs(Exception):
+    """Why an object is not taken for ours."""
+
+
+def counterpart_of(candidate: Any) -> Counterpart:
+    """Says what an object runs as."""
+    kind = type(candidate)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    known = KNOWN.get(name)
+    if known is None:
+        return Counterpart()
+    try:
+        for module, text in known.texts.items():
+            _check_module(module, text)
+            held = vars(sys.modules[kind.__module__]).get(module.rpartition(".")[2])
+            if module != kind.__module__ and held is not sys.modules[module]:
+                raise _Differs(f"{kind.__module__}: {module} has been replaced")
+        if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
+            raise _Differs("its class is not the module's")
+        ours = _made(candidate, known)
+    except _Differs as difference:
+        return Counterpart(description=f"{name} itself: {difference}")
+    return Counterpart(ours, f"lobench's {kind.__name__} in place of {name}")
+
+
+def _check_module(name: str, text: str) -> None:
+    """Raises _Differs where a module is not the one that was compared, as far as classes and functions go."""
+    module = sys.modules.get(name)
+    try:
+        source = inspect.getsource(module) if module is not None else ""
+    except (OSError, TypeError):
+        source = ""
+    if module is None or hashlib.sha256(source.encode()).hexdigest() != text:
+        raise _Differs(f"lobench does not know this text of {name}")
+    _check_names(compile(source, module.__file__ or name, "exec", dont_inherit=True), vars(module), name)
+
+
+def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
+    """Checks that names mean the functions and classes that a module's, or a class's, text defines."""
+    for defined in code.co_consts:
+        if not isinstance(defined, CodeType) or defined.co_name.startswith("<"):
+            continue
+        value, place = names.get(defined.co_name), f"{where}.{defined.co_name}"
+        if isinstance(value, type) and value.__module__ == where.partition(":")[0]:
+            _check_names(defined, vars(value), f"{where}:{value.__qualname__}")
+        elif _code(value) != defined:
+            raise _Differs(f"{place} has been replaced")
+
+
+def _code(value: Any) -> CodeType | None:
+    """Returns the code that a function, a method or what wraps one was made of."""
+    value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+    return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
+
+
+def _made(candidate: Any, known: Known) -> LearnedOptimizer:
+    """Makes ours with the settings of theirs."""
+    from lobench.inner import optimizers  # here, since few processes meet such an object and these take a while
+
+    kind, ours = type(candidate), getattr(optimizers, type(candidate).__name__)
+    taken = inspect.signature(ours).parameters
+    template = leaf_paths(jax.eval_shape(candidate.init, jax.random.key(0, impl="threefry2x32")))
+    arguments, settings = {}, {}
+    for name, parameter in inspect.signature(inspect.unwrap(kind.__init__)).parameters.items():
+        if name == "self":
+            continue
+        if name in known.sizes:
+            leaf, axis = known.sizes[name]
+            value = template[leaf].shape[axis] if leaf in template else parameter.default
+        else:
+            value = _held(candidate, known.held_as.get(name, name), parameter.default)
+        arguments[name] = value
+        if name in taken:
+            settings[name] = value
+        elif name not in known.ignored and not _is_alike(value, parameter.default):
+            raise _Differs(f"lobench has no {name} = {value!r}")
+    _check_object(candidate, kind(**arguments))
+    made: LearnedOptimizer = ours(**settings)
+    expected = leaf_paths(jax.eval_shape(made.init, jax.random.key(0, impl="threefry2x32")))
+    if {path: leaf.shape for path, leaf in expected.items()} != {path: leaf.shape for path, leaf in template.items()}:
+        raise _Differs("theta has another structure")
+    return made
+
+
+def _held(candidate: Any, name: str, default: Any) -> Any:
+    held = vars(candidate)
+    return held.get(name, held.get(f"_{name}", default))
+
+
+def _check_object(candidate: Any, fresh: Any) -> None:
+    """Checks that an object is what its constructor makes."""
+    if vars(candidate).keys() != vars(fresh).keys():
+        odd = sorted(vars(candidate).keys() ^ vars(fresh).keys())
+        raise _Differs(f"{', '.join(odd)} has been set")
+    for name, value in vars(fresh).items():
+        if not _is_alike(vars(candidate)[name], value):
+            raise _Differs(f"{name} has been set")
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, jax.core.Tracer) or isinstance(other, jax.core.Tracer):
+        return False
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_is_alike, one, other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, jax.Array | np.ndarray):
+        return bool(np.array_equal(one, other))
+    if callable(one):
+        return _code(one) == _code(other)
+    if isinstance(one, bool | int | float | str | None):
+        return bool(one == other)
+    return vars(one).keys() == vars(other).keys() if hasattr(one, "__dict__") else bool(one == other)

@@ -1,0 +1,68 @@
+"""Celo-Adam: Adam, whose learning rate for each tensor comes from Celo's scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.celo import new_schedule, require_horizon, scheduled
+from lobench.inner.optimizers.tensor_lstm import new_linear
+
+__all__ = ["CeloAdam"]
+
+_LSTM = 64
+_INPUTS = 18
+
+
+@configurable
+class CeloAdam(LearnedOptimizer):
+    """Celo's scheduler over Adam instead of a network.
+
+    Args:
+      learning_rate, beta1, beta2: Adam's; the rate is what the scheduler multiplies.
+    Source: Moudgil et al. 2025 (arXiv 2501.12670).
+    """
+
+    def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999) -> None:
+        self._learning_rate, self._beta1, self._beta2 = learning_rate, beta1, beta2
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns scaled normal weights and zero biases, in the structure of the published checkpoint."""
+        sizes = {"linear": (_INPUTS, _LSTM), "linear_1": (_INPUTS, _LSTM), "linear_2": (_INPUTS, _LSTM)}
+        sizes |= {"rnn/linear": (2 * _LSTM, 4 * _LSTM), "step_size": (_LSTM, 1)}
+        keys = jax.random.split(key, len(sizes))
+        return {
+            "lstm_init_state": {"hidden": jnp.zeros((1, _LSTM)), "cell": jnp.zeros((1, _LSTM))},
+            "rnn_params": {name: new_linear(key, *size) for (name, size), key in zip(sizes.items(), keys, strict=True)},
+        }
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        horizon = require_horizon(self, num_steps)
+        beta1, beta2 = jnp.float32(self._beta1), jnp.float32(self._beta2)
+
+        def init(params: PyTree) -> dict[str, Any]:
+            zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
+            return {**new_schedule(theta, len(zeros), horizon), "m": zeros, "v": zeros}
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            schedule, rates = scheduled(theta, state, value, horizon)
+            leaves, structure = jax.tree.flatten(grads)
+            clipped = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]
+            ms = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped, strict=True)]
+            vs = [beta2 * v + (1 - beta2) * (g * g) for v, g in zip(state["v"], clipped, strict=True)]
+            count = schedule["step"].astype(jnp.float32)
+            of_m, of_v = 1 - beta1**count, 1 - beta2**count
+            scales = [
+                self._learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / of_v + 1e-10)) for index, v in enumerate(vs)
+            ]
+            updates = [-(m / of_m) * scale for m, scale in zip(ms, scales, strict=True)]
+            return jax.tree.unflatten(structure, updates), {**schedule, "m": ms, "v": vs}
+
+        return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,212 @@
+"""HyperV2, VeLO's architecture: an LSTM for each tensor mixes the weights of the network that steps its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_features, require_horizon
+from lobench.inner.optimizers.factored import FactoredMoments
+from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
+from lobench.inner.optimizers.tensor_lstm import (
+    PROGRESS,
+    clipped_log,
+    initial_rows,
+    linear,
+    loss_buffer,
+    loss_features,
+    mixed_lstm,
+    new_linear,
+    spread,
+)
+
+__all__ = ["HyperV2"]
+
+_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
+_RMS = np.asarray([0.999], np.float32)
+_NUM_INPUTS = 30
+_NUM_RANKS = 5
+_BUGGED_HORIZON = 10  # of the loss features with the original's slip: all of its decays are equal
+
+
+@configurable
+class HyperV2(LearnedOptimizer):
+    """The architecture of VeLO.
+
+    VeLO's own size is `lstm_hidden_size = 512`, `param_inits = 256`, `use_bugged_loss_features = False`.
+
+    Args:
+      lstm_hidden_size: Width of the LSTM that each tensor has a state of.
+      param_inits: Networks in theta, of which each tensor's is a mixture.
+      ff_hidden_size, ff_hidden_layers: Of these networks.
+      exp_mult, step_mult: Scale of the log magnitude, and of the step.
+      use_bugged_loss_features, use_bugged_next_lstm_state: Slips of the original, kept for thetas trained with them:
+        equal decays of the loss, an LSTM that forgets its state.
+      rnn_state_decay: What each step takes of the LSTM's state.
+    Source: Metz et al. 2022 (arXiv 2211.09760).
+    """
+
+    def __init__(
+        self,
+        lstm_hidden_size: int = 128,
+        param_inits: int = 64,
+        ff_hidden_size: int = 4,
+        ff_hidden_layers: int = 2,
+        exp_mult: float = 0.001,
+        step_mult: float = 0.001,
+        use_bugged_loss_features: bool = True,
+        use_bugged_next_lstm_state: bool = False,
+        rnn_state_decay: float = 0.0,
+    ) -> None:
+        self._hidden, self._param_inits = lstm_hidden_size, param_inits
+        self._widths = [ff_hidden_size] * ff_hidden_layers + [3]
+        self._exp_mult, self._step_mult, self._rnn_state_decay = exp_mult, step_mult, rnn_state_decay
+        self._has_bugged_loss, self._has_bugged_state = use_bugged_loss_features, use_bugged_next_lstm_state
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns scaled normal weights and zero biases."""
+        keys = iter(jax.random.split(key, len(BLOCKS) + len(self._widths) + 6))
+        widths, inputs = self._widths, sum(BLOCKS)
+        shapes = {f"w0__{index}": (channels, widths[0]) for index, channels in enumerate(BLOCKS)}
+        shapes |= {f"w{layer}": (widths[layer - 1], widths[layer]) for layer in range(1, len(widths))}
+        network = {
+            name: jax.random.truncated_normal(next(keys), -2, 2, (self._param_inits, *shape))
+            / np.sqrt(inputs if name.startswith("w0") else shape[0])
+            for name, shape in shapes.items()
+        }
+        network |= {f"b{layer}": jnp.zeros((self._param_inits, width)) for layer, width in enumerate(widths)}
+        recurrent = {name: new_linear(next(keys), _NUM_INPUTS, self._hidden) for name in _LAYERS}
+        recurrent["rnn/linear"] = new_linear(next(keys), 2 * self._hidden, 4 * self._hidden)
+        recurrent["rnn_to_controls"] = new_linear(next(keys), self._hidden, self._param_inits)
+        recurrent["step_size"] = new_linear(next(keys), self._hidden, 1)
+        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
+        return {"ff_mod_stack": {"~": network}, "lstm_init_state": state, "rnn_params": recurrent}
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        horizon = require_horizon(self, num_steps)
+        networks = _Networks(theta["ff_mod_stack"]["~"], self._widths)
+
+        def init(params: PyTree) -> dict[str, Any]:
+            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
+            return {
+                "step": jnp.int32(0),
+                "losses": loss_buffer(_BUGGED_HORIZON if self._has_bugged_loss else horizon),
+                "rows": initial_rows(theta["lstm_init_state"], len(leaves)),
+                "momentum": [jnp.zeros((len(_DECAYS), *leaf.shape)) for leaf in leaves],
+                "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
+                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(len(_DECAYS)),
+            }
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            schedule, controls, rates = self._schedule(theta["rnn_params"], state, params, value, horizon)
+            rows = networks.mixed(controls)
+            leaves = [jnp.clip(_wide(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
+            moments = FactoredMoments([leaf.shape for leaf in leaves])
+            narrow = networks.first_layers(rows)[:, NARROW]
+            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), narrow)
+            updates, momenta, squares = [], [], []
+            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
+                param = _wide(p)
+                m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
+                r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
+                features = block_features(grad, param, m, r, factored.scales[index], factored.full[index])
+                direction, magnitude = networks.apply(rows[index], features, factored.sums[index])
+                scale = jnp.sqrt(jnp.mean(param * param) + 1e-9) * self._step_mult * rates[index]
+                updates.append(restored(-scale * direction * jnp.exp(self._exp_mult * magnitude), jnp.shape(p)))
+                momenta.append(m)
+                squares.append(r)
+            new_state = {**schedule, "momentum": momenta, "rms": squares, "factored": factored_state}
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def _schedule(
+        self, theta: Theta, state: dict[str, Any], params: PyTree, loss: jax.Array, horizon: int
+    ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
+        """Returns what the LSTM and its inputs hold next, its controls [num_tensors, K] and rates [num_tensors]."""
+        step = state["step"]
+        losses, of_loss = loss_features(state["losses"], step, loss)
+        progress = jnp.tanh(10 * (step.astype(jnp.float32) / horizon - PROGRESS))
+        of_all = jnp.concatenate([progress, of_loss])
+        tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
+        x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*each)]) for each in tensors])
+        h, c = mixed_lstm(theta, x, state["rows"])
+        controls, rates = linear(theta["rnn_to_controls"], h), linear(theta["step_size"], h)[:, 0]
+        rows = state["rows"] if self._has_bugged_state else (h, c)
+        rows = jax.tree.map(lambda leaf: leaf * (1 - self._rnn_state_decay), rows)
+        return {"step": step + 1, "losses": losses, "rows": rows}, controls, rates
+
+
+_LAYERS = ("linear", "linear_1", "linear_2")
+
+
+class _Networks:
+    """The networks of all tensors, each a mixture of theta's, as rows of numbers: one product mixes all of them.
+
+    Args:
+      stack: Theta's networks by leaf, the first axis over networks.
+      widths: Of the layers.
+    """
+
+    def __init__(self, stack: dict[str, jax.Array], widths: list[int]) -> None:
+        self._widths = widths
+        layers = [jnp.concatenate([stack[f"w0__{index}"] for index in range(len(BLOCKS))], axis=1)]
+        layers += [stack[f"w{layer}"] for layer in range(1, len(widths))]
+        parts = [part for layer, weights in enumerate(layers) for part in (weights, stack[f"b{layer}"])]
+        count = layers[0].shape[0]
+        self._stack = jnp.concatenate([part.reshape(count, -1) for part in parts], axis=1) * (100 / count)
+
+    def mixed(self, controls: jax.Array) -> jax.Array:
+        """Returns the networks, float32[num_tensors, size], of controls float32[num_tensors, K]."""
+        return controls @ self._stack
+
+    def first_layers(self, rows: jax.Array) -> jax.Array:
+        """Returns the first layers' weights, float32[num_tensors, 30, width]."""
+        inputs, width = sum(BLOCKS), self._widths[0]
+        return rows[:, : inputs * width].reshape(-1, inputs, width)
+
+    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[list[jax.Array]]) -> list[jax.Array]:
+        """Returns direction and magnitude of one tensor's step."""
+        inputs, start, hidden = sum(BLOCKS), 0, list[jax.Array]()
+        for layer, width in enumerate(self._widths):
+            weights = row[start : start + inputs * width].reshape(inputs, width)
+            bias = row[start + inputs * width : start + (inputs + 1) * width]
+            start, inputs = start + (inputs + 1) * width, width
+            if layer == 0:
+                wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
+                values = [value + bias[unit] for unit, value in enumerate(weighted_sum(features, wide, sums))]
+            elif layer < len(self._widths) - 1:
+                values = dense(hidden, weights, bias)
+            else:
+                return dense(hidden, weights[:, :2], bias[:2])
+            hidden = [jax.nn.relu(value) for value in values]
+        raise AssertionError("the last layer returns")
+
+
+def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """Returns the inputs that a tensor has of its own, float32[12]: of the accumulators before this update."""
+    param = p.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
+    means, variances = spread([m.reshape(m.shape[0], -1), r.reshape(r.shape[0], -1)])
+    # A factor on the accumulators is one on their means, and its square on their variances.
+    mean_m, mean_r, var_m, var_r = means[:3] * scale, means[3:] * scale, variances[:3] * scale**2, variances[3:]
+    # The original takes r's variance about the mean of m, so that there are three.
+    var_r = var_r * scale**2 + jnp.square(mean_r - mean_m)
+    rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in p.shape)).astype(np.float32)
+    return jnp.concatenate([_log(mean_r), rank, _log(var_m), _log(var_r)])
+
+
+def _wide(leaf: jax.Array) -> jax.Array:
+    return laid_out(leaf).astype(jnp.float32)
+
+
+def _log(x: jax.Array) -> jax.Array:
+    return 0.5 * clipped_log(10 * x)

@@ -1,0 +1,125 @@
+"""NNAdam: Adam, whose four hyper-parameters an LSTM moves for each tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, spread
+
+__all__ = ["NNAdam"]
+
+_NAMES = ("lr", "beta1", "beta2", "epsilon")  # in the order in which the network moves them
+_NUM_INPUTS = 19
+
+
+@configurable
+class NNAdam(LearnedOptimizer):
+    """Adam without bias correction; its hyper-parameters live in a logarithmic space, one of each for a tensor.
+
+    Args:
+      output_scale: What multiplies the network's moves.
+      initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon: What `init` puts into theta.
+      decay_strength: How far a step draws the hyper-parameters back to theta's.
+      lstm_hidden_size: Width of the LSTM.
+    Source: google/learned_optimization's class of the same name.
+    """
+
+    def __init__(
+        self,
+        output_scale: float = 0.01,
+        initial_learning_rate: float = 1e-4,
+        initial_beta1: float = 0.9,
+        initial_beta2: float = 0.999,
+        initial_epsilon: float = 1e-8,
+        decay_strength: float = 0.0,
+        lstm_hidden_size: int = 32,
+    ) -> None:
+        self._output_scale, self._decay_strength, self._hidden = output_scale, decay_strength, lstm_hidden_size
+        self._initial = (initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon)
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns a scaled normal LSTM whose moves are zero: Adam with the initial hyper-parameters."""
+        initial = _transformed(jnp.asarray(self._initial, jnp.float32)[:, None])[:, 0]
+        moves = {"w": jnp.zeros((self._hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
+        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
+        return {
+            "lstm_init_state": state,
+            "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + self._hidden, 4 * self._hidden)},
+            "rnn_to_controls_params": {"rnn_to_controls": moves},
+            **{f"per_layer_{name}": initial[index] for index, name in enumerate(_NAMES)},
+        }
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        initial = jnp.stack([theta[f"per_layer_{name}"] for name in _NAMES])[:, None]
+        recurrent = theta["rnn_params"]["rnn/linear"]
+        controls = theta["rnn_to_controls_params"]["rnn_to_controls"]
+
+        def init(params: PyTree) -> dict[str, Any]:
+            zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
+            return {
+                "m": zeros,
+                "r": zeros,
+                "hyper": jnp.tile(initial, (1, len(zeros))),  # float32[4, num_tensors]
+                "rows": initial_rows(theta["lstm_init_state"], len(zeros)),
+            }
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            values = _taken_back(state["hyper"])
+            updates, ms, rs, spreads = [], [], [], []
+            tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)
+            for index, (grad, p, m, r) in enumerate(tensors):
+                lr, beta1, beta2, epsilon = values[:, index]
+                g = jnp.clip(grad.astype(jnp.float32), -1000.0, 1000.0)
+                m = beta1 * m + (1 - beta1) * g
+                r = beta2 * r + (1 - beta2) * (g * g)
+                updates.append(-(lr * (1 + epsilon) / (epsilon + jnp.sqrt(r + 1e-10)) * m))
+                spreads.append(_spread(g, m, p.astype(jnp.float32), r))
+                ms.append(m)
+                rs.append(r)
+            ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
+            rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
+            hyper = state["hyper"] + self._output_scale * linear(controls, rows[0]).T
+            hyper = hyper - self._decay_strength * (hyper - initial)
+            new_state = {"m": ms, "r": rs, "hyper": _transformed(_taken_back(hyper)), "rows": rows}
+            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _transformed(values: jax.Array) -> jax.Array:
+    """Returns hyper-parameters, float32[4, num_tensors], in the space in which the network moves them."""
+    lr, beta1, beta2, epsilon = values
+    return 0.1 * jnp.log(jnp.stack([lr, 1 - beta1, 1 - beta2, epsilon]))
+
+
+def _taken_back(hyper: jax.Array) -> jax.Array:
+    """Returns what `_transformed` made, clipped to where each makes sense."""
+    lr, beta1, beta2, epsilon = 10 * hyper
+    betas = [1 - jnp.exp(jnp.clip(beta, -10, 0)) for beta in (beta1, beta2)]
+    return jnp.stack([jnp.clip(jnp.exp(lr), 1e-8, 1e3), *betas, jnp.clip(jnp.exp(epsilon), 1e-11, 1e4)])
+
+
+def _spread(g: jax.Array, m: jax.Array, p: jax.Array, r: jax.Array) -> jax.Array:
+    """Returns what the network sees of one tensor: means of g, m, p, r and |g|, then variances of the first four."""
+    means, variances = spread([leaf.reshape(1, -1) for leaf in (g, m, p, r, jnp.abs(g))])
+    return jnp.concatenate([means, variances[:4]])
+
+
+def _inputs(hyper: jax.Array, ranks: np.ndarray, spreads: jax.Array) -> jax.Array:
+    """Returns the LSTM's inputs, float32[num_tensors, 19], in the order of their names in the original."""
+    lr, beta1, beta2, epsilon = 0.2 * jnp.clip(hyper, -5, 5)
+    is_bias, is_scalar = (np.where(ranks == rank, 1.0, -1.0).astype(np.float32) for rank in (1, 0))
+    (g, m, p, r, _), (of_g, of_m, of_p, of_r, of_abs) = jnp.sign(spreads[:5]), 0.5 * clipped_log(spreads[:5])
+    variances = 0.5 * clipped_log(spreads[5:])
+    columns = [beta1, beta2, epsilon, is_bias, is_scalar, lr, of_g, g, of_abs, of_m, m, of_p, p, of_r, r]
+    # The variances stand in the order g, m, p, r in both.
+    return jnp.concatenate([jnp.stack(columns), variances]).T

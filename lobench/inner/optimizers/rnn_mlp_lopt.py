@@ -1,0 +1,211 @@
+"""RNNMLPLOpt: an LSTM for each tensor and an MLP for each parameter, which tell each other what they see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizers.features import decayed, rms_norm, tanh_scales
+from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, spread
+
+__all__ = ["RNNMLPLOpt"]
+
+_LOSS_DECAY = 0.9
+_CLIP_DECAY = 0.99
+_NUM_SHAPE = 4  # axes whose lengths the LSTM sees
+
+
+@configurable
+class RNNMLPLOpt(LearnedOptimizer):
+    """The optimizer of "Tasks, stability, architecture, and compute".
+
+    Args:
+      step_multiplier, magnitude_rate: Scale of the step, and of the log magnitude.
+      hidden_size, hidden_layer: Width and number of the MLP's hidden layers.
+      from_mlp_size, from_lstm_size, lstm_to_ff: Numbers that the MLP tells its tensor's LSTM, that the LSTMs tell all
+        of them, and that an LSTM tells its MLP.
+      lstm_hidden_size: Width of the LSTM.
+      decays: Of the momenta, and of the second moments.
+    Source: Metz et al. 2020 (arXiv 2009.11243). Validation losses, which it could take, are not given to it here.
+    """
+
+    def __init__(
+        self,
+        step_multiplier: float = 0.001,
+        magnitude_rate: float = 0.001,
+        hidden_size: int = 32,
+        hidden_layer: int = 2,
+        from_mlp_size: int = 16,
+        from_lstm_size: int = 18,
+        lstm_to_ff: int = 17,
+        lstm_hidden_size: int = 64,
+        decays: Sequence[float] = (0.5, 0.9, 0.99, 0.999, 0.9999),
+    ) -> None:
+        self._step_multiplier, self._magnitude_rate = step_multiplier, magnitude_rate
+        self._widths = [hidden_size] * hidden_layer + [2 + from_mlp_size]
+        self._from_mlp, self._from_lstm, self._to_ff = from_mlp_size, from_lstm_size, lstm_to_ff
+        self._hidden, self._decays = lstm_hidden_size, np.asarray(decays, np.float32)
+
+    def init(self, key: jax.Array) -> Theta:
+        """Returns scaled normal weights and zero biases."""
+        keys = iter(jax.random.split(key, 5 + len(self._widths)))
+        inputs, layers = 3 + 4 * len(self._decays) + 14 + self._to_ff, {}
+        for layer, width in enumerate(self._widths):
+            layers[f"linear_{layer}"] = new_linear(next(keys), inputs, width)
+            inputs = width
+        tensor_inputs = 18 + self._from_lstm + self._from_mlp + self._hidden
+        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
+        return {
+            "initial_from_lstm": jax.random.normal(next(keys), (self._from_lstm,)) / np.sqrt(self._from_lstm),
+            "initial_from_mlp": jax.random.normal(next(keys), (self._from_mlp,)) / np.sqrt(self._from_mlp),
+            "lstm_init_state": state,
+            "rnn_params": {"rnn/linear": new_linear(next(keys), tensor_inputs, 4 * self._hidden)},
+            "rnn_to_ff_params": {"rnn_to_ff": new_linear(next(keys), self._hidden, self._to_ff)},
+            "rnn_to_in_params": {"rnn_to_in": new_linear(next(keys), self._hidden, self._from_lstm)},
+            "ffmod_params": {"mlp": {"~": layers}},
+        }
+
+    def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
+        decays = jnp.asarray(self._decays)
+
+        def init(params: PyTree) -> dict[str, Any]:
+            sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]
+            return {
+                "step": jnp.int32(0),
+                "loss": jnp.zeros(2),  # mean and variance
+                "norm": jnp.float32(1 - _CLIP_DECAY),
+                "m": [jnp.zeros((len(decays), size)) for size in sizes],
+                "r": [jnp.zeros((len(decays), size)) for size in sizes],
+                "rows": initial_rows(theta["lstm_init_state"], len(sizes)),
+                "from_mlp": jnp.tile(theta["initial_from_mlp"], (len(sizes), 1)),
+                "from_lstm": jnp.asarray(theta["initial_from_lstm"]),
+            }
+
+        def update(
+            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, dict[str, Any]]:
+            leaves, structure = jax.tree.flatten(grads)
+            step = state["step"]
+            loss, of_loss = _loss_features(state["loss"], value, step)
+            norm, gs = _clipped(state["norm"], [_row(leaf) for leaf in leaves], step)
+            ms = [decayed(old, g[0], decays) for old, g in zip(state["m"], gs, strict=True)]
+            rs = [decayed(old, g[0] * g[0], decays) for old, g in zip(state["r"], gs, strict=True)]
+            ps = [_row(leaf) for leaf in jax.tree.leaves(params)]
+            shapes = [jnp.shape(leaf) for leaf in leaves]
+            of_tensors = [_tensor_inputs(*each) for each in zip(gs, ps, ms, rs, shapes, strict=True)]
+            x = _lstm_inputs(jnp.stack(of_tensors), state["from_lstm"], state["from_mlp"], of_loss)
+            rows = lstm(theta["rnn_params"]["rnn/linear"], x, state["rows"])
+            to_ff = linear(theta["rnn_to_ff_params"]["rnn_to_ff"], rows[0])
+            features = [_features(*each) for each in zip(gs, ps, ms, rs, strict=True)]
+            steps, from_mlp = self._apply(theta["ffmod_params"]["mlp"]["~"], features, _of_tensors(ps, to_ff, step))
+            new_state = {
+                "step": step + 1,
+                "loss": loss,
+                "norm": norm,
+                "m": ms,
+                "r": rs,
+                "rows": rows,
+                "from_mlp": from_mlp,
+                "from_lstm": jnp.mean(linear(theta["rnn_to_in_params"]["rnn_to_in"], rows[0]), axis=0),
+            }
+            updates = [-step.reshape(shape) for step, shape in zip(steps, shapes, strict=True)]
+            return jax.tree.unflatten(structure, updates), new_state
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def _apply(
+        self, layers: dict[str, dict[str, jax.Array]], features: list[jax.Array], of_tensors: jax.Array
+    ) -> tuple[list[jax.Array], jax.Array]:
+        """Returns each tensor's step, float32[size], and what its MLP tells its LSTM, float32[num_tensors, ...].
+
+        Args:
+          features: By tensor, float32[num_features, size].
+          of_tensors: float32[num_tensors, ...], what all parameters of a tensor see alike.
+        """
+        # All tensors in one product, the coordinates last: a small network's cost is how many products it has.
+        sizes = [each.shape[1] for each in features]
+        first, last = layers["linear_0"], layers[f"linear_{len(self._widths) - 1}"]
+        num_features = features[0].shape[0]
+        biases = of_tensors @ first["w"][num_features:] + first["b"]
+        bias = jnp.concatenate(
+            [jnp.broadcast_to(row[:, None], (row.size, size)) for row, size in zip(biases, sizes, strict=True)], axis=1
+        )
+        hidden = jax.nn.relu(first["w"][:num_features].T @ jnp.concatenate(features, axis=1) + bias)
+        for layer in range(1, len(self._widths) - 1):
+            of_layer = layers[f"linear_{layer}"]
+            hidden = jax.nn.relu(of_layer["w"].T @ hidden + of_layer["b"][:, None])
+        direction, magnitude = last["w"][:, :2].T @ hidden + last["b"][:2, None]
+        steps = direction * jnp.exp(magnitude * self._magnitude_rate) * self._step_multiplier
+        ends = np.cumsum(sizes)[:-1]
+        # The mean of the other outputs is the output of the mean, since the last layer is linear.
+        means = [jnp.sum(part, axis=1) / max(part.shape[1], 1) for part in jnp.split(hidden, ends, axis=1)]
+        return jnp.split(steps, ends), jnp.stack(means) @ last["w"][:, 2:] + last["b"][2:]
+
+
+def _row(leaf: jax.Array) -> jax.Array:
+    """Returns float32[1, size]."""
+    return jnp.reshape(leaf, (1, -1)).astype(jnp.float32)
+
+
+def _loss_features(old: jax.Array, loss: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the new mean and variance of the loss, and two features: the loss, and 0 as the validation loss."""
+    mean = _LOSS_DECAY * old[0] + (1 - _LOSS_DECAY) * loss
+    variance = _LOSS_DECAY * old[1] + (1 - _LOSS_DECAY) * jnp.square(mean - loss)
+    new = jnp.stack([mean, variance]).astype(jnp.float32)
+    corrected = new / (1 - _LOSS_DECAY ** (step + 1).astype(jnp.float32) + 1e-8)
+    losses = jnp.stack([loss, jnp.zeros_like(loss)])
+    return new, jnp.clip((losses - corrected[0]) * jax.lax.rsqrt(corrected[1] + 1e-8), -5, 5)
+
+
+def _clipped(norm: jax.Array, gs: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+    """Returns the new average size of gradients, and gradients clipped at ten times the old one."""
+    most = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
+    gs = [jnp.clip(g, -most, most) for g in gs]
+    mean_square = sum(jnp.sum(jnp.square(g)) / max(g.size, 1) for g in gs) / len(gs)
+    return _CLIP_DECAY * norm + (1 - _CLIP_DECAY) * jnp.sqrt(1e-8 + mean_square), gs
+
+
+def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Returns what the LSTM sees of a tensor's numbers and shape, float32[16], in the order of the original's names."""
+    (of_p,), (var_p,) = spread([p])
+    (of_m, of_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
+    sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
+    return jnp.stack(
+        [
+            clipped_log(jnp.sqrt(jnp.sum(g * g))),
+            jnp.float32(1.0 if len(shape) == 0 else -1.0),
+            *(part for mean in (of_m, of_r, of_p) for part in (clipped_log(mean), jnp.sign(mean))),
+            clipped_log(jnp.sqrt(jnp.sum(p * p))),
+            *(jnp.float32(np.log(np.float32(size)) - 1) for size in sizes),
+            *(clipped_log(variance) for variance in (var_m, var_r, var_p)),
+        ]
+    )
+
+
+def _lstm_inputs(of_tensors: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, of_loss: jax.Array) -> jax.Array:
+    """Returns the LSTM's inputs, float32[num_tensors, 52]; the losses stand before the three variances."""
+    spread_out = [jnp.tile(each, (of_tensors.shape[0], 1)) for each in (from_lstm, of_loss)]
+    return jnp.concatenate([spread_out[0], from_mlp, of_tensors[:, :-3], spread_out[1], of_tensors[:, -3:]], axis=1)
+
+
+def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    """Returns what the MLP sees of each parameter, float32[23, size]."""
+    r_scale = jax.lax.rsqrt(r + 1e-6)
+    channels = jnp.concatenate([g, p, jnp.log(jnp.abs(p) + 1e-8), m, r, m * r_scale, r_scale])
+    return rms_norm(channels, axes=(1,))
+
+
+def _of_tensors(ps: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
+    """Returns what the MLP sees of the step, of the tensor and from its LSTM, float32[num_tensors, 31]."""
+    of_step = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
+    norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in ps]) + 1e-8)
+    sizes = np.log(np.maximum([p.size for p in ps], 1)).astype(np.float32)
+    same = jnp.concatenate([of_step, jnp.full(1, np.log(len(ps)) - 1, jnp.float32)])
+    return jnp.concatenate([jnp.tile(same, (len(ps), 1)), norms[:, None], sizes[:, None], to_ff], axis=1)

@@ -1,0 +1,158 @@
+"""Autoencoders of images: through a narrow layer, and variational."""
+
+from __future__ import annotations
+
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.labelled import LABELLED, Labelled
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
+from lobench.inner.tasks.objectives import relative_loss, sigmoid_cross_entropy
+from lobench.inner.tasks.splits import datasets
+
+__all__ = ["ImageAutoencoder", "ImageVAE"]
+
+_IMAGES = [name for name, data in LABELLED.items() if data.kind == "image"]
+
+
+class _Reconstruction(Task):
+    """What both share: the images and the layers' settings."""
+
+    data: Labelled
+    datasets: Datasets
+
+    def __init__(self, *, data: str, hidden_sizes: tuple[int, ...], activation: str, batch_size: int) -> None:
+        name = type(self).__name__
+        arguments.choice(name, "data", data, _IMAGES)
+        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self.data = LABELLED[data]
+        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
+        self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
+        self.datasets = datasets(self.data.splits, arguments.integer(name, "batch_size", batch_size))
+
+
+@configurable
+class ImageAutoencoder(_Reconstruction):
+    """Reconstructs images through a narrow layer; mean loss over pixels and examples.
+
+    No loss is below `floor`: 0 for "mse", the entropy of the grey values for "bernoulli".
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      hidden_sizes: Widths of the hidden layers, the code among them.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+      loss: "mse" (on a linear output) or "bernoulli" (cross entropy in nats of the grey values, sigmoid output).
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist8",
+        hidden_sizes: tuple[int, ...] = (32, 8, 32),
+        activation: str = "relu",
+        batch_size: int = 64,
+        loss: str = "mse",
+    ) -> None:
+        super().__init__(data=data, hidden_sizes=hidden_sizes, activation=activation, batch_size=batch_size)
+        arguments.choice(type(self).__name__, "loss", loss, ("mse", "bernoulli"))
+        self._loss = loss
+
+    @property
+    def floor(self) -> float:
+        """The loss on the train split of who gives back the images themselves."""
+        return 0.0 if self._loss == "mse" else grey_entropy(self.data)
+
+    def init(self, key: jax.Array) -> Params:
+        return layers_init(key, (self.data.num_inputs, *self._hidden_sizes, self.data.num_inputs), self._gain)
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        output = through_layers(params, data["image"], self._activation)
+        if self._loss == "bernoulli":
+            return sigmoid_cross_entropy(output, data["image"])
+        return jnp.mean((output - data["image"]) ** 2)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of an output of zeros': near 1 is untrained, 2 the worst."""
+        return relative_loss(loss, self._blank_loss())
+
+    def _blank_loss(self) -> float:
+        """Returns what an output of zeros gets: the mean square of the train split's pixels, or log 2."""
+        if self._loss == "bernoulli":
+            return math.log(2.0)
+        return float(np.mean(self.data.splits().train["image"] ** 2, dtype=np.float64))
+
+
+@configurable
+class ImageVAE(_Reconstruction, MeasuredTask):
+    """A variational autoencoder: the negative evidence bound in nats per pixel, one sample of the code an example.
+
+    The metrics are its two terms, `reconstruction` (cross entropy of the grey values) and `kl` (of the code's
+    distribution from a standard normal), which add up to the loss. No loss is below `floor`, the grey values' entropy.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      hidden_sizes: Widths of the encoder's hidden layers; the decoder has them in the other order.
+      code_size: Length of the code.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+    Source: Kingma and Welling 2014.
+    """
+
+    metric_directions = types.MappingProxyType({"reconstruction": "min", "kl": "min"})
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist14",
+        hidden_sizes: tuple[int, ...] = (64,),
+        code_size: int = 8,
+        activation: str = "relu",
+        batch_size: int = 64,
+    ) -> None:
+        super().__init__(data=data, hidden_sizes=hidden_sizes, activation=activation, batch_size=batch_size)
+        self._code_size = arguments.integer(type(self).__name__, "code_size", code_size)
+
+    @property
+    def floor(self) -> float:
+        """The loss on the train split of a decoder that gives back the images for nothing; it is not reached."""
+        return grey_entropy(self.data)
+
+    def init(self, key: jax.Array) -> dict[str, Params]:
+        encoder_key, decoder_key = jax.random.split(key)
+        pixels, code = self.data.num_inputs, self._code_size
+        return {
+            "encoder": layers_init(encoder_key, (pixels, *self._hidden_sizes, 2 * code), self._gain),
+            "decoder": layers_init(decoder_key, (code, *reversed(self._hidden_sizes), pixels), self._gain),
+        }
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        image = data["image"]
+        mean, log_variance = jnp.split(through_layers(params["encoder"], image, self._activation), 2, axis=-1)
+        code = mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape, jnp.float32)
+        reconstruction = sigmoid_cross_entropy(through_layers(params["decoder"], code, self._activation), image)
+        divergences = 0.5 * (mean**2 + jnp.exp(log_variance) - 1.0 - log_variance)
+        kl = jnp.mean(jnp.sum(divergences, axis=-1)) / image.shape[-1]
+        return reconstruction + kl, state, {"reconstruction": reconstruction, "kl": kl}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of an output of zeros', log 2: near 1 is untrained, 2 the worst."""
+        return relative_loss(loss, math.log(2.0))
+
+
+def grey_entropy(data: Labelled) -> float:
+    """Returns the entropy of a pixel of the train split in nats, its grey value the chance to be white."""
+    white = data.splits().train["image"].astype(np.float64)
+    inside = white[(white > 0) & (white < 1)]
+    return float(-np.sum(inside * np.log(inside) + (1 - inside) * np.log1p(-inside)) / white.size)

@@ -1,0 +1,61 @@
+"""What all classifiers share: their data by name, their loss, their accuracy."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.labelled import LABELLED, Labelled
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain
+from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.splits import datasets
+
+__all__ = ["Classifier"]
+
+
+class Classifier(MeasuredTask):
+    """Mean softmax cross entropy and `accuracy` of `logits`, which a subclass gives.
+
+    Batches hold `label` int32[b] and, under the name of its kind, what is classified, float32[b, num_inputs].
+
+    Attributes:
+      kinds: Of data that the subclass can classify.
+      data: What it is trained on.
+    """
+
+    kinds: tuple[str, ...] = ("image", "signal", "features")
+    data: Labelled
+    datasets: Datasets
+
+    def __init__(self, *, data: str, activation: str, batch_size: int) -> None:
+        name = type(self).__name__
+        arguments.choice(name, "data", data, [known for known, each in LABELLED.items() if each.kind in self.kinds])
+        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self.data = LABELLED[data]
+        self._activation = ACTIVATIONS[activation]
+        self._gain = init_gain(activation)
+        self.datasets = datasets(self.data.splits, arguments.integer(name, "batch_size", batch_size))
+
+    def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        """Returns logits float32[batch, num_classes] for float32[batch, num_inputs], and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} defines no logits")
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        logits, state = self.logits(params, state, data[self.data.kind], training=True)
+        loss = softmax_cross_entropy(logits, data["label"])
+        return loss, state, {"accuracy": accuracy(logits, data["label"])}
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        logits, _ = self.logits(params, state, data[self.data.kind], training=False)
+        return softmax_cross_entropy(logits, data["label"]), {"accuracy": accuracy(logits, data["label"])}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's: 1 is untrained, 0 perfect, 2 the worst."""
+        return relative_loss(loss, math.log(self.data.num_classes))

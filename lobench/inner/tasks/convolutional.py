@@ -1,0 +1,146 @@
+"""Convolutional classifiers of images: a plain stack, and a residual net."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.classifier import Classifier
+from lobench.inner.tasks.networks import NORMS, Params, convolution3x3, dense_init, norm_init, normalized
+
+__all__ = ["ConvClassifier", "ResNetClassifier"]
+
+
+@configurable
+class ConvClassifier(Classifier):
+    """A convolutional net on images: 3x3 layers, from the second on of stride 2, then logits.
+
+    With a norm, which sits before each layer's activation and has parameters by channel, a layer has no bias: batch
+    norm is over examples and places, layer norm over the channels of a place.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      channels: Output channels of the layers, one to four.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+      norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
+    """
+
+    kinds = ("image",)
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist14",
+        channels: tuple[int, ...] = (8, 16),
+        activation: str = "relu",
+        batch_size: int = 32,
+        norm: str | None = None,
+    ) -> None:
+        super().__init__(data=data, activation=activation, batch_size=batch_size)
+        name = type(self).__name__
+        # From the second layer on each halves the pixels of a side, of which there are eight or more.
+        self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
+        arguments.choice(name, "norm", norm, NORMS)
+        self._norm = norm
+
+    def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
+        key, head_key = jax.random.split(key)
+        widths = (1, *self._channels)
+        params: Params = {}
+        state: Params = {}
+        for layer, (fan_in, width) in enumerate(itertools.pairwise(widths)):
+            layer_key = jax.random.fold_in(key, layer)
+            params[f"kernel{layer}"] = dense_init(layer_key, 9 * fan_in, width, gain=self._gain)
+            if self._norm is None:
+                params[f"bias{layer}"] = jnp.zeros(width, jnp.float32)
+            norm_params, norm_state = norm_init(self._norm, str(layer), width)
+            params, state = params | norm_params, state | norm_state
+        side = self.data.shape[0]
+        for _ in self._channels[1:]:
+            side = -(-side // 2)
+        params["w"] = dense_init(head_key, side * side * widths[-1], self.data.num_classes)
+        params["b"] = jnp.zeros(self.data.num_classes, jnp.float32)
+        return params, state or None
+
+    def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        x = inputs.reshape(-1, *self.data.shape, 1)
+        for layer in range(len(self._channels)):
+            x = convolution3x3(x, params[f"kernel{layer}"], stride=1 if layer == 0 else 2)
+            if self._norm is None:
+                x = x + params[f"bias{layer}"]
+            x, state = normalized(self._norm, x, str(layer), params, state, training=training)
+            x = self._activation(x)
+        return x.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
+
+
+@configurable
+class ResNetClassifier(Classifier):
+    """A residual net on images: a 3x3 layer, blocks of two with a way around them, the mean over places, logits.
+
+    Each block but the first has stride 2; where its way around changes shape it is a linear map.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      channels: Output channels of the blocks, one to four.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+      norm: "batch" or "layer", after each layer of 3x3, as of ConvClassifier.
+    Source: He et al. 2016, "Deep residual learning for image recognition", at a size for a CPU.
+    """
+
+    kinds = ("image",)
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist14",
+        channels: tuple[int, ...] = (8, 16),
+        activation: str = "relu",
+        batch_size: int = 32,
+        norm: str = "batch",
+    ) -> None:
+        super().__init__(data=data, activation=activation, batch_size=batch_size)
+        name = type(self).__name__
+        self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
+        arguments.choice(name, "norm", norm, NORMS[1:])
+        self._norm = norm
+
+    def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
+        key, head_key = jax.random.split(key)
+        first, last = self._channels[0], self._channels[-1]
+        shapes = {"_stem": (1, first)}
+        for block, (fan_in, width) in enumerate(itertools.pairwise((first, *self._channels))):
+            shapes |= {f"{block}a": (fan_in, width), f"{block}b": (width, width)}
+        params: Params = {}
+        state: Params = {}
+        for index, (name, (fan_in, width)) in enumerate(shapes.items()):
+            layer_key = jax.random.fold_in(key, index)
+            params[f"kernel{name}"] = dense_init(layer_key, 9 * fan_in, width, gain=self._gain)
+            if name.endswith("a") and name != "0a":
+                params[f"skip{name[:-1]}"] = dense_init(jax.random.fold_in(layer_key, 0), fan_in, width)
+            norm_params, norm_state = norm_init(self._norm, name, width)
+            params, state = params | norm_params, state | norm_state
+        params["w"] = dense_init(head_key, last, self.data.num_classes)
+        params["b"] = jnp.zeros(self.data.num_classes, jnp.float32)
+        return params, state or None
+
+    def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        def layer(x: jax.Array, state: PyTree, name: str, stride: int = 1) -> tuple[jax.Array, PyTree]:
+            x = convolution3x3(x, params[f"kernel{name}"], stride=stride)
+            return normalized(self._norm, x, name, params, state, training=training)
+
+        x, state = layer(inputs.reshape(-1, *self.data.shape, 1), state, "_stem")
+        x = self._activation(x)
+        for block in range(len(self._channels)):
+            stride = 1 if block == 0 else 2
+            around = x if block == 0 else x[:, ::2, ::2] @ params[f"skip{block}"]
+            x, state = layer(x, state, f"{block}a", stride)
+            x, state = layer(self._activation(x), state, f"{block}b")
+            x = self._activation(x + around)
+        return jnp.mean(x, axis=(1, 2)) @ params["w"] + params["b"], state

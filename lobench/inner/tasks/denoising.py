@@ -1,0 +1,102 @@
+"""Denoising of natural patches: small squares of two photographs, plus normal noise."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.data import load
+from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
+from lobench.inner.tasks.objectives import relative_loss
+from lobench.inner.tasks.splits import Splits, datasets
+
+__all__ = ["PatchDenoiser", "patch_splits"]
+
+_STRIDE = 4  # pixels from patch to patch
+# Columns by split: no pixel is in two.
+_COLUMNS = {"train": (0, 224), "inner_valid": (224, 256), "outer_valid": (256, 288), "test": (288, 320)}
+
+
+@functools.cache
+def patch_splits(side: int) -> Splits:
+    """Returns `patch` float32[n, side * side] of each split, scaled by the mean and deviation of train's pixels."""
+    patches = {split: _patches(side, *columns) for split, columns in _COLUMNS.items()}
+    mean, std = patches["train"].mean(dtype=np.float64), patches["train"].std(dtype=np.float64)
+    return Splits(**{split: {"patch": ((each - mean) / std).astype(np.float32)} for split, each in patches.items()})
+
+
+def _patches(side: int, left: int, right: int) -> np.ndarray:
+    """Returns the patches of both photographs between two columns, uint8[n, side * side]."""
+    photos = [load("photos")[name][:, left:right] for name in ("china", "flower")]
+    windows = [np.lib.stride_tricks.sliding_window_view(photo, (side, side)) for photo in photos]
+    return np.concatenate([each[::_STRIDE, ::_STRIDE].reshape(-1, side * side) for each in windows])
+
+
+@configurable
+class PatchDenoiser(Task):
+    """An MLP that says the noise of patches of natural images; mean squared error of the cleaned patch.
+
+    Noise is new in every step. Cleaned is the noisy patch minus what the net says. Patches have a variance of about 1:
+    `noise_std` squared is the loss of doing nothing, and `linear_floor` what the best linear map reaches.
+
+    Args:
+      side: Pixels of a patch's side, 4 to 16.
+      hidden_sizes: Widths of the hidden layers; () is linear.
+      noise_std: Standard deviation of the noise.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+    """
+
+    datasets: Datasets
+
+    def __init__(
+        self,
+        *,
+        side: int = 8,
+        hidden_sizes: tuple[int, ...] = (64, 64),
+        noise_std: float = 0.5,
+        activation: str = "relu",
+        batch_size: int = 64,
+    ) -> None:
+        name = type(self).__name__
+        arguments.choice(name, "side", side, range(4, 17))
+        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self._side = side
+        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
+        self._noise_std = arguments.number(name, "noise_std", noise_std, at_least=1e-3)
+        self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
+        self.datasets = datasets(_splits_of(side), arguments.integer(name, "batch_size", batch_size))
+
+    @property
+    def linear_floor(self) -> float:
+        """The least expected loss of a linear map on the train split: the Wiener filter's."""
+        patches = patch_splits(self._side).train["patch"].astype(np.float64)
+        spectrum = np.linalg.eigvalsh(np.cov(patches.T, bias=True))
+        noise = self._noise_std**2
+        return float(np.mean(spectrum * noise / (spectrum + noise)))
+
+    def init(self, key: jax.Array) -> Params:
+        pixels = self._side**2
+        return layers_init(key, (pixels, *self._hidden_sizes, pixels), self._gain)
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        clean = data["patch"]
+        noise = self._noise_std * jax.random.normal(key, clean.shape, jnp.float32)
+        # The cleaned patch minus the clean one.
+        return jnp.mean((noise - through_layers(params, clean + noise, self._activation)) ** 2)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of doing nothing's: 0 is perfect, 2 the worst."""
+        return relative_loss(loss, self._noise_std**2)
+
+
+@functools.cache
+def _splits_of(side: int) -> functools.partial[Splits]:
+    return functools.partial(patch_splits, side)

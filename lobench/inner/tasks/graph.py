@@ -1,0 +1,138 @@
+"""Nodes of a graph to classify: a graph convolutional network on a stochastic block model."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import SPLITS, Batch, Datasets
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.objectives import relative_loss
+from lobench.inner.tasks.splits import row_datasets
+
+__all__ = ["BlockModelGCN"]
+
+_NUM_COMMUNITIES, _NUM_FEATURES = 4, 16
+
+
+@configurable
+class BlockModelGCN(MeasuredTask):
+    """A two-layer graph convolutional network says in which of four communities each node is.
+
+    Two nodes of one community are linked with one probability, others with another. A node's 16 features are normal
+    about a centre of its community. Half of the nodes train, each other split has a sixth; a training step sees the
+    whole graph and the labels of all its nodes, so a batch is a mask float32[1, num_nodes]. Mean cross entropy in nats
+    and `accuracy` are over the masked nodes. Parameters: `w0` [16, width], `b0`, `w1` [width, 4], `b1`.
+    Source: Kipf and Welling 2017 (arXiv 1609.02907), equation 9.
+
+    Args:
+      num_nodes: At least 12.
+      width: Of the hidden layer.
+      degree: Expected number of links of a node.
+      contrast: How much likelier a link is within a community than between two, >= 1.
+      separation: Distance of a community's centre from zero, in standard deviations of the features.
+      problem_seed: Of graph and features.
+    Attributes:
+      propagation: The normalized adjacency, float32[num_nodes, num_nodes]; propagated: its product with the features.
+      one_hot: Communities, float32[num_nodes, 4].
+      best_loss: A floor of the loss in expectation: that of Bayes' rule for one node when the labels of all others and
+        the probabilities are known, the mean over all nodes.
+    """
+
+    datasets: Datasets
+
+    def __init__(
+        self,
+        *,
+        num_nodes: int = 192,
+        width: int = 16,
+        degree: float = 12.0,
+        contrast: float = 6.0,
+        separation: float = 1.0,
+        problem_seed: int = 0,
+    ) -> None:
+        name = type(self).__name__
+        arguments.integer(name, "num_nodes", num_nodes, at_least=12)
+        self._width = arguments.integer(name, "width", width)
+        degree = arguments.number(name, "degree", degree, at_least=0.1)
+        contrast = arguments.number(name, "contrast", contrast, at_least=1.0)
+        separation = arguments.number(name, "separation", separation)
+        arguments.integer(name, "problem_seed", problem_seed, at_least=0)
+        graph = _graph(num_nodes, degree, contrast, separation, problem_seed)
+        self.propagation, self.propagated, self.one_hot, self.best_loss = graph
+        self.datasets = _masks(num_nodes, problem_seed)
+
+    def init(self, key: jax.Array) -> Params:
+        hidden_key, out_key = jax.random.split(key)
+        return {
+            "w0": dense_init(hidden_key, _NUM_FEATURES, self._width, gain=2.0),
+            "b0": jnp.zeros(self._width, jnp.float32),
+            "w1": dense_init(out_key, self._width, _NUM_COMMUNITIES),
+            "b1": jnp.zeros(_NUM_COMMUNITIES, jnp.float32),
+        }
+
+    def logits(self, params: Params) -> jax.Array:
+        """Returns logits float32[num_nodes, 4]."""
+        hidden = jax.nn.relu(self.propagated @ params["w0"] + params["b0"])
+        return jnp.asarray(self.propagation) @ (hidden @ params["w1"]) + params["b1"]
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        logits, weight = self.logits(params), data[0] / jnp.sum(data[0])
+        loss = -jnp.sum(weight * jnp.sum(self.one_hot * jax.nn.log_softmax(logits), axis=-1))
+        hits = jnp.argmax(logits, axis=-1) == jnp.argmax(self.one_hot, axis=-1)
+        return loss, state, {"accuracy": jnp.sum(weight * hits)}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        return relative_loss(loss, math.log(_NUM_COMMUNITIES))
+
+
+@functools.cache
+def _graph(
+    num_nodes: int, degree: float, contrast: float, separation: float, problem_seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Returns the normalized adjacency, its product with the features, labels as one-hot, and the floor of the loss."""
+    rng = np.random.default_rng(problem_seed)
+    one_hot = np.eye(_NUM_COMMUNITIES)[np.arange(num_nodes) % _NUM_COMMUNITIES]
+    same = one_hot @ one_hot.T
+    # A node has about a quarter of all nodes in its community.
+    between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
+    within, between = min(contrast * between, 0.99), min(between, 0.99)
+    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(same, within, between), k=1)
+    links = (upper | upper.T).astype(np.float64)
+    centres = rng.standard_normal((_NUM_COMMUNITIES, _NUM_FEATURES))
+    centres *= separation / np.linalg.norm(centres, axis=1, keepdims=True)
+    features = one_hot @ centres + rng.standard_normal((num_nodes, _NUM_FEATURES))
+
+    linked = links @ one_hot
+    apart = one_hot.sum(axis=0) - one_hot - linked
+    evidence = linked * math.log(within / between) + apart * math.log((1 - within) / (1 - between))
+    evidence -= 0.5 * np.square(features[:, None] - centres).sum(axis=-1)
+    chosen = (evidence * one_hot).sum(axis=1)
+    best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - chosen))
+
+    looped = links + np.eye(num_nodes)
+    scale = looped.sum(axis=1) ** -0.5
+    propagation = scale[:, None] * looped * scale
+    arrays = (propagation, propagation @ features, one_hot)
+    return (*(array.astype(np.float32) for array in arrays), best_loss)  # type: ignore[return-value]
+
+
+def _masks(num_nodes: int, problem_seed: int) -> Datasets:
+    order = np.random.default_rng([problem_seed, 1]).permutation(num_nodes)
+    sixth = num_nodes // 6
+    parts = np.split(order, [num_nodes - 3 * sixth, num_nodes - 2 * sixth, num_nodes - sixth])
+    masks = np.zeros((4, num_nodes), np.float32)
+    for mask, nodes in zip(masks, parts, strict=True):
+        mask[nodes] = 1.0
+    return row_datasets(masks, dict.fromkeys(SPLITS, 1), 1)

@@ -1,0 +1,152 @@
+"""Symbols of a hidden Markov source whose best reachable loss is known: Bayes' rule reaches it."""
+
+from __future__ import annotations
+
+import functools
+import types
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.splits import row_datasets
+from lobench.inner.tasks.symbols import SymbolTask, network_of
+
+__all__ = ["HiddenMarkov", "Source"]
+
+_SIZES = {"train": 16384, "inner_valid": 1024, "outer_valid": 1024, "test": 1024}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Source:
+    """A hidden Markov source: a state emits a symbol, then moves on.
+
+    Attributes:
+      transitions: float64[num_states, num_states], rows sum to 1.
+      emissions: float64[num_states, num_symbols], rows sum to 1.
+    """
+
+    transitions: np.ndarray
+    emissions: np.ndarray
+
+    @property
+    def stationary(self) -> np.ndarray:
+        """Returns the share of time that each state has, float64[num_states]."""
+        size = len(self.transitions)
+        equations = np.concatenate([self.transitions.T - np.eye(size), np.ones((1, size))])
+        return np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]
+
+    def windows(self, rng: np.random.Generator, num_windows: int, length: int) -> np.ndarray:
+        """Returns windows that begin in the stationary distribution, uint8[num_windows, length]."""
+        state = _draw(rng, np.broadcast_to(self.stationary, (num_windows, len(self.transitions))))
+        symbols = np.empty((num_windows, length), np.uint8)
+        for position in range(length):
+            symbols[:, position] = _draw(rng, self.emissions[state])
+            state = _draw(rng, self.transitions[state])
+        return symbols
+
+    def bayes_loss(self, windows: np.ndarray) -> np.ndarray:
+        """Returns the mean of -log p(symbol | those before it in its window) but for the first, float64[num_windows].
+
+        No predictor has a lower one in expectation. Source: the forward algorithm, Rabiner 1989, section III.
+        """
+        belief = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
+        losses = []
+        for symbols in windows.T:
+            joint = belief * self.emissions[:, symbols].T
+            likelihood = joint.sum(axis=1, keepdims=True)
+            losses.append(-np.log(likelihood[:, 0]))
+            belief = joint / likelihood @ self.transitions
+        return np.mean(losses[1:], axis=0)
+
+
+def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
+    """Returns an index for each row, by how often its uniform number exceeds the cumulated probabilities."""
+    ends = np.cumsum(probabilities, axis=1)[:, :-1]
+    return (rng.random((len(probabilities), 1)) > ends).sum(axis=1)
+
+
+@configurable
+class HiddenMarkov(SymbolTask):
+    """Predicts the symbols of a hidden Markov source; mean cross entropy in nats per symbol, `accuracy` and `regret`.
+
+    The source is drawn by `problem_seed`: logits of emissions and of transitions are normal, and a state stays with a
+    high probability. `regret` is the loss less that of Bayes' rule on the same windows, whose floor is zero. Batches
+    have `symbols` uint8[batch, sequence_length + 1] and `bayes` float32[batch], that rule's loss.
+
+    Args:
+      num_states, num_symbols: Of the source.
+      network: "gru", "lstm" or "transformer".
+      width: Of the network's state or stream.
+      num_layers, num_heads: Of a transformer.
+      sequence_length: Predictions per window.
+      batch_size: Of training and evaluation.
+      problem_seed: Of the source and its windows.
+    Attributes:
+      best_loss: What Bayes' rule has on all 19,456 windows: the loss's floor, up to the sample's error of some 0.1%.
+        The source's entropy rate is a little lower: a window does not know what came before it.
+    """
+
+    metric_directions = types.MappingProxyType({"regret": "min"})
+
+    def __init__(
+        self,
+        *,
+        num_states: int = 6,
+        num_symbols: int = 12,
+        network: str = "gru",
+        width: int = 32,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        sequence_length: int = 32,
+        batch_size: int = 32,
+        problem_seed: int = 0,
+    ) -> None:
+        name = type(self).__name__
+        arguments.integer(name, "num_states", num_states)
+        arguments.integer(name, "num_symbols", num_symbols, at_least=2, at_most=256)
+        arguments.integer(name, "sequence_length", sequence_length)
+        arguments.integer(name, "problem_seed", problem_seed, at_least=0)
+        self.vocab_size = num_symbols
+        self.network = network_of(
+            name,
+            network,
+            vocab_size=num_symbols,
+            length=sequence_length,
+            width=width,
+            num_layers=num_layers,
+            num_heads=num_heads,
+        )
+        windows = _windows(num_states, num_symbols, sequence_length + 1, problem_seed)
+        self.best_loss = float(np.mean(windows["bayes"], dtype=np.float64))
+        self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        loss, state, metrics = super().loss_with_state_and_aux(params, state, key, data)
+        return loss, state, metrics | {"regret": loss - jnp.mean(data["bayes"])}
+
+
+def source_of(num_states: int, num_symbols: int, rng: np.random.Generator) -> Source:
+    """Returns a source whose states are told apart by their symbols, though not from one of them."""
+    emissions = np.exp(2.0 * rng.standard_normal((num_states, num_symbols)))
+    transitions = np.exp(1.5 * rng.standard_normal((num_states, num_states)) + 3.0 * np.eye(num_states))
+    return Source(
+        transitions=transitions / transitions.sum(axis=1, keepdims=True),
+        emissions=emissions / emissions.sum(axis=1, keepdims=True),
+    )
+
+
+@functools.cache
+def _windows(num_states: int, num_symbols: int, length: int, problem_seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(problem_seed)
+    source = source_of(num_states, num_symbols, rng)
+    symbols = source.windows(rng, sum(_SIZES.values()), length)
+    return {"symbols": symbols, "bayes": source.bayes_loss(symbols).astype(np.float32)}

@@ -1,0 +1,121 @@
+"""Multilayer perceptrons: classifiers, with logistic regression as the one without hidden layers, and a regression."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.classifier import Classifier
+from lobench.inner.tasks.networks import (
+    ACTIVATIONS,
+    NORMS,
+    Params,
+    init_gain,
+    layers_init,
+    norm_init,
+    normalized,
+    through_layers,
+)
+from lobench.inner.tasks.objectives import relative_loss
+from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.tables import diabetes_splits
+
+__all__ = ["DiabetesMLP", "MLPClassifier"]
+
+
+@configurable
+class MLPClassifier(Classifier):
+    """A multilayer perceptron on images, signals or features.
+
+    Parameters are `w0` [num_inputs, hidden], `b0`, `w1`, `b1`, ...; with a norm, which sits before the activation of
+    each hidden layer, also `scale0`, `shift0`, ... Biases start at zero, weights normal with variance 2 / fan_in
+    before ReLU and its kin, else 1 / fan_in.
+
+    Args:
+      data: digits, mnist8, mnist14, mnist28, mnist1d, breast_cancer or wine.
+      hidden_sizes: Widths of the hidden layers; () is logistic regression.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+      norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist8",
+        hidden_sizes: tuple[int, ...] = (32,),
+        activation: str = "relu",
+        batch_size: int = 64,
+        norm: str | None = None,
+    ) -> None:
+        super().__init__(data=data, activation=activation, batch_size=batch_size)
+        name = type(self).__name__
+        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
+        arguments.choice(name, "norm", norm, NORMS)
+        self._norm = norm
+
+    def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
+        params = layers_init(key, (self.data.num_inputs, *self._hidden_sizes, self.data.num_classes), self._gain)
+        state: Params = {}
+        for layer, size in enumerate(self._hidden_sizes):
+            norm_params, norm_state = norm_init(self._norm, str(layer), size)
+            params, state = params | norm_params, state | norm_state
+        return params, state or None
+
+    def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        x = inputs
+        for layer in range(len(self._hidden_sizes)):
+            x = x @ params[f"w{layer}"] + params[f"b{layer}"]
+            x, state = normalized(self._norm, x, str(layer), params, state, training=training)
+            x = self._activation(x)
+        last = len(self._hidden_sizes)
+        return x @ params[f"w{last}"] + params[f"b{last}"], state
+
+
+@configurable
+class DiabetesMLP(Task):
+    """Regression of how far diabetes has gone after a year on ten features; mean squared error over its variance.
+
+    1 is who always says the mean. Without hidden layers the least squares solution is known: `floor`.
+
+    Args:
+      hidden_sizes: Widths of the hidden layers; () is linear regression.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+    Source: Efron et al. 2004, "Least angle regression".
+    """
+
+    datasets: Datasets
+
+    def __init__(self, *, hidden_sizes: tuple[int, ...] = (), activation: str = "tanh", batch_size: int = 64) -> None:
+        name = type(self).__name__
+        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
+        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
+        self.datasets = datasets(diabetes_splits, arguments.integer(name, "batch_size", batch_size))
+
+    @property
+    def floor(self) -> float:
+        """The least loss on the train split: of least squares, or 0 where there are hidden layers."""
+        if self._hidden_sizes:
+            return 0.0
+        train = diabetes_splits().train
+        inputs = np.column_stack([train["features"], np.ones(len(train["target"]))])
+        solution = np.linalg.lstsq(inputs, train["target"], rcond=None)[0]
+        return float(np.mean((inputs @ solution - train["target"]) ** 2))
+
+    def init(self, key: jax.Array) -> Params:
+        return layers_init(key, (10, *self._hidden_sizes, 1), self._gain)
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        said = through_layers(params, data["features"], self._activation)[:, 0]
+        return jnp.mean((said - data["target"]) ** 2)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss itself, at most 2: 1 is who always says the mean."""
+        return relative_loss(loss, 1.0)

@@ -1,0 +1,193 @@
+"""Differential equations with known solutions: a network that solves one, and one that learns a stiff one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import types
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets, SampledDataset, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.objectives import log10_loss
+from lobench.inner.tasks.splits import row_datasets
+
+__all__ = ["HeatPINN", "StiffODE"]
+
+_STARTS = {"train": 1024, "inner_valid": 128, "outer_valid": 128, "test": 128}
+
+
+def _init_layers(key: jax.Array, widths: tuple[int, ...]) -> Params:
+    """Returns weights `w0`, ... of variance 1 / fan_in and biases `b0`, ... of zero."""
+    params: Params = {}
+    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
+        params[f"w{layer}"] = dense_init(jax.random.fold_in(key, layer), fan_in, fan_out)
+        params[f"b{layer}"] = jnp.zeros(fan_out, jnp.float32)
+    return params
+
+
+@configurable
+class HeatPINN(MeasuredTask):
+    """A network u(x, t) is trained to solve the heat equation `u_t = diffusivity u_xx` on [0, 1] x [0, 1].
+
+    It starts as sin(pi x) and is zero at both ends. The loss is the mean square of the residual at points in the
+    inside, plus ten times those of the initial and of the boundary values; its floor is 0. `error` is the root mean
+    square of u less the exact solution `sin(pi x) exp(-diffusivity pi^2 t)` at the points, over that of the solution.
+    Batches have `inside` float32[num_points, 2] (x and t), `start` float32[num_points / 4] (x) and `ends` (t).
+    Source: Raissi et al. 2019, section 3.
+
+    Args:
+      hidden_sizes: Widths of the hidden layers, tanh.
+      diffusivity: Of the equation.
+      num_points: In a batch, a multiple of 4.
+    """
+
+    metric_directions = types.MappingProxyType({"error": "min"})
+
+    def __init__(
+        self, *, hidden_sizes: tuple[int, ...] = (32, 32), diffusivity: float = 0.1, num_points: int = 128
+    ) -> None:
+        name = type(self).__name__
+        self._widths = (2, *arguments.sizes(name, "hidden_sizes", hidden_sizes, min_count=1), 1)
+        self._diffusivity = arguments.number(name, "diffusivity", diffusivity)
+        quarter = arguments.integer(name, "num_points", num_points, at_least=4) // 4
+
+        def sample(key: jax.Array) -> dict[str, jax.Array]:
+            numbers = jax.random.uniform(key, (10 * quarter,), jnp.float32)
+            inside, start, ends = jnp.split(numbers, [8 * quarter, 9 * quarter])
+            return {"inside": inside.reshape(-1, 2), "start": start, "ends": ends}
+
+        self.datasets = Datasets(train=SampledDataset(sample), test=SampledDataset(sample))
+
+    def init(self, key: jax.Array) -> Params:
+        return _init_layers(key, self._widths)
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        x, t = data["inside"].T
+        u, _, u_xx, u_t = self.jet(params, data["inside"])
+        zeros, ones = jnp.zeros_like(data["start"]), jnp.ones_like(data["ends"])
+        edge = jnp.concatenate(
+            [
+                jnp.stack([data["start"], zeros], axis=1),
+                jnp.stack([jnp.zeros_like(data["ends"]), data["ends"]], axis=1),
+                jnp.stack([ones, data["ends"]], axis=1),
+            ]
+        )
+        wanted = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
+        at_edge = jnp.square(self.values(params, edge) - wanted)
+        residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
+        start, ends = at_edge[: len(zeros)], at_edge[len(zeros) :]
+        exact = jnp.sin(math.pi * x) * jnp.exp(-self._diffusivity * math.pi**2 * t)
+        error = jnp.sqrt(jnp.sum((u - exact) ** 2) / jnp.sum(exact**2))
+        return residual + 10 * (jnp.mean(start) + jnp.mean(ends)), state, {"error": error}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss, whose floor is zero."""
+        return log10_loss(loss)
+
+    def values(self, params: Params, points: jax.Array) -> jax.Array:
+        """Returns u at points float32[num_points, 2], float32[num_points]."""
+        x, last = points, len(self._widths) - 2
+        for layer in range(last):
+            x = jnp.tanh(x @ params[f"w{layer}"] + params[f"b{layer}"])
+        return (x @ params[f"w{last}"] + params[f"b{last}"])[:, 0]
+
+    def jet(self, params: Params, points: jax.Array) -> jax.Array:
+        """Returns u, u_x, u_xx and u_t at points float32[num_points, 2], float32[4, num_points]."""
+        # The four go through a layer as one product, and through tanh by its own derivatives: cheaper than forward
+        # mode twice.
+        zeros, ones = jnp.zeros(len(points), jnp.float32), jnp.ones(len(points), jnp.float32)
+        along_x, along_t = jnp.stack([ones, zeros], axis=1), jnp.stack([zeros, ones], axis=1)
+        streams = jnp.stack([points, along_x, jnp.zeros_like(points), along_t])
+        last = len(self._widths) - 2
+        for layer in range(last):
+            z, z_x, z_xx, z_t = streams @ params[f"w{layer}"]
+            y = jnp.tanh(z + params[f"b{layer}"])
+            slope = 1 - y * y
+            streams = jnp.stack([y, slope * z_x, slope * (z_xx - 2 * y * z_x * z_x), slope * z_t])
+        out = (streams @ params[f"w{last}"])[..., 0]
+        return out.at[0].add(params[f"b{last}"][0])
+
+
+@configurable
+class StiffODE(Task):
+    """A network learns the nonlinear part of a stiff equation from its solutions (Davis and Skodje's system).
+
+    `y1' = -y1`, `y2' = -stiffness y2 + ((stiffness - 1) y1 + stiffness y1^2) / (1 + y1)^2`: y2 falls quickly to the
+    slow curve `y1 / (1 + y1)`. The linear part is given; the network, tanh, of (y1, y2), times (1, stiffness), stands
+    for the rest. It is integrated by an exponential Runge-Kutta method of order two with steps of 0.1, at which an
+    explicit method of the whole would explode. The loss is the mean square of the error after each of `num_steps`
+    steps, against the exact solution; its floor is near that of the true nonlinear part, which is below 1e-9.
+    Batches are initial values float32[batch, 2], uniform in [0.2, 2] x [0, 2].
+    Source: Davis and Skodje 1999, equation 5.1; Cox and Matthews 2002, equation 22 (ETD2RK).
+
+    Args:
+      width: Of the network's one hidden layer.
+      stiffness: Ratio of the two rates, > 1.
+      num_steps: Of an integration.
+      batch_size: Of training and evaluation.
+    """
+
+    datasets: Datasets
+    step = 0.1
+
+    def __init__(self, *, width: int = 32, stiffness: float = 100.0, num_steps: int = 20, batch_size: int = 32) -> None:
+        name = type(self).__name__
+        self._width = arguments.integer(name, "width", width)
+        self._stiffness = arguments.number(name, "stiffness", stiffness, at_least=1.0)
+        self._num_steps = arguments.integer(name, "num_steps", num_steps)
+        rates = np.array([1.0, self._stiffness])
+        z = -rates * self.step
+        self._rates, self._decay = rates.astype(np.float32), np.exp(z).astype(np.float32)
+        self._first = (np.expm1(z) / z * self.step).astype(np.float32)
+        self._second = ((np.expm1(z) - z) / z**2 * self.step).astype(np.float32)
+        starts = np.random.default_rng(0).uniform([0.2, 0.0], [2.0, 2.0], (sum(_STARTS.values()), 2)).astype(np.float32)
+        self.datasets = row_datasets(starts, _STARTS, arguments.integer(name, "batch_size", batch_size))
+
+    def init(self, key: jax.Array) -> Params:
+        return _init_layers(key, (2, self._width, 2))
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        def rest(y: jax.Array) -> jax.Array:
+            return self._rates * (jnp.tanh(y @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"])
+
+        return self.loss_of(rest, data)
+
+    def true_rest(self, y: jax.Array) -> jax.Array:
+        """Returns the nonlinear part that the network is to learn, float32[batch, 2]."""
+        first, stiffness = y[:, 0], self._stiffness
+        second = ((stiffness - 1) * first + stiffness * first**2) / (1 + first) ** 2
+        return jnp.stack([jnp.zeros_like(first), second], axis=1)
+
+    def loss_of(self, rest: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+        """Returns the loss of a nonlinear part, float32[batch, 2] -> float32[batch, 2], from initial values."""
+
+        def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+            before = rest(y)
+            halfway = jnp.asarray(self._decay) * y + self._first * before
+            y = halfway + self._second * (rest(halfway) - before)
+            return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
+
+        _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))
+        return jnp.mean(losses)
+
+    def exact(self, start: jax.Array, time: jax.Array) -> jax.Array:
+        """Returns the solution float32[batch, 2] at a time, float32[], from initial values float32[batch, 2]."""
+        first = start[:, 0] * jnp.exp(-time)
+        slow = start[:, 0] / (1 + start[:, 0])
+        second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first / (1 + first)
+        return jnp.stack([first, second], axis=1)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss."""
+        return log10_loss(loss)

@@ -1,0 +1,122 @@
+"""Rules that a sequence model has to find, with a floor of zero: recall of what was paired, sums modulo a number."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.splits import row_datasets
+from lobench.inner.tasks.symbols import SymbolTask, network_of
+
+__all__ = ["AssociativeRecall", "ModularAddition"]
+
+_SIZES = {"train": 16384, "inner_valid": 1024, "outer_valid": 1024, "test": 1024}
+
+
+@configurable
+class AssociativeRecall(SymbolTask):
+    """Pairs of a key and its value follow each other; where a key comes again, its value is to be predicted.
+
+    Which key has which value is drawn anew for each window, so only its earlier part tells. Loss, in nats, and
+    `accuracy` are over the keys that came before: the floor is 0, a uniform guess of a value has log(num_values).
+    Batches have `symbols` uint8[batch, 2 num_pairs], keys first in the alphabet, and `weight` bool.
+    Source: Arora et al. 2023 (arXiv 2312.04927), with keys drawn with repetition.
+
+    Args:
+      num_pairs: Of a window.
+      num_keys, num_values: Of the alphabet, together at most 256.
+      network: "gru", "lstm" or "transformer".
+      width, num_layers, num_heads, batch_size: As of HiddenMarkov.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_pairs: int = 16,
+        num_keys: int = 6,
+        num_values: int = 6,
+        network: str = "transformer",
+        width: int = 64,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        batch_size: int = 32,
+    ) -> None:
+        name = type(self).__name__
+        arguments.integer(name, "num_pairs", num_pairs, at_least=2)
+        arguments.integer(name, "num_keys", num_keys, at_most=255)
+        arguments.integer(name, "num_values", num_values, at_most=256 - num_keys)
+        self.vocab_size = num_keys + num_values
+        self.network = network_of(
+            name,
+            network,
+            vocab_size=self.vocab_size,
+            length=2 * num_pairs - 1,
+            width=width,
+            num_layers=num_layers,
+            num_heads=num_heads,
+        )
+        windows = _pairs(num_pairs, num_keys, num_values)
+        self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
+
+
+@functools.cache
+def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarray]:
+    rng, count = np.random.default_rng(0), sum(_SIZES.values())
+    keys = rng.integers(num_keys, size=(count, num_pairs))
+    values = np.take_along_axis(rng.integers(num_values, size=(count, num_keys)), keys, axis=1)
+    symbols = np.stack([keys, num_keys + values], axis=2).reshape(count, 2 * num_pairs).astype(np.uint8)
+    again = (keys[:, :, None] == keys[:, None, :]) & np.tri(num_pairs, k=-1, dtype=bool)
+    weight = np.zeros((count, 2 * num_pairs - 1), bool)
+    weight[:, ::2] = again.any(axis=2)
+    return {"symbols": symbols, "weight": weight}
+
+
+@configurable
+class ModularAddition(SymbolTask):
+    """Predicts c of `a b = c` with c = a + b modulo `modulus`; loss in nats and `accuracy` are those of c.
+
+    Every pair (a, b) is in one split: six tenths train, the others share the rest. The floor is 0; a uniform guess has
+    log(modulus). What is memorised is not yet understood: held-out splits follow late (Power et al. 2022, arXiv
+    2201.02177, "grokking"). Batches have `symbols` uint8[batch, 4] and `weight` bool.
+
+    Args:
+      modulus: At most 255.
+      network: "gru", "lstm" or "transformer".
+      width, num_layers, num_heads, batch_size: As of HiddenMarkov.
+    """
+
+    def __init__(
+        self,
+        *,
+        modulus: int = 31,
+        network: str = "transformer",
+        width: int = 64,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        batch_size: int = 128,
+    ) -> None:
+        name = type(self).__name__
+        arguments.integer(name, "modulus", modulus, at_least=4, at_most=255)
+        self.vocab_size = modulus + 1
+        self.network = network_of(
+            name,
+            network,
+            vocab_size=self.vocab_size,
+            length=3,
+            width=width,
+            num_layers=num_layers,
+            num_heads=num_heads,
+        )
+        held_out = modulus**2 * 2 // 15
+        sizes = {"train": modulus**2 - 3 * held_out} | dict.fromkeys(("inner_valid", "outer_valid", "test"), held_out)
+        self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(name, "batch_size", batch_size))
+
+
+@functools.cache
+def _sums(modulus: int) -> dict[str, np.ndarray]:
+    a, b = np.divmod(np.random.default_rng(0).permutation(modulus**2), modulus)
+    symbols = np.stack([a, b, np.full_like(a, modulus), (a + b) % modulus], axis=1).astype(np.uint8)
+    return {"symbols": symbols, "weight": np.tile([False, False, True], (len(symbols), 1))}

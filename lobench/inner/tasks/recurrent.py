@@ -1,0 +1,75 @@
+"""Recurrent networks as plain functions on dicts of parameters: a GRU or an LSTM, and a linear layer on its outputs."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.tasks.networks import Params, dense_init
+
+__all__ = ["CELLS", "recurrent_init", "recurrent_outputs"]
+
+Cell: TypeAlias = tuple[jax.Array, ...]  # float32[batch, width] each; the first is the output
+
+_NUM_GATES = {"gru": 3, "lstm": 4}
+CELLS = tuple(_NUM_GATES)
+
+
+def recurrent_init(
+    key: jax.Array, num_inputs: int, width: int, num_outputs: int, *, cell: str, input_gain: float = 1.0
+) -> Params:
+    """Returns `w_in` [inputs, gates x width], `w_state` [width, gates x width], `b`, `w_out` [width, outputs], `b_out`.
+
+    Args:
+      cell: "gru" or "lstm".
+      input_gain: Factor on the variance 1 / num_inputs of `w_in`.
+    """
+    in_key, state_key, out_key = jax.random.split(key, 3)
+    gates = _NUM_GATES[cell] * width
+    return {
+        "w_in": dense_init(in_key, num_inputs, gates, gain=input_gain),
+        "w_state": dense_init(state_key, width, gates),
+        "b": jnp.zeros(gates, jnp.float32),
+        "w_out": dense_init(out_key, width, num_outputs),
+        "b_out": jnp.zeros(num_outputs, jnp.float32),
+    }
+
+
+def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Array:
+    """Returns the cell's output after each input, float32[length, batch, width], from a state of zeros.
+
+    Args:
+      inputs: float32[length, batch, inputs]: time comes first, which is how a scan reads it.
+    """
+    inputs = inputs @ params["w_in"] + params["b"]  # float32[length, batch, gates x width]
+    update = _gru if cell == "gru" else _lstm
+
+    def step(cell: Cell, inputs: jax.Array) -> tuple[Cell, jax.Array]:
+        cell = update(cell, inputs, params["w_state"])
+        return cell, cell[0]
+
+    zero = jnp.zeros((inputs.shape[1], params["w_state"].shape[0]), jnp.float32)
+    initial: Cell = (zero,) if cell == "gru" else (zero, zero)
+    _, outputs = jax.lax.scan(step, initial, inputs)
+    return outputs
+
+
+def _gru(cell: Cell, inputs: jax.Array, w_state: jax.Array) -> Cell:
+    """One step of a gated recurrent unit, the reset gate after the product. Source: Cho et al. 2014."""
+    (hidden,) = cell
+    from_input = jnp.split(inputs, 3, axis=-1)
+    from_state = jnp.split(hidden @ w_state, 3, axis=-1)
+    reset = jax.nn.sigmoid(from_input[0] + from_state[0])
+    keep = jax.nn.sigmoid(from_input[1] + from_state[1])
+    candidate = jnp.tanh(from_input[2] + reset * from_state[2])
+    return (keep * hidden + (1.0 - keep) * candidate,)
+
+
+def _lstm(cell: Cell, inputs: jax.Array, w_state: jax.Array) -> Cell:
+    """One step of a long short-term memory, forget gate biased by 1. Source: Jozefowicz et al. 2015."""
+    hidden, memory = cell
+    enter, forget, candidate, leave = jnp.split(inputs + hidden @ w_state, 4, axis=-1)
+    memory = jax.nn.sigmoid(forget + 1.0) * memory + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+    return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory

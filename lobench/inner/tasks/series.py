@@ -1,0 +1,170 @@
+"""Time series: two sets of real ones to classify, and sinusoids to forecast."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets, SampledDataset, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.data import load
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.objectives import accuracy, log10_loss, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.recurrent import CELLS, recurrent_init, recurrent_outputs
+from lobench.inner.tasks.splits import row_datasets
+
+__all__ = ["SeriesClassifier", "SinusoidFamily"]
+
+_NUM_CLASSES = {"vowels": 9, "power": 2}
+_NETWORKS = (*CELLS, "conv", "mlp")
+_TAPS = 5  # of the convolution
+
+
+@configurable
+class SeriesClassifier(MeasuredTask):
+    """Says of which class a time series is; mean softmax cross entropy and `accuracy`.
+
+    The published training and test series are taken together and shuffled; seven tenths train, each other split has a
+    tenth. The loss's floor is not known to be above 0. Batches have `series` float16[batch, length, channels] and
+    `label` uint8[batch].
+
+    Args:
+      data: "vowels": which of nine men says a Japanese ae; 640 series of 25 x 12 cepstral coefficients (Kudo, Toyama
+        and Shimbo 1999; published accuracies are 94 to 98%). "power": whether a day of Italy's demand lies in April to
+        September or in October to March, 1,096 series of 24 x 1 (ItalyPowerDemand of the UCR archive; 94 to 97%).
+      network: "gru" or "lstm", the last output of which gives the logits; "conv", a convolution over five steps, its
+        mean over time and a dense layer; "mlp", a hidden layer on all values.
+      width: Of the network's hidden layer.
+      batch_size: Of training and evaluation.
+    """
+
+    datasets: Datasets
+
+    def __init__(self, *, data: str = "vowels", network: str = "gru", width: int = 32, batch_size: int = 32) -> None:
+        name = type(self).__name__
+        arguments.choice(name, "data", data, _NUM_CLASSES)
+        arguments.choice(name, "network", network, _NETWORKS)
+        self._network, self._num_classes = network, _NUM_CLASSES[data]
+        self._width = arguments.integer(name, "width", width)
+        examples = _examples(data)
+        self._shape = examples["series"].shape[1:]
+        tenth = len(examples["label"]) // 10
+        sizes = {"train": len(examples["label"]) - 3 * tenth}
+        sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), tenth)
+        self.datasets = row_datasets(examples, sizes, arguments.integer(name, "batch_size", batch_size))
+
+    def init(self, key: jax.Array) -> Params:
+        length, channels = self._shape
+        if self._network in CELLS:
+            return recurrent_init(key, channels, self._width, self._num_classes, cell=self._network)
+        num_inputs = channels * (_TAPS if self._network == "conv" else length)
+        hidden_key, out_key = jax.random.split(key)
+        return {
+            "w0": dense_init(hidden_key, num_inputs, self._width, gain=2.0),
+            "b0": jnp.zeros(self._width, jnp.float32),
+            "w1": dense_init(out_key, self._width, self._num_classes),
+            "b1": jnp.zeros(self._num_classes, jnp.float32),
+        }
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        logits, labels = self.logits(params, data["series"].astype(jnp.float32)), data["label"].astype(jnp.int32)
+        return softmax_cross_entropy(logits, labels), state, {"accuracy": accuracy(logits, labels)}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        return relative_loss(loss, math.log(self._num_classes))
+
+    def logits(self, params: Params, series: jax.Array) -> jax.Array:
+        """Returns logits float32[batch, classes] for series float32[batch, length, channels]."""
+        batch, length, _ = series.shape
+        if self._network in CELLS:
+            outputs = recurrent_outputs(params, jnp.swapaxes(series, 0, 1), cell=self._network)
+            return outputs[-1] @ params["w_out"] + params["b_out"]
+        if self._network == "conv":
+            # As one matrix product, as a convolution of images is.
+            taps = [series[:, tap : length - _TAPS + 1 + tap] for tap in range(_TAPS)]
+            hidden = jax.nn.relu(jnp.concatenate(taps, axis=-1) @ params["w0"] + params["b0"]).mean(axis=1)
+        else:
+            hidden = jax.nn.relu(series.reshape(batch, -1) @ params["w0"] + params["b0"])
+        return hidden @ params["w1"] + params["b1"]
+
+
+@functools.cache
+def _examples(data: str) -> dict[str, np.ndarray]:
+    arrays = load("series")
+    order = np.random.default_rng(0).permutation(len(arrays[f"{data}_label"]))
+    return {"series": arrays[f"{data}_series"][order], "label": arrays[f"{data}_label"][order]}
+
+
+@configurable
+class SinusoidFamily(TaskFamily):
+    """Each task forecasts the next value of one noisy sinusoid, whose phase differs from window to window.
+
+    Amplitude is uniform in 0.5 to 2, the period log-uniform in 6 to 48 steps; a GRU of `width` sees all values before.
+    The loss is the mean square of the error. No forecast gets below `noise_std ** 2` in expectation. Batches have
+    `phase` float32[batch] and `noise` float32[batch, sequence_length + 1], the same for all tasks of a seed's step.
+
+    Args:
+      width: Of the GRU's state.
+      sequence_length: Forecasts per window.
+      noise_std: Standard deviation of the normal noise on each value.
+      batch_size: Of training and evaluation.
+    """
+
+    def __init__(
+        self, *, width: int = 16, sequence_length: int = 24, noise_std: float = 0.1, batch_size: int = 16
+    ) -> None:
+        name = type(self).__name__
+        self._width = arguments.integer(name, "width", width)
+        length = arguments.integer(name, "sequence_length", sequence_length) + 1
+        noise_std = arguments.number(name, "noise_std", noise_std)
+        arguments.integer(name, "batch_size", batch_size)
+
+        def sample(key: jax.Array) -> dict[str, jax.Array]:
+            phase_key, noise_key = jax.random.split(key)
+            return {
+                "phase": jax.random.uniform(phase_key, (batch_size,), jnp.float32, 0.0, 2 * math.pi),
+                "noise": noise_std * jax.random.normal(noise_key, (batch_size, length), jnp.float32),
+            }
+
+        self.datasets = Datasets(train=SampledDataset(sample), test=SampledDataset(sample))
+
+    def sample(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Returns `amplitude` and `frequency` (radians per step), float32[]."""
+        amplitude_key, frequency_key = jax.random.split(key)
+        log_period = jax.random.uniform(frequency_key, (), jnp.float32, math.log(6.0), math.log(48.0))
+        return {
+            "amplitude": jax.random.uniform(amplitude_key, (), jnp.float32, 0.5, 2.0),
+            "frequency": 2 * math.pi * jnp.exp(-log_period),
+        }
+
+    def task_fn(self, cfg: PyTree) -> Task:
+        return _Sinusoid(cfg, self._width, self.datasets)
+
+
+class _Sinusoid(Task):
+    def __init__(self, cfg: PyTree, width: int, datasets: Datasets | None) -> None:
+        self._cfg, self._width, self.datasets = cfg, width, datasets
+
+    def init(self, key: jax.Array) -> Params:
+        return recurrent_init(key, 1, self._width, 1, cell="gru")
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        steps = jnp.arange(data["noise"].shape[1], dtype=jnp.float32)
+        waves = jnp.sin(self._cfg["frequency"] * steps + data["phase"][:, None])
+        values = (self._cfg["amplitude"] * waves + data["noise"]).T[..., None]  # float32[length + 1, batch, 1]
+        outputs = recurrent_outputs(params, values[:-1], cell="gru")
+        return jnp.mean((outputs @ params["w_out"] + params["b_out"] - values[1:]) ** 2)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns log10 of the loss, in which amplitudes compare."""
+        return log10_loss(loss)

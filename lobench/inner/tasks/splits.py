@@ -1,0 +1,85 @@
+"""Examples in four splits, loaded once and shared by every task of the process.
+
+numpy arrays: building a task must not create jax's backend, whose number of threads is the worker's to choose.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import SPLITS, ArrayDataset, Datasets
+
+__all__ = ["Splits", "datasets", "permuted_splits", "row_datasets", "scikit_table"]
+
+_SEED = 12345
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Splits:
+    """Examples by split: arrays by name, leading axis [num_examples]."""
+
+    train: dict[str, np.ndarray]
+    inner_valid: dict[str, np.ndarray]
+    outer_valid: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+
+
+def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test: int) -> Splits:
+    """Cuts the examples, permuted by `default_rng(12345)`: train first, both valid splits, test last."""
+    count = len(next(iter(examples.values())))
+    order = np.random.default_rng(_SEED).permutation(count)
+    pool = count - num_test
+    ends = (0, pool - 2 * num_valid, pool - num_valid, pool, count)
+    parts = [{name: array[order[a:b]] for name, array in examples.items()} for a, b in itertools.pairwise(ends)]
+    return Splits(**dict(zip(SPLITS, parts, strict=True)))
+
+
+@functools.cache
+def datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
+    """Returns the splits that `load` gives as datasets on its arrays."""
+    splits = load()
+    return Datasets(**{split: ArrayDataset(getattr(splits, split), batch_size) for split in SPLITS})
+
+
+def row_datasets(arrays: PyTree, sizes: dict[str, int], batch_size: int) -> Datasets:
+    """Returns splits that are consecutive rows.
+
+    Args:
+      arrays: Of numpy, leading axis [num_rows]; it makes none of jax's, as a backend is the worker's to make.
+      sizes: Rows by split, in order; their sum is at most the number of rows.
+    """
+    splits, start = {}, 0
+    for split, size in sizes.items():
+        splits[split] = ArrayDataset(jax.tree.map(operator.itemgetter(slice(start, start + size)), arrays), batch_size)
+        start += size
+    return Datasets(**splits)
+
+
+def scikit_table(name: str, *, delimiter: str | None = ",", header: int = 0) -> np.ndarray:
+    """Returns a table of numbers that comes with scikit-learn, float64[rows, columns].
+
+    Args:
+      name: Of a file in its folder datasets/data.
+      header: How many lines to skip.
+    Raises:
+      ConfigError: scikit-learn is not installed, or has no such file.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise ConfigError("the task needs data of scikit-learn", next_step="pip install scikit-learn")
+    # Read as a file: importing sklearn takes most of a second, at the start of every worker.
+    file = Path(spec.origin).parent / "datasets" / "data" / name
+    if not file.is_file():
+        raise ConfigError("this scikit-learn comes without the task's data", where=str(file))
+    return np.loadtxt(file, delimiter=delimiter, skiprows=header)

@@ -1,0 +1,140 @@
+"""Models of sequences of symbols: a network, and a task whose loss is the cross entropy of what comes next.
+
+What differs from task to task is where the windows come from: a grammar, a library's text, a hidden Markov source.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Datasets
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.recurrent import CELLS, recurrent_init, recurrent_outputs
+from lobench.inner.tasks.transformer import transformer_blocks, transformer_init
+
+__all__ = ["NETWORKS", "SymbolNetwork", "SymbolTask", "network_of"]
+
+NETWORKS = (*CELLS, "transformer")
+
+
+class SymbolNetwork(abc.ABC):
+    """Predicts the symbol after each of a sequence."""
+
+    @abc.abstractmethod
+    def init(self, key: jax.Array) -> Params:
+        """Returns initial parameters."""
+
+    @abc.abstractmethod
+    def logits(self, params: Params, symbols: jax.Array) -> jax.Array:
+        """Returns logits float32[batch, length, vocab] of the symbol after each, for symbols int32[batch, length]."""
+
+
+class Recurrent(SymbolNetwork):
+    """A GRU or an LSTM over one-hot symbols; parameters as of `recurrent_init`."""
+
+    def __init__(self, cell: str, vocab_size: int, width: int) -> None:
+        self._cell, self._vocab_size, self._width = cell, vocab_size, width
+
+    def init(self, key: jax.Array) -> Params:
+        # One symbol is on at a time: its fan-in is 1, tamed to the scale of the recurrent weights.
+        gain = self._vocab_size / 4
+        return recurrent_init(key, self._vocab_size, self._width, self._vocab_size, cell=self._cell, input_gain=gain)
+
+    def logits(self, params: Params, symbols: jax.Array) -> jax.Array:
+        one_hot = jax.nn.one_hot(symbols.T, self._vocab_size, dtype=jnp.float32)
+        outputs = recurrent_outputs(params, one_hot, cell=self._cell)
+        return jnp.swapaxes(outputs @ params["w_out"] + params["b_out"], 0, 1)
+
+
+class Transformer(SymbolNetwork):
+    """A causal transformer: `embed` [vocab, width], `position` [length, width], the blocks, `w_out` [width, vocab]."""
+
+    def __init__(self, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int) -> None:
+        self._vocab_size, self._length, self._width = vocab_size, length, width
+        self._num_layers, self._num_heads = num_layers, num_heads
+
+    def init(self, key: jax.Array) -> Params:
+        embed_key, position_key, block_key, out_key = jax.random.split(key, 4)
+        return {
+            # Of variance 1/2 each: their sum, the stream, has variance 1.
+            "embed": dense_init(embed_key, self._vocab_size, self._width, gain=self._vocab_size / 2),
+            "position": dense_init(position_key, self._length, self._width, gain=self._length / 2),
+            **transformer_init(block_key, self._width, self._num_layers),
+            "w_out": dense_init(out_key, self._width, self._vocab_size),
+        }
+
+    def logits(self, params: Params, symbols: jax.Array) -> jax.Array:
+        # A product with a one-hot, not a gather: the gradient of a gather is a scatter, which is slow on a CPU.
+        one_hot = jax.nn.one_hot(symbols, self._vocab_size, dtype=jnp.float32)
+        x = one_hot @ params["embed"] + params["position"][: symbols.shape[1]]
+        x = transformer_blocks(params, x, num_layers=self._num_layers, num_heads=self._num_heads, causal=True)
+        return x @ params["w_out"]
+
+
+def network_of(
+    task: str, network: str, *, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int
+) -> SymbolNetwork:
+    """Returns the network of a task's arguments.
+
+    Raises:
+      ConfigError: an argument is none that it can have.
+    """
+    arguments.choice(task, "network", network, NETWORKS)
+    arguments.integer(task, "width", width)
+    if network in CELLS:
+        return Recurrent(network, vocab_size, width)
+    arguments.integer(task, "num_layers", num_layers)
+    if width % arguments.integer(task, "num_heads", num_heads):
+        raise ConfigError(f"{task}.num_heads", got=repr(num_heads), expected=f"a divisor of width, {width}")
+    return Transformer(vocab_size, length, width, num_layers, num_heads)
+
+
+class SymbolTask(MeasuredTask):
+    """Mean cross entropy in nats per symbol of what comes next, and `accuracy`.
+
+    A batch is windows int[batch, length + 1], or a dictionary with them as `symbols` and with `weight`
+    [batch, length], which says at which positions the next symbol counts.
+
+    Attributes:
+      network: Of which the parameters are.
+      vocab_size: Number of symbols.
+    """
+
+    datasets: Datasets
+    network: SymbolNetwork
+    vocab_size: int
+
+    def init(self, key: jax.Array) -> Params:
+        """Returns the network's initial parameters."""
+        return self.network.init(key)
+
+    def logits(self, params: Params, symbols: jax.Array) -> jax.Array:
+        """Returns logits float32[batch, length, vocab] of the symbol after each, for symbols int32[batch, length]."""
+        return self.network.logits(params, symbols)
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        symbols, weight = (data["symbols"], data.get("weight")) if isinstance(data, dict) else (data, None)
+        symbols = symbols.astype(jnp.int32)
+        logits, targets = self.logits(params, symbols[:, :-1]), symbols[:, 1:]
+        if weight is None:
+            return softmax_cross_entropy(logits, targets), state, {"accuracy": accuracy(logits, targets)}
+        weight = weight.astype(jnp.float32) / jnp.maximum(jnp.sum(weight, dtype=jnp.float32), 1.0)
+        one_hot = jax.nn.one_hot(targets, self.vocab_size, dtype=jnp.float32)
+        loss = -jnp.sum(weight * jnp.sum(one_hot * jax.nn.log_softmax(logits), axis=-1))
+        hits = (jnp.argmax(logits, axis=-1) == targets).astype(jnp.float32)
+        return loss, state, {"accuracy": jnp.sum(weight * hits)}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's: 1 is untrained, 2 the worst."""
+        return relative_loss(loss, math.log(self.vocab_size))

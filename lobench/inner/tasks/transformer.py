@@ -1,0 +1,70 @@
+"""A pre-norm transformer as plain functions on dicts of parameters; the blocks serve symbols and patches alike."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.tasks.networks import Params, dense_init, layer_norm
+
+__all__ = ["transformer_blocks", "transformer_init"]
+
+_GROWTH = 4  # of the layer between the two products of a block, over the width
+
+
+def transformer_init(key: jax.Array, width: int, num_layers: int) -> Params:
+    """Returns the blocks' parameters; those of layer i end in i.
+
+    `scale_a`, `shift_a` [width] of the norm before the attention, `w_qkv` [width, 3 width], `w_mix` [width, width],
+    `scale_b`, `shift_b`, `w_up` [width, 4 width], `b_up`, `w_down` [4 width, width], `b_down`; and `scale`, `shift` of
+    the norm after the last block. What writes to the residual stream is scaled down by the root of how many do.
+    Source: Radford et al. 2019 (GPT-2), section 2.3, without biases of the attention.
+    """
+    ones, zeros = jnp.ones(width, jnp.float32), jnp.zeros(width, jnp.float32)
+    params: Params = {"scale": ones, "shift": zeros}
+    for layer in range(num_layers):
+        keys = jax.random.split(jax.random.fold_in(key, layer), 4)
+        residual_gain = 1.0 / (2 * num_layers)
+        params |= {
+            f"scale_a{layer}": ones,
+            f"shift_a{layer}": zeros,
+            f"w_qkv{layer}": dense_init(keys[0], width, 3 * width),
+            f"w_mix{layer}": dense_init(keys[1], width, width, gain=residual_gain),
+            f"scale_b{layer}": ones,
+            f"shift_b{layer}": zeros,
+            f"w_up{layer}": dense_init(keys[2], width, _GROWTH * width),
+            f"b_up{layer}": jnp.zeros(_GROWTH * width, jnp.float32),
+            f"w_down{layer}": dense_init(keys[3], _GROWTH * width, width, gain=residual_gain),
+            f"b_down{layer}": zeros,
+        }
+    return params
+
+
+def transformer_blocks(params: Params, x: jax.Array, *, num_layers: int, num_heads: int, causal: bool) -> jax.Array:
+    """Returns the stream after the blocks and the last norm, float32[batch, length, width].
+
+    Args:
+      x: float32[batch, length, width], positions added.
+      causal: Whether a position sees itself and those before it only.
+    """
+    for layer in range(num_layers):
+        normed = layer_norm(x, params[f"scale_a{layer}"], params[f"shift_a{layer}"])
+        x = x + _attention(normed @ params[f"w_qkv{layer}"], num_heads, causal=causal) @ params[f"w_mix{layer}"]
+        normed = layer_norm(x, params[f"scale_b{layer}"], params[f"shift_b{layer}"])
+        hidden = normed @ params[f"w_up{layer}"] + params[f"b_up{layer}"]
+        x = x + jax.nn.gelu(hidden) @ params[f"w_down{layer}"] + params[f"b_down{layer}"]
+    return layer_norm(x, params["scale"], params["shift"])
+
+
+def _attention(qkv: jax.Array, num_heads: int, *, causal: bool) -> jax.Array:
+    """Returns what each position gathers, float32[batch, length, width], for qkv float32[batch, length, 3 width]."""
+    batch, length, width = *qkv.shape[:2], qkv.shape[2] // 3
+    heads = qkv.reshape(batch, length, 3, num_heads, width // num_heads).transpose(2, 0, 3, 1, 4)
+    query, key, value = heads  # float32[batch, num_heads, length, width / num_heads]
+    scores = query @ jnp.swapaxes(key, -1, -2) / math.sqrt(width // num_heads)
+    if causal:
+        scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
+    gathered = jax.nn.softmax(scores) @ value
+    return gathered.transpose(0, 2, 1, 3).reshape(batch, length, width)

@@ -1,0 +1,152 @@
+"""Classifiers that see an image as a sequence of square patches."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.classifier import Classifier
+from lobench.inner.tasks.networks import Params, dense_init, layer_norm, layers_init, through_layers
+from lobench.inner.tasks.transformer import transformer_blocks, transformer_init
+
+__all__ = ["MixerClassifier", "ViTClassifier"]
+
+
+class _PatchClassifier(Classifier):
+    """A linear map of each patch, what a subclass does with the sequence, the mean over it, logits."""
+
+    kinds = ("image",)
+
+    def __init__(self, *, data: str, patch: int, width: int, num_layers: int, activation: str, batch_size: int) -> None:
+        super().__init__(data=data, activation=activation, batch_size=batch_size)
+        name, side = type(self).__name__, self.data.shape[0]
+        self._patch = arguments.integer(name, "patch", patch)
+        if side % patch:
+            raise ConfigError(f"{name}.patch", got=repr(patch), expected=f"a divisor of the {side} pixels of a side")
+        self._width = arguments.integer(name, "width", width)
+        self._num_layers = arguments.integer(name, "num_layers", num_layers)
+        self._length = (side // patch) ** 2
+
+    def init(self, key: jax.Array) -> dict[str, PyTree]:
+        keys = jax.random.split(key, 3)
+        return {
+            "w_patch": dense_init(keys[0], self._patch**2, self._width),
+            "b_patch": jnp.zeros(self._width, jnp.float32),
+            "layers": self.layers_init(keys[1]),
+            "w": dense_init(keys[2], self._width, self.data.num_classes),
+            "b": jnp.zeros(self.data.num_classes, jnp.float32),
+        }
+
+    def logits(self, params: PyTree, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        x = self._patches(inputs) @ params["w_patch"] + params["b_patch"]
+        x = self.layers(params["layers"], x)
+        return jnp.mean(x, axis=1) @ params["w"] + params["b"], state
+
+    def layers_init(self, key: jax.Array) -> PyTree:
+        """Returns the parameters of `layers`."""
+        raise NotImplementedError
+
+    def layers(self, params: PyTree, x: jax.Array) -> jax.Array:
+        """Returns the sequence after the layers, float32[batch, length, width], as x is."""
+        raise NotImplementedError
+
+    def _patches(self, images: jax.Array) -> jax.Array:
+        """Returns the patches row by row, float32[batch, length, patch * patch]."""
+        across = self.data.shape[0] // self._patch
+        cells = images.reshape(-1, across, self._patch, across, self._patch)
+        return cells.transpose(0, 1, 3, 2, 4).reshape(-1, self._length, self._patch**2)
+
+
+@configurable
+class MixerClassifier(_PatchClassifier):
+    """An MLP-Mixer: perceptrons of one hidden layer, in turn over the patches and over their features.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      patch: Pixels of a patch's side; it divides the image's.
+      width: Features of a patch; the hidden layers have twice as many units as inputs.
+      num_layers: Of both kinds.
+      activation: relu, tanh, gelu, silu or sigmoid.
+      batch_size: Of training and evaluation.
+    Source: Tolstikhin et al. 2021, "MLP-Mixer: an all-MLP architecture for vision".
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist28",
+        patch: int = 7,
+        width: int = 32,
+        num_layers: int = 2,
+        activation: str = "gelu",
+        batch_size: int = 32,
+    ) -> None:
+        super().__init__(
+            data=data, patch=patch, width=width, num_layers=num_layers, activation=activation, batch_size=batch_size
+        )
+
+    def layers_init(self, key: jax.Array) -> dict[str, Params]:
+        identity = jnp.stack([jnp.ones(self._width, jnp.float32), jnp.zeros(self._width, jnp.float32)])
+        params: dict[str, Params] = {"norms": {"last": identity}}
+        for layer in range(self._num_layers):
+            patch_key, feature_key = jax.random.split(jax.random.fold_in(key, layer))
+            length, width = self._length, self._width
+            params[f"patches{layer}"] = layers_init(patch_key, (length, 2 * length, length), self._gain)
+            params[f"features{layer}"] = layers_init(feature_key, (width, 2 * width, width), self._gain)
+            params["norms"] |= {f"patches{layer}": identity, f"features{layer}": identity}
+        return params
+
+    def layers(self, params: dict[str, Params], x: jax.Array) -> jax.Array:
+        norms = params["norms"]
+        for layer in range(self._num_layers):
+            turned = jnp.swapaxes(layer_norm(x, *norms[f"patches{layer}"]), 1, 2)
+            x = x + jnp.swapaxes(through_layers(params[f"patches{layer}"], turned, self._activation), 1, 2)
+            normed = layer_norm(x, *norms[f"features{layer}"])
+            x = x + through_layers(params[f"features{layer}"], normed, self._activation)
+        return layer_norm(x, *norms["last"])
+
+
+@configurable
+class ViTClassifier(_PatchClassifier):
+    """A vision transformer: learned positions, blocks of attention over the patches, the mean over them, logits.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      patch: Pixels of a patch's side; it divides the image's.
+      width: Features of a patch, a multiple of `num_heads`.
+      num_layers: Blocks.
+      num_heads: Of each block's attention.
+      batch_size: Of training and evaluation.
+    Source: Dosovitskiy et al. 2021, "An image is worth 16x16 words", with the mean in place of a class token.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist28",
+        patch: int = 7,
+        width: int = 32,
+        num_layers: int = 2,
+        num_heads: int = 2,
+        batch_size: int = 32,
+    ) -> None:
+        super().__init__(
+            data=data, patch=patch, width=width, num_layers=num_layers, activation="gelu", batch_size=batch_size
+        )
+        self._num_heads = arguments.integer(type(self).__name__, "num_heads", num_heads)
+        if width % num_heads:
+            expected = f"a multiple of its {num_heads} heads"
+            raise ConfigError(f"{type(self).__name__}.width", got=repr(width), expected=expected)
+
+    def layers_init(self, key: jax.Array) -> Params:
+        position_key, block_key = jax.random.split(key)
+        positions = 0.02 * jax.random.normal(position_key, (self._length, self._width), jnp.float32)
+        return {"positions": positions, **transformer_init(block_key, self._width, self._num_layers)}
+
+    def layers(self, params: Params, x: jax.Array) -> jax.Array:
+        x = x + params["positions"]
+        return transformer_blocks(params, x, num_layers=self._num_layers, num_heads=self._num_heads, causal=False)

@@ -1,0 +1,67 @@
+"""A task on batches of another size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.task import ArrayDataset, Batch, Dataset, IteratorDataset, SampledDataset, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, each_split, wrapped
+
+__all__ = ["BatchSize"]
+
+_NAME = "BatchSize"
+
+
+@configurable
+def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
+    """Any task on batches of 1 to thousands of examples, whatever its own size is.
+
+    An evaluation averages `Case.eval_batches` batches of this size: bind more of them where it is small. Batches of a
+    generator are drawn side by side or cut; those of an iterator are regrouped in their order.
+
+    Args:
+      task: Task or family; each leaf of its batches has the examples as the leading axis.
+      batch_size: Of all splits.
+    """
+    size = arguments.integer(_NAME, "batch_size", batch_size)
+    return wrapped(_NAME, task, lambda inner: _Resized(inner, size))
+
+
+class _Resized(Wrapping):
+    def __init__(self, task: Task, batch_size: int) -> None:
+        super().__init__(task)
+        self.datasets = each_split(_NAME, task.datasets, lambda split, dataset: _resized(dataset, batch_size))
+
+
+def _resized(dataset: Dataset, batch_size: int) -> Dataset:
+    """Returns a dataset whose batches have another number of examples."""
+    if isinstance(dataset, ArrayDataset):
+        return dataclasses.replace(dataset, batch_size=batch_size)
+    if isinstance(dataset, IteratorDataset):
+        return IteratorDataset(lambda seed: _regrouped(dataset.batches(seed), batch_size))
+    sample = dataset.sample
+
+    def draw(key: jax.Array) -> Batch:
+        size = jax.tree.leaves(jax.eval_shape(sample, key))[0].shape[0]
+        count = -(-batch_size // size)
+        batches = jax.vmap(sample)(jax.random.split(key, count))
+        return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[:batch_size], batches)
+
+    return SampledDataset(draw)
+
+
+def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
+    """Yields all examples in their order, in batches of another size; none is left out."""
+    kept: Batch = None
+    for batch in batches:
+        kept = batch if kept is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), kept, batch)
+        while jax.tree.leaves(kept)[0].shape[0] >= batch_size:
+            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), kept)
+            kept = jax.tree.map(lambda leaf: leaf[batch_size:], kept)

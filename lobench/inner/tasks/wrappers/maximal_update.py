@@ -1,0 +1,92 @@
+"""A wide task in maximal update parametrisation: what trains it well is what trains a narrow one well."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.adapters import as_task
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+
+__all__ = ["MaximalUpdate"]
+
+_NAME = "MaximalUpdate"
+_STEPS = ("adam", "sgd")
+
+
+@configurable
+def MaximalUpdate(*, task: Any, base: Any, steps: str = "adam") -> Task | TaskFamily:
+    """Any task in muP, by comparing its parameters' shapes with those of a narrow task, `base`.
+
+    At the width of the base it is the task as it is. A leaf has its outputs along the last axis and its inputs along
+    the one before; a vector has outputs alone. Where a leaf has f_in times the base's inputs and f_out times its
+    outputs, it moves 1 / f_in times as far by a step (`steps = "sgd"`: f_out / f_in), and a leaf whose inputs alone
+    grow, the last layer's, starts 1 / sqrt(f_in) times as large. All of this is done by factors on the parameters in
+    the loss, so that every optimizer takes part as it is. Attention needs heads of a fixed size.
+
+    Args:
+      task: Task, or family.
+      base: The same with another width; `@base/DigitsMLP()`, say.
+      steps: "adam": the optimizer's steps do not grow with the gradient, as those of Adam, of Lion and of most learned
+        optimizers; "sgd": they are in proportion to it.
+    Source: Yang et al. 2022, "Tensor Programs V", table 3; base shapes as in its package `mup`. Therien et al. 2024
+      ("muLO") meta-train learned optimizers so.
+    """
+    arguments.choice(_NAME, "steps", steps, _STEPS)
+    narrow = as_task(base)
+    return wrapped(_NAME, task, lambda inner: _Mup(inner, narrow, steps))
+
+
+class _Mup(Wrapping):
+    def __init__(self, task: Task, base: Task | TaskFamily, steps: str) -> None:
+        super().__init__(task)
+        self._base, self._steps = base, steps
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self.task.init_with_state(key)
+        starts, reaches = self._factors(params)
+        return jax.tree.map(lambda leaf, start, reach: leaf * start / reach, params, starts, reaches), state
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        return super().loss_with_state_and_aux(self._scaled(params), state, key, data)
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        return super().eval_loss_with_aux(self._scaled(params), state, key, data)
+
+    def _scaled(self, params: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf, reach: leaf * reach, params, self._factors(params)[1])
+
+    def _factors(self, params: PyTree) -> tuple[PyTree, PyTree]:
+        """Returns for each leaf the factor of its start, and how far a step of its own moves what the loss sees."""
+        leaves, structure = jax.tree_util.tree_leaves_with_path(params), jax.tree.structure(params)
+        narrow = jax.tree.leaves(jax.eval_shape(self._start_of_base, jax.random.key(0)))
+        if len(narrow) != len(leaves):
+            raise ConfigError(f"{_NAME}.base has other parameters than the task", expected="the same, of another width")
+        pairs = [
+            self._of_leaf(jax.tree_util.keystr(path), leaf.shape, base.shape)
+            for (path, leaf), base in zip(leaves, narrow, strict=True)
+        ]
+        starts, reaches = zip(*pairs, strict=True)
+        return jax.tree.unflatten(structure, starts), jax.tree.unflatten(structure, reaches)
+
+    def _start_of_base(self, key: jax.Array) -> PyTree:
+        base = self._base
+        task = base.task_fn(base.sample(key)) if isinstance(base, TaskFamily) else base
+        return task.init_with_state(key)[0]
+
+    def _of_leaf(self, path: str, shape: tuple[int, ...], base: tuple[int, ...]) -> tuple[float, float]:
+        if len(shape) != len(base) or shape[:-2] != base[:-2]:
+            raise ConfigError(f"{_NAME}: parameter {path} grows otherwise than in width", got=f"{base} to {shape}")
+        outputs = shape[-1] / base[-1] if shape else 1.0
+        inputs = shape[-2] / base[-2] if len(shape) > 1 else 1.0
+        start = 1 / math.sqrt(inputs) if outputs == 1 else 1.0
+        return start, 1 / inputs if self._steps == "adam" else math.sqrt(outputs / inputs)

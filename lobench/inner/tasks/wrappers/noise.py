@@ -1,0 +1,104 @@
+"""A task with wrong labels, or with a noisy gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import ArrayDataset, Batch, Dataset, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.objectives import gradient_noise
+from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, batch_field, each_split, mapped_batches, wrapped
+
+__all__ = ["GradientNoise", "LabelNoise"]
+
+_STREAM = 0x6E01  # under the key of a loss: what the task itself draws stays as it is
+
+
+@configurable
+def LabelNoise(
+    *, task: Any, rate: float = 0.2, field: str = "label", num_classes: int | None = None, problem_seed: int = 0
+) -> Task | TaskFamily:
+    """Any classification task of whose training examples a share has a wrong label; the other splits stay clean.
+
+    A wrong label is one of the other classes, all equally likely. Of arrays on the device the same examples are wrong
+    in all epochs and for all seeds, so that a net can learn them by heart; of generated batches each draw is.
+
+    Args:
+      task: Task or family with integer labels.
+      rate: Share of wrong labels, 0 to 1.
+      field: Their name in a batch.
+      num_classes: None: the largest label of the training arrays plus one.
+      problem_seed: Which examples are wrong.
+    Source: Zhang et al. 2017, "Understanding deep learning requires rethinking generalization".
+    """
+    rate = arguments.number("LabelNoise", "rate", rate)
+    if rate > 1:
+        raise ConfigError("LabelNoise.rate", got=repr(rate), expected="a share, 0 to 1")
+    if num_classes is not None:
+        arguments.integer("LabelNoise", "num_classes", num_classes, at_least=2)
+    seed = arguments.integer("LabelNoise", "problem_seed", problem_seed, at_least=0)
+    return wrapped("LabelNoise", task, lambda inner: _WrongLabels(inner, rate, field, num_classes, seed))
+
+
+class _WrongLabels(Wrapping):
+    def __init__(self, task: Task, rate: float, field: str, num_classes: int | None, problem_seed: int) -> None:
+        super().__init__(task)
+        self._rate, self._field, self._num_classes, self._problem_seed = rate, field, num_classes, problem_seed
+        self.datasets = each_split("LabelNoise", task.datasets, self._changed)
+
+    def _changed(self, split: str, dataset: Dataset) -> Dataset:
+        if split != "train":
+            return dataset
+        if not isinstance(dataset, ArrayDataset):
+            if self._num_classes is None:
+                raise ConfigError("LabelNoise.num_classes: the task's data are generated", expected="their number")
+            return mapped_batches(dataset, self._of_batch)
+        labels = np.asarray(batch_field("LabelNoise", dataset.arrays, self._field))
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise ConfigError("LabelNoise.field", got=f"{self._field!r} of {labels.dtype}", expected="integer labels")
+        count = self._num_classes or int(labels.max()) + 1
+        rng = np.random.default_rng(self._problem_seed)
+        is_wrong = rng.random(labels.shape) < self._rate
+        wrong = (labels + rng.integers(1, count, labels.shape, labels.dtype)) % count
+        noisy = np.where(is_wrong, wrong, labels)
+        return dataclasses.replace(dataset, arrays={**dataset.arrays, self._field: noisy})
+
+    def _of_batch(self, key: jax.Array, batch: Batch) -> Batch:
+        assert self._num_classes is not None
+        labels = batch_field("LabelNoise", batch, self._field)
+        which, shift = jax.random.split(key)
+        is_wrong = jax.random.uniform(which, labels.shape) < self._rate
+        others = jax.random.randint(shift, labels.shape, 1, self._num_classes, labels.dtype)
+        return {**batch, self._field: jnp.where(is_wrong, (labels + others) % self._num_classes, labels)}
+
+
+@configurable
+def GradientNoise(*, task: Any, std: float = 0.01) -> Task | TaskFamily:
+    """Any task whose training gradient has normal noise added to each component; its losses stay exact.
+
+    Args:
+      task: Task or family.
+      std: Standard deviation of the noise.
+    """
+    std = arguments.number("GradientNoise", "std", std)
+    return wrapped("GradientNoise", task, lambda inner: _NoisyGradient(inner, std))
+
+
+class _NoisyGradient(Wrapping):
+    def __init__(self, task: Task, std: float) -> None:
+        super().__init__(task)
+        self._std = std
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        loss, state, aux = super().loss_with_state_and_aux(params, state, key, data)
+        return loss + gradient_noise(params, jax.random.fold_in(key, _STREAM), self._std), state, aux

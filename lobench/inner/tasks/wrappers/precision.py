@@ -1,0 +1,76 @@
+"""A task that computes in bfloat16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+
+__all__ = ["Bfloat16"]
+
+_STORED = ("float32", "bfloat16")
+
+
+@configurable
+def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
+    """Any task whose losses and gradients are computed in bfloat16; the loss itself is handed on as float32.
+
+    Parameters, model state and the floats of a batch are rounded before the loss. Evaluations are computed likewise.
+
+    Args:
+      task: Task or family.
+      params: What the optimizer has: "float32", master weights as in mixed-precision training, or "bfloat16", so that
+        small updates are lost, and optimizers that make their state like the parameters have it in bfloat16.
+    """
+    arguments.choice("Bfloat16", "params", params, _STORED)
+    return wrapped("Bfloat16", task, lambda inner: _Rounded(inner, params))
+
+
+class _Rounded(Wrapping):
+    def __init__(self, task: Task, stored: str) -> None:
+        super().__init__(task)
+        self._stored = jnp.dtype(stored)
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self.task.init_with_state(key)
+        return _cast(params, self._stored), state
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        loss, new_state, aux = self.task.loss_with_state_and_aux(_rounded(params), _rounded(state), key, _rounded(data))
+        return _single(loss), _like(new_state, state), _single(dict(aux))
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        loss, aux = self.task.eval_loss_with_aux(_rounded(params), _rounded(state), key, _rounded(data))
+        return _single(loss), _single(dict(aux))
+
+
+def _cast(tree: PyTree, dtype: Any) -> PyTree:
+    """Returns floats in another type, and everything else as it is."""
+
+    def cast(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+def _rounded(tree: PyTree) -> PyTree:
+    return _cast(tree, jnp.bfloat16)
+
+
+def _single(tree: PyTree) -> PyTree:
+    return _cast(tree, jnp.float32)
+
+
+def _like(tree: PyTree, example: PyTree) -> PyTree:
+    """Returns a state with the types that it had before."""
+    return jax.tree.map(lambda leaf, before: leaf.astype(jnp.asarray(before).dtype), tree, example)

@@ -1,0 +1,92 @@
+"""A task in other units: the optimizer sees weights that are some thousand times larger or smaller."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+
+__all__ = ["Reparametrised"]
+
+_BY = ("global", "tensor", "parameter")
+
+
+@configurable
+def Reparametrised(
+    *,
+    task: Any,
+    by: str = "global",
+    scale: float | None = None,
+    low: float = 1e-3,
+    high: float = 1e3,
+    problem_seed: int = 0,
+) -> Task | TaskFamily:
+    """Any task whose loss is taken at `scale * params`, started at the same function: `params = initial / scale`.
+
+    With scale 1000 a step of a given length in the parameters changes the function a thousand times as much. The scales
+    of `by = "tensor"` and `"parameter"` are drawn once, log-uniformly, and are the same for all seeds.
+
+    Args:
+      task: Task or family.
+      by: "global": one scale; "tensor": one for each leaf; "parameter": one for each number.
+      scale: The global one; None: it is drawn.
+      low, high: Between which scales are drawn.
+      problem_seed: Which draw.
+    Source: google/learned_optimization's ReparamWeights, by which VeLO's and Celo's tasks are augmented.
+    """
+    name = "Reparametrised"
+    arguments.choice(name, "by", by, _BY)
+    if scale is not None and by != "global":
+        raise ConfigError(f"{name}.scale: scales by {by} are drawn", got=repr(scale), next_step="bind low and high")
+    for each, value in (("scale", 1.0 if scale is None else scale), ("low", low), ("high", high)):
+        if arguments.number(name, each, value) == 0:
+            raise ConfigError(f"{name}.{each}", got=repr(value), expected="a number > 0")
+    if low > high:
+        raise ConfigError(f"{name}.low", got=repr(low), expected=f"a number <= {name}.high = {high!r}")
+    seed = arguments.integer(name, "problem_seed", problem_seed, at_least=0)
+    return wrapped(name, task, lambda inner: _Scaled(inner, by, scale, (math.log(low), math.log(high)), seed))
+
+
+class _Scaled(Wrapping):
+    def __init__(self, task: Task, by: str, scale: float | None, logs: tuple[float, float], problem_seed: int) -> None:
+        super().__init__(task)
+        self._by, self._logs, self._seed = by, logs, problem_seed
+        self._global = self._draw("", ()) if scale is None else np.float32(scale)
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, state = self.task.init_with_state(key)
+        return jax.tree.map(lambda leaf, scale: leaf / scale, params, self.scales(params)), state
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        return super().loss_with_state_and_aux(self._unscaled(params), state, key, data)
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        return super().eval_loss_with_aux(self._unscaled(params), state, key, data)
+
+    def scales(self, params: PyTree) -> PyTree:
+        """Returns the scale of each leaf, float32[] or of the leaf's shape; it hangs on the leaf's path alone."""
+        if self._by == "global":
+            return jax.tree.map(lambda leaf: self._global, params)
+        is_wide = self._by == "parameter"
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: self._draw(jax.tree_util.keystr(path), leaf.shape if is_wide else ()), params
+        )
+
+    def _draw(self, path: str, shape: tuple[int, ...]) -> np.ndarray:
+        rng = np.random.default_rng((self._seed, zlib.crc32(path.encode())))
+        return np.exp(rng.uniform(*self._logs, shape)).astype(np.float32)
+
+    def _unscaled(self, params: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf, scale: leaf * scale, params, self.scales(params))

@@ -1,0 +1,158 @@
+"""What all wrappers share: a task that passes on to another one, the same of each task of a family, batches changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lobench.core.errors import ConfigError
+from lobench.inner.adapters import as_task
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import (
+    SPLITS,
+    Batch,
+    Dataset,
+    Datasets,
+    IteratorDataset,
+    SampledDataset,
+    Task,
+    TaskFamily,
+)
+
+__all__ = ["Aux", "Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
+
+Aux = dict[str, jax.Array]
+
+
+class Wrapping(Task):
+    """A task that is another one, but for what a subclass changes; what it has besides (`optimum`) is the other's."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "task":  # not set yet: while it is copied, say
+            raise AttributeError(name)
+        return getattr(self.task, name)
+
+    def init(self, key: jax.Array) -> PyTree:
+        return self.init_with_state(key)[0]
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        return self.task.init_with_state(key)
+
+    def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
+        return self.loss_with_state_and_aux(params, None, key, data)[0]
+
+    def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
+        loss, state, _ = self.loss_with_state_and_aux(params, state, key, data)
+        return loss, state
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        loss, state, aux = self.task.loss_with_state_and_aux(params, state, key, data)
+        return loss, state, dict(aux)
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        loss, aux = self.task.eval_loss_with_aux(params, state, key, data)
+        return loss, dict(aux)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        return self.task.normalizer(loss)
+
+
+class _Family(TaskFamily):
+    """The tasks of another family, each of them wrapped."""
+
+    def __init__(self, family: TaskFamily, wrap: Callable[[Task], Task]) -> None:
+        self._family, self._wrap, self.metric_directions = family, wrap, family.metric_directions
+        self.datasets = wrap(_OnlyData(family.datasets)).datasets
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_family":
+            raise AttributeError(name)
+        return getattr(self._family, name)
+
+    def sample(self, key: jax.Array) -> PyTree:
+        return self._family.sample(key)
+
+    def task_fn(self, cfg: PyTree) -> Task:
+        task = self._family.task_fn(cfg)
+        if task.datasets is None:
+            task.datasets = self._family.datasets
+        return self._wrap(task)
+
+
+class _OnlyData(Task):
+    def __init__(self, datasets: Datasets | None) -> None:
+        self.datasets = datasets
+
+
+def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFamily:
+    """Returns a task wrapped, or a family whose tasks are.
+
+    Args:
+      name: Of the wrapper, for errors.
+      task: A task or family, ours or a foreign one.
+    Raises:
+      ConfigError: it is neither.
+    """
+    try:
+        found = as_task(task)
+    except ConfigError as error:
+        expected, advice = "a task or a family", f"bind `{name}.task = @DigitsMLP()`, say"
+        raise ConfigError(
+            f"{name}.task is no task", got=type(task).__name__, expected=expected, next_step=advice
+        ) from error
+    return _Family(found, wrap) if isinstance(found, TaskFamily) else wrap(found)
+
+
+def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:
+    """Returns datasets of which each split is changed.
+
+    Raises:
+      ConfigError: the task has no data.
+    """
+    if datasets is None:
+        raise ConfigError(f"{name}: the wrapped task has no data", next_step="wrap a task that has datasets")
+    found = {split: getattr(datasets, split) for split in SPLITS}
+    return Datasets(**{split: change(split, dataset) for split, dataset in found.items() if dataset is not None})
+
+
+def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
+    """Returns a dataset whose batches are changed, as they are drawn: `change(key, batch)` is pure, and traced.
+
+    The arrays of an `ArrayDataset` are drawn as before; the batch of an iterator is changed by a key of its number.
+    """
+    if isinstance(dataset, IteratorDataset):
+        return IteratorDataset(lambda seed: _changed(dataset.batches(seed), seed, change))
+    sample = dataset.sample
+
+    def draw(key: jax.Array) -> Batch:
+        data_key, change_key = jax.random.split(key)
+        return change(change_key, sample(data_key))
+
+    return SampledDataset(draw)
+
+
+def _changed(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch], Batch]) -> Iterator[Batch]:
+    changed = jax.jit(change)
+    key = jax.random.key(seed, impl="threefry2x32")
+    for index, batch in enumerate(batches):
+        yield jax.tree.map(np.asarray, changed(jax.random.fold_in(key, index), batch))
+
+
+def batch_field(name: str, batch: Batch, field: str) -> Any:
+    """Returns what a batch, or the arrays of a dataset, have under a name.
+
+    Raises:
+      ConfigError: nothing.
+    """
+    if not isinstance(batch, dict) or field not in batch:
+        got = ", ".join(map(repr, batch)) if isinstance(batch, dict) else type(batch).__name__
+        raise ConfigError(f"{name}.field", got=repr(field), expected=f"a part of the wrapped task's batches: {got}")
+    return batch[field]

@@ -1,0 +1,9 @@
+"""Nodes of graphs to classify."""
+
+from lobench import cases
+
+
+@cases("graphs.gin")
+def test_trains_without_divergence(case, evaluate):
+    result = evaluate(case)
+    assert not result.diverged.any(), f"diverged at inner steps {result.diverged_at.tolist()}"

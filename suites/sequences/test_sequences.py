@@ -1,0 +1,9 @@
+"""Time series to classify and to forecast."""
+
+from lobench import cases
+
+
+@cases("sequences.gin")
+def test_trains_without_divergence(case, evaluate):
+    result = evaluate(case)
+    assert not result.diverged.any(), f"diverged at inner steps {result.diverged_at.tolist()}"

@@ -1,0 +1,63 @@
+"""`Suite.role` says what cases are to whom they evaluate; it changes no identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import make_suite
+
+from lobench.core.errors import ConfigError
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+
+CELO, ADAM = "lobench.Case.learned_optimizer = @Celo()", "lobench.Case.optimizer = @adam()"
+MODULES = ("lobench.inner.optimizers",)
+
+
+def bound(folder: Path, extra: str, optimizer: str = CELO) -> list[BoundCase]:
+    if not (folder / "tiny").is_dir():
+        make_suite(folder)
+    text = (folder / "tiny" / "tiny.gin").read_text().partition("#")[0]
+    (folder / "tiny" / "tiny.gin").write_text(f"{text}#\n{extra}")
+    layers = Layers(gin_modules=MODULES, gin_params=(optimizer,))
+    return [bind_case(spec, layers, build=False) for spec in specs_in(folder / "tiny" / "tiny.gin")]
+
+
+def test_a_role_is_the_suites_or_the_cases_or_the_optimizers(tmp_path: Path) -> None:
+    text = 'Suite.role = "meta_test"\nb/Suite.role = "meta_valid"\nb/Suite.roles = {"Celo": "meta_train"}\n'
+    assert [one.info(node_id="").role for one in bound(tmp_path, text)] == ["meta_test", "meta_train"]
+    assert [one.info(node_id="").role for one in bound(tmp_path, text, ADAM)] == ["meta_test", "meta_valid"]
+    assert [one.info(node_id="").role for one in bound(tmp_path, "")] == ["", ""]
+
+
+def test_a_role_and_a_headline_are_part_of_no_identity_and_of_no_program(tmp_path: Path) -> None:
+    plain = bound(tmp_path, "")
+    said = bound(tmp_path, 'Suite.role = "meta_test"\nSuite.headline = "speedup"\n')
+    for one, other in zip(plain, said, strict=True):
+        assert (one.identity, one.optimizer_hash, one.problem) == (other.identity, other.optimizer_hash, other.problem)
+        assert one.settings.program_hash == other.settings.program_hash
+    assert {one.info(node_id="").headline for one in said} == {"speedup"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'Suite.role = "meta_tst"',
+            "got 'meta_tst'; expected 'meta_train', 'meta_valid', 'meta_test'; did you mean",
+        ),
+        ("Suite.role = 3", "Suite.role; got 3"),
+        (
+            'Suite.roles = "meta_test"',
+            "Suite.roles; got 'meta_test'; expected roles by the names",
+        ),
+        ('Suite.roles = {"Celo": "train"}', "Suite.role; got 'train'"),
+        ('Suite.headline = "iqm"', "Suite.headline; got 'iqm'; expected 'score', 'speedup'"),
+    ],
+)
+def test_what_is_none_is_told_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bound(tmp_path, text)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
