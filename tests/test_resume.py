@@ -98,7 +98,8 @@ def test_a_workers_death_at_ninety_percent_costs_at_most_one_interval(
     done = watched(run, suite)
     assert done.returncode == 0, done.stdout + done.stderr
     (curves,) = curves_in(run)
-    assert curves.resumed_at == 90 and metrics(curves) == whole
+    # The batch that it dies of is read while the steps before compute: the state of step 90 may not be there yet.
+    assert curves.resumed_at in (80, 90) and metrics(curves) == whole
     assert states_of(run) == [], "freed, since the result is durable"
 
 
