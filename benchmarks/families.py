@@ -13,7 +13,7 @@ from harness import Benchmark, Rounds, interleaved
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import compiler_options
-from lobench.inner.task import Task
+from lobench.inner.task import IteratorDataset, Task
 from lobench.inner.tasks.image import DigitsConv
 from lobench.inner.tasks.sequence import ByteRNN
 from lobench.inner.train import Program
@@ -22,23 +22,23 @@ __all__ = ["BENCHMARKS"]
 
 
 def _bare(task: Task, num_steps: int) -> Callable[[], object]:
-    """One program of SGD steps on one fixed batch."""
+    """One program of SGD steps, each on a batch that it draws."""
     key = jax.random.key(0)
     dataset = task.datasets.train if task.datasets else None
-    batch = dataset.sample(key) if dataset is not None else None
+    assert dataset is None or not isinstance(dataset, IteratorDataset)
 
-    def train(params: Any, state: Any, batch: Any) -> Any:
-        def step(_: int, carry: Any) -> Any:
+    def train(params: Any, state: Any) -> Any:
+        def step(index: jax.Array, carry: Any) -> Any:
             params, state = carry
-            loss = lambda params: task.loss_with_state(params, state, key, batch)  # noqa: E731
-            grads, state = jax.grad(loss, has_aux=True)(params)
+            batch = dataset.sample(jax.random.fold_in(key, index)) if dataset is not None else None
+            grads, state = jax.grad(lambda at: task.loss_with_state(at, state, key, batch), has_aux=True)(params)
             return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads), state
 
         return jax.lax.fori_loop(0, num_steps, step, (params, state))
 
     params, state = task.init_with_state(key)
     run = jax.jit(train, compiler_options=compiler_options())
-    return lambda: jax.block_until_ready(run(params, state, batch))
+    return lambda: jax.block_until_ready(run(params, state))
 
 
 def _over_bare(name: str, make_task: Callable[[], Task], quick: bool) -> Rounds:
@@ -46,7 +46,7 @@ def _over_bare(name: str, make_task: Callable[[], Task], quick: bool) -> Rounds:
     case = Case(num_inner_steps=num_steps, num_seeds=1, eval_every=num_steps, eval_batches=0)
     program = Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), 1)
     block = SeedBlock(start=0, size=1)
-    what = f"{name}, {num_steps} steps: Adam's training, batches drawn, over bare SGD on one fixed batch"
+    what = f"{name}, {num_steps} steps: Adam's training over bare SGD, both drawing their batches"
     return interleaved(what, lambda: program.run({}, block), _bare(task, num_steps), 3 if quick else 11)
 
 

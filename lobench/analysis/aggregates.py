@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.intervals import Interval
-from lobench.analysis.laws import trimmed_mean
 
 __all__ = [
     "bootstrap_interval",
@@ -132,3 +132,10 @@ def _pooled(cells: Cells) -> FloatArray:
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("an aggregate needs at least one case, and a seed in each")
     return np.concatenate([np.asarray(cell, np.float64) for cell in cells])
+
+
+def trimmed_mean(values: Any, share: float) -> Any:
+    """Returns the mean over the last axis without that share of the values at either end."""
+    size = values.shape[-1]
+    cut = int(share * size)
+    return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy  # its packages are imported when they are used
 
-__all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf", "trimmed_mean"]
+__all__ = ["chi2_ppf", "nct_sf", "norm_isf", "norm_pdf", "norm_sf"]
 
 
 def nct_sf(value: Any, degrees: Any, shift: Any) -> Any:
@@ -37,10 +37,3 @@ def norm_pdf(value: Any) -> Any:
 def chi2_ppf(chance: Any, degrees: Any) -> Any:
     """Returns the value below which a chi-squared variable is with a chance."""
     return 2 * scipy.special.gammaincinv(degrees / 2, chance)
-
-
-def trimmed_mean(values: Any, share: float) -> Any:
-    """Returns the mean over the last axis without that share of the values at either end."""
-    size = values.shape[-1]
-    cut = int(share * size)
-    return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lobench.analysis.reading import Reading, case_names, read_store
 from lobench.analysis.searched import best_trials, chosen_by_search
-from lobench.analysis.subjects import Cell, Subject, subject_of
+from lobench.analysis.subjects import Cell, Subject, current_forms, subject_of
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.errors import ConfigError, UsageError
 from lobench.core.result import mean_of
@@ -80,9 +80,16 @@ def of_members(
     rows = {_key(row): row for row in reading.rows}
     said = _bindings_of_methods(experiment.config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
-    for one in members:
-        row = rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program))
-        if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
+    held = [
+        (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
+        for one in members
+    ]
+    # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
+    by_time = sorted((row for _, row in held if row is not None), key=lambda row: row.recorded_at)
+    current = current_forms(by_time)
+    former = {id(row): row for row in by_time if row.case.identity not in current}
+    for one, row in held:
+        if row is None or id(row) in former or not isinstance(one.session, int) or not isinstance(one.trial, int):
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
         method, _, number = one.method.partition("/")
@@ -112,7 +119,7 @@ def of_members(
         subjects=tuple(subjects),
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
-        changed=(),
+        changed=tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in former.values()).items())),
         labels=labels,
         openings=labels,
         names=case_names(ordered),

@@ -8,6 +8,7 @@ ValueError that names it (`result.lease: got '3', expected int`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -31,8 +32,8 @@ _Reader = Callable[[object, str], Any]
 class Message:
     """Base of what crosses. A subclass is a frozen dataclass, and its kind is its name in lower case.
 
-    Fields may be str, int, float, bool, a string enum, another dataclass, `X | None`, `tuple[X, ...]`, `tuple[X, Y]`,
-    `Mapping[str, X]`; and one of them bytes.
+    Fields may be str, int, float, bool, a string enum, another dataclass, `X | Y`, `X | None`, `tuple[X, ...]`,
+    `tuple[X, Y]`, `Mapping[str, X]`; and one of them bytes.
     """
 
     __slots__ = ()
@@ -141,8 +142,10 @@ def _reader(hint: Any) -> _Reader:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN:
         return functools.partial(_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
-    if origin in (types.UnionType, typing.Union) and len(arguments) == 2 and types.NoneType in arguments:
-        return functools.partial(_optional, _reader(next(one for one in arguments if one is not types.NoneType)))
+    if origin in (types.UnionType, typing.Union):
+        readers = tuple(_reader(one) for one in arguments if one is not types.NoneType)
+        read = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
+        return functools.partial(_optional, read) if types.NoneType in arguments else read
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return functools.partial(_many, _reader(arguments[0]))
     if origin is tuple:
@@ -168,6 +171,13 @@ def _plain(accepted: tuple[type, ...], expected: str, value: object, where: str)
 
 def _optional(read: _Reader, value: object, where: str) -> object:
     return None if value is None else read(value, where)
+
+
+def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: str) -> object:
+    for read in readers:
+        with contextlib.suppress(ValueError):
+            return read(value, where)
+    raise _refused(value, where, expected)
 
 
 def _many(read: _Reader, value: object, where: str) -> tuple[object, ...]:

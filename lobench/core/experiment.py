@@ -22,7 +22,6 @@ __all__ = [
     "is_fixed",
     "members",
     "problem_of",
-    "same_subjects",
     "session_blocks",
 ]
 
@@ -220,12 +219,6 @@ def members(
             for seed in block.seeds:
                 if sessions is None or seed in sessions:
                     yield Member(method=method, trial=trial, session=seed, evaluation=evaluation)
-
-
-def same_subjects(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns pairs of methods that are computed once: the first of a key, and another."""
-    first: dict[Any, str] = {}
-    return [(first[key], name) for name, key in keys.items() if first.setdefault(key, name) != name]
 
 
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:

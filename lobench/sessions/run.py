@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from lobench.sessions.searches import planned_searches
 from lobench.sessions.settings import WatchSettings
 
 __all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
+
+_OF_RUNS = ("experiment", "store", "methods", "gin_params")  # the other options of a run are those of a watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,8 @@ class ExperimentRun:
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
-        searches = planned_searches(self._file, chosen, load_plugins())
+        is_search = any(method.search is not None for method in chosen)
+        searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
         roster = Roster(self._file, chosen, self._given, searches, self._store)
         self._record = ExperimentRecord(
             self._file,
@@ -170,12 +173,5 @@ class ExperimentRun:
             once=True,
             gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
             import_folders=(str(self._file.path.parent),),
-            workers=settings.workers,
-            executor=settings.executor,
-            ray_address=settings.ray_address,
-            insecure=settings.insecure,
-            sinks=settings.sinks,
-            max_core_hours=settings.max_core_hours,
-            retry_errors=settings.retry_errors,
-            allow_pickle=settings.allow_pickle,
+            **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
         )

@@ -166,3 +166,15 @@ def test_a_message_of_types_that_cannot_be_checked_is_its_writers_mistake() -> N
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0", b"hello world", b'\x09\0\0\0{"a": "b"}'])
 def test_what_is_no_message_has_no_kind(data: bytes) -> None:
     assert kind_of(data) == ""
+
+
+def test_a_value_of_several_types_keeps_its_own() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Cell(Message):
+        value: int | float | str | tuple[int | None, ...] | None
+
+    for value in (1, 1.0, "1", (1, None), None):
+        read = Cell.from_bytes(Cell(value=value).to_bytes()).value
+        assert (read, type(read)) == (value, type(value))
+    with pytest.raises(ValueError, match=r"cell\.value: got True, expected int \| float \| str"):
+        Cell.from_bytes(packed({"kind": "cell", "value": True}))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.experiment import is_fixed, members, same_subjects, session_blocks
+from lobench.core.experiment import is_fixed, members, session_blocks
 
 ranges = st.tuples(st.integers(0, 12), st.integers(1, 9)).map(lambda pair: range(pair[0], pair[0] + pair[1]))
 
@@ -76,7 +76,3 @@ def test_what_is_fixed() -> None:
     assert not is_fixed("Case", "num_inner_steps", (), ())
     assert is_fixed("Case", "num_inner_steps", (), ("Case.num_*",))
     assert not is_fixed("Case", "eval_every", (), ("Case.num_*",))
-
-
-def test_methods_that_are_one_subject() -> None:
-    assert same_subjects({"a": 1, "b": 2, "c": 1, "d": 1}) == [("a", "c"), ("a", "d")]

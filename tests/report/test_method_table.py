@@ -193,6 +193,15 @@ def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Pat
     assert refused.returncode == 2 and "no experiment 'yours'" in refused.stderr and "mine" in refused.stderr
 
 
+def test_a_case_that_was_changed_between_two_runs_is_there_once_as_it_is_now(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    add(store, 0, {"case0": {"train/loss": [9.0] * 4}}, optimizer=NAMES[0], identities={"case0": "former"})
+    reading = read_methods(experiment(make(store, NAMES[:2], CASES[:2])))
+    assert [reading.name(place) for place in range(len(reading.cases))] == ["s/case0", "s/case1"]
+    assert reading.changed == (("s/case0", 1),) and "former" not in {case.identity for case in reading.cases}
+    assert {len(subject.cells) for subject in reading.subjects} == {2}
+
+
 def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_path: Path) -> None:
     for session, step, losses in ((0, 1, [9.0] * 4), (0, 2, [0.1, 0.3, 5.0, 5.0]), (1, 2, [0.5, 0.7, 5.0, 5.0])):
         name = f"runs/{session}/theta_{step}.npz"

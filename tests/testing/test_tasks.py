@@ -46,9 +46,11 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "Rosenbrock": {},
     "SeriesClassifier": {"data": "power", "network": "conv", "width": 4, "batch_size": 4},
     "SignalConv": {"channels": 2, "batch_size": 2},
+    "SignalGRU": {"width": 2, "batch_size": 2},
     "SinusoidFamily": {"width": 4, "sequence_length": 4, "batch_size": 2},
     "StiffODE": {"width": 4, "num_steps": 2, "batch_size": 4},
     "StyblinskiTang": {},
+    "ViTClassifier": {"data": "digits", "patch": 4, "width": 4, "num_layers": 1, "batch_size": 2},
 }
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError
 from lobench.engine.config.axes import cells_of
 from lobench.engine.config.syntax import case_scopes, parse_file
+
+if TYPE_CHECKING:
+    import pytest
 
 __all__ = ["cases", "claimed_gin_files", "specs_in"]
 
@@ -41,6 +43,8 @@ def cases(path: str | Path) -> pytest.MarkDecorator:
       An ordinary `pytest.mark.parametrize` of the argument `case`; the ids are the scopes, or the
       cells of a scope that has axes.
     """
+    import pytest  # a chief reads suites too, and runs no test
+
     caller = inspect.stack()[1].filename
     file = Path(caller).parent / path
     try:

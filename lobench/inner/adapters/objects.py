@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.adapters.counterparts import counterpart_of
+from lobench.inner.adapters.counterparts import Counterpart, counterpart_of
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 
@@ -21,7 +22,10 @@ class _ForeignLearnedOptimizer(LearnedOptimizer):
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
-        self.counterpart = counterpart_of(wrapped)
+
+    @functools.cached_property
+    def counterpart(self) -> Counterpart:
+        return counterpart_of(self.wrapped)  # looking takes a while, and not all that have the object train with it
 
     def init(self, key: jax.Array) -> Theta:
         return self.wrapped.init(key)

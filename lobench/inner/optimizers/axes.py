@@ -10,7 +10,17 @@ import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["along", "diagonal", "gram", "over_leaves", "squares", "when"]
+__all__ = [
+    "along",
+    "diagonal",
+    "eigh",
+    "gram",
+    "orthogonal",
+    "over_leaves",
+    "solve_upper_transposed",
+    "squares",
+    "when",
+]
 
 T = TypeVar("T")
 
@@ -68,6 +78,29 @@ def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
 
     found: T = jax.lax.cond(_anywhere(due), computed, lambda: kept)
     return found
+
+
+@jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]  # of jax
+def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns eigenvalues, ascending, and eigenvectors of a symmetric matrix.
+
+    This and the two below take vmapped matrices one after another. jax gives several at once to the threads of XLA's
+    pool, and where each of two CPU devices computes a part of the lanes, all threads wait there for each other.
+    """
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors
+
+
+@jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]  # of jax
+def orthogonal(matrix: jax.Array) -> jax.Array:
+    """Returns the Q of a matrix's QR decomposition."""
+    return jnp.linalg.qr(matrix)[0]
+
+
+@jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]  # of jax
+def solve_upper_transposed(upper: jax.Array, rows: jax.Array) -> jax.Array:
+    """Returns U^-T times a matrix."""
+    return jax.scipy.linalg.solve_triangular(upper, rows, trans="T")
 
 
 @jax.custom_batching.custom_vmap

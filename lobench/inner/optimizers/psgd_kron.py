@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, squares, when
+from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, solve_upper_transposed, squares, when
 
 __all__ = ["psgd_kron"]
 
@@ -123,7 +123,7 @@ def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfA
 def _solved(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
     """Returns a tensor with one axis multiplied by Q^-T."""
     rows = jnp.moveaxis(tensor, axis, 0)
-    solved = jax.scipy.linalg.solve_triangular(factor, rows.reshape(rows.shape[0], -1), trans="T")
+    solved = solve_upper_transposed(factor, rows.reshape(rows.shape[0], -1))
     return jnp.moveaxis(solved.reshape(rows.shape), 0, axis)
 
 

@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, squares, when
+from lobench.inner.optimizers.axes import along, diagonal, eigh, gram, over_leaves, squares, when
 
 __all__ = ["shampoo"]
 
@@ -100,5 +100,5 @@ def _root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
     power = -1 / (2 * order)
     if matrix.ndim == 1:
         return matrix**power
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = eigh(matrix)
     return (vectors * jnp.maximum(values, eps) ** power) @ vectors.T

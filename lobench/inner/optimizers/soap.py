@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, gram, over_leaves, when
+from lobench.inner.optimizers.axes import along, eigh, gram, orthogonal, over_leaves, when
 
 __all__ = ["soap"]
 
@@ -113,8 +113,8 @@ def _out_of(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
 
 def _eigenvectors(matrix: jax.Array) -> jax.Array:
     # The largest eigenvalue comes first: an orthogonal iteration keeps this order.
-    return jnp.linalg.eigh(matrix)[1][:, ::-1]
+    return eigh(matrix)[1][:, ::-1]
 
 
 def _orthogonal_iteration(matrix: jax.Array, basis: jax.Array) -> jax.Array:
-    return jnp.linalg.qr(matrix @ basis)[0]
+    return orthogonal(matrix @ basis)

@@ -16,7 +16,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import Params, dense_init
 from lobench.inner.tasks.objectives import relative_loss
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 
 __all__ = ["BlockModelGCN"]
 

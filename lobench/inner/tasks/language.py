@@ -10,7 +10,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.task import Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.data import text
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["PythonText"]

@@ -15,7 +15,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["HiddenMarkov", "Source"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.quadratic import QuadraticFamily
 from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
 
@@ -90,31 +92,29 @@ class MetaTraining(Task):
 
 
 @configurable
-class ESSmoothed(MeasuredTask):
-    """Another task's loss smoothed by normal noise on the parameters, its gradient estimated without derivatives.
+def ESSmoothed(*, task: Any = None, std: float = 0.05, num_pairs: int = 8) -> Task | TaskFamily:
+    """Any task's loss smoothed by normal noise on the parameters, its gradient estimated without derivatives.
 
     The training loss is the mean over `num_pairs` pairs of the losses at `params + std noise` and `params - std noise`,
     its gradient evolution strategies' estimate: the mean of `noise (plus - minus) / (2 std)`. Evaluations are of the
     task itself, whose floor, data and metrics it has.
-    Source: Salimans et al. 2017 (arXiv 1703.03864); Metz et al. 2019 (arXiv 1810.10180), section 3.
 
     Args:
-      task: Such as @DigitsMLP(); None: that with a hidden layer of 16.
+      task: Task or family, such as @Rosenbrock(); None: DigitsMLP with a hidden layer of 16.
       std: Standard deviation of the noise, > 0.
       num_pairs: Pairs of losses in a step.
+    Source: Salimans et al. 2017 (arXiv 1703.03864); Metz et al. 2019 (arXiv 1810.10180), section 3.
     """
+    arguments.number("ESSmoothed", "std", std, at_least=1e-8)
+    arguments.integer("ESSmoothed", "num_pairs", num_pairs)
+    task = DigitsMLP(hidden_sizes=(16,)) if task is None else task
+    return wrapped("ESSmoothed", task, lambda inner: _Smoothed(inner, std, num_pairs))
 
-    def __init__(self, *, task: object = None, std: float = 0.05, num_pairs: int = 8) -> None:
-        name = type(self).__name__
-        found = as_task(task or DigitsMLP(hidden_sizes=(16,)))
-        if not isinstance(found, Task):
-            raise ConfigError(f"{name}.task", got=type(found).__name__, expected="a task; it has no form for a family")
-        self._task, self._num_pairs = found, arguments.integer(name, "num_pairs", num_pairs)
-        self._std = arguments.number(name, "std", std, at_least=1e-8)
-        self.datasets, self.metric_directions = found.datasets, found.metric_directions
 
-    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        return self._task.init_with_state(key)
+class _Smoothed(Wrapping):
+    def __init__(self, task: Task, std: float, num_pairs: int) -> None:
+        super().__init__(task)
+        self._std, self._num_pairs = std, num_pairs
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
@@ -122,17 +122,17 @@ class ESSmoothed(MeasuredTask):
         noise_key, loss_key = jax.random.split(key)
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
+        def at(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
+            moved = [leaf + std * each for leaf, each in zip(leaves, noise, strict=True)]
+            loss, new_state, aux = self.task.loss_with_state_and_aux(
+                jax.tree.unflatten(structure, moved), state, loss_key, data
+            )
+            return loss, new_state, dict(aux)
+
         def pair(key: jax.Array) -> tuple[jax.Array, list[jax.Array], PyTree, Aux]:
             keys = jax.random.split(key, len(leaves))
             noise = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-
-            def at(std: float) -> tuple[jax.Array, PyTree, Aux]:
-                moved = [leaf + std * each for leaf, each in zip(leaves, noise, strict=True)]
-                params = jax.tree.unflatten(structure, moved)
-                loss, new_state, aux = self._task.loss_with_state_and_aux(params, state, loss_key, data)
-                return loss, new_state, dict(aux)
-
-            (plus, new_state, aux), (minus, _, _) = at(self._std), at(-self._std)
+            (plus, new_state, aux), (minus, _, _) = at(self._std, noise), at(-self._std, noise)
             slope = (plus - minus) / (2 * self._std)
             return (plus + minus) / 2, [slope * each for each in noise], new_state, aux
 
@@ -143,13 +143,6 @@ class ESSmoothed(MeasuredTask):
             loss = loss + jnp.sum(jnp.mean(slope, axis=0) * (leaf - jax.lax.stop_gradient(leaf)))
         first = jax.tree.map(lambda leaf: leaf[0], states)
         return loss, first, {name: jnp.mean(values) for name, values in aux.items()}
-
-    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        loss, aux = self._task.eval_loss_with_aux(params, state, key, data)
-        return loss, dict(aux)
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        return self._task.normalizer(loss)
 
 
 @configurable

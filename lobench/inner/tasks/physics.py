@@ -18,7 +18,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import Params, dense_init
 from lobench.inner.tasks.objectives import log10_loss
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 
 __all__ = ["HeatPINN", "StiffODE"]
 
@@ -127,7 +127,7 @@ class StiffODE(Task):
     slow curve `y1 / (1 + y1)`. The linear part is given; the network, tanh, of (y1, y2), times (1, stiffness), stands
     for the rest. It is integrated by an exponential Runge-Kutta method of order two with steps of 0.1, at which an
     explicit method of the whole would explode. The loss is the mean square of the error after each of `num_steps`
-    steps, against the exact solution; its floor is near that of the true nonlinear part, `loss_of(true_rest, start)`.
+    steps, against the exact solution; its floor is near that of the true nonlinear part, which is below 1e-9.
     Batches are initial values float32[batch, 2], uniform in [0.2, 2] x [0, 2].
     Source: Davis and Skodje 1999, equation 5.1; Cox and Matthews 2002, equation 22 (ETD2RK).
 

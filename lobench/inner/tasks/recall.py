@@ -8,7 +8,7 @@ import numpy as np
 
 from lobench.inner.configurable import configurable
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["AssociativeRecall", "ModularAddition"]

@@ -18,7 +18,7 @@ from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import Params, dense_init
 from lobench.inner.tasks.objectives import accuracy, log10_loss, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.recurrent import CELLS, recurrent_init, recurrent_outputs
-from lobench.inner.tasks.rows import row_datasets
+from lobench.inner.tasks.splits import row_datasets
 
 __all__ = ["SeriesClassifier", "SinusoidFamily"]
 

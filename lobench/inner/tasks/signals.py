@@ -1,6 +1,8 @@
-"""Classifiers of signals in time: as MNIST-1D's authors compare them."""
+"""Classifiers of signals in time, a convolutional net and a recurrent one: as MNIST-1D's authors compare them."""
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,9 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.networks import Params, convolution1d, dense_init
+from lobench.inner.tasks.recurrent import recurrent_outputs
 
-__all__ = ["SignalConv"]
+__all__ = ["SignalConv", "SignalGRU"]
 
 _WIDTHS = (5, 3, 3)  # of the kernels
 
@@ -55,3 +58,43 @@ class SignalConv(Classifier):
             x = convolution1d(x, params[f"kernel{layer}"], stride=2)
             x = self._activation(x + params[f"bias{layer}"])
         return x.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
+
+
+@configurable
+class SignalGRU(Classifier):
+    """Two gated recurrent units, one from each end of a signal, and logits of their outputs at all times.
+
+    Args:
+      data: mnist1d.
+      width: Of the state of each.
+      batch_size: Of training and evaluation.
+    Source: Greydanus and Kobak 2024.
+    """
+
+    kinds = ("signal",)
+
+    def __init__(self, *, data: str = "mnist1d", width: int = 6, batch_size: int = 100) -> None:
+        super().__init__(data=data, activation="tanh", batch_size=batch_size)
+        self._width = arguments.integer(type(self).__name__, "width", width)
+
+    def init(self, key: jax.Array) -> Params:
+        in_key, state_key, out_key = jax.random.split(key, 3)
+        (length,), width = self.data.shape, self._width
+
+        def both(key: jax.Array, fan_in: int) -> jax.Array:
+            return jnp.stack([dense_init(each, fan_in, 3 * width) for each in jax.random.split(key)])
+
+        return {
+            "w_in": both(in_key, 1),
+            "w_state": both(state_key, width),
+            "b": jnp.zeros((2, 3 * width), jnp.float32),
+            "w_out": dense_init(out_key, 2 * length * width, self.data.num_classes),
+            "b_out": jnp.zeros(self.data.num_classes, jnp.float32),
+        }
+
+    def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
+        units = {name: params[name] for name in ("w_in", "w_state", "b")}
+        ends = jnp.stack([inputs.T, inputs.T[::-1]])[..., None]  # float32[2, length, batch, 1]
+        outputs = jax.vmap(functools.partial(recurrent_outputs, cell="gru"))(units, ends)
+        flat = outputs.transpose(2, 0, 1, 3).reshape(inputs.shape[0], -1)
+        return flat @ params["w_out"] + params["b_out"], state

@@ -8,16 +8,19 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets
 
-__all__ = ["Splits", "datasets", "permuted_splits", "scikit_table"]
+__all__ = ["Splits", "datasets", "permuted_splits", "row_datasets", "scikit_table"]
 
 _SEED = 12345
 
@@ -47,6 +50,20 @@ def datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
     """Returns the splits that `load` gives as datasets on its arrays."""
     splits = load()
     return Datasets(**{split: ArrayDataset(getattr(splits, split), batch_size) for split in SPLITS})
+
+
+def row_datasets(arrays: PyTree, sizes: dict[str, int], batch_size: int) -> Datasets:
+    """Returns splits that are consecutive rows.
+
+    Args:
+      arrays: Of numpy, leading axis [num_rows]; it makes none of jax's, as a backend is the worker's to make.
+      sizes: Rows by split, in order; their sum is at most the number of rows.
+    """
+    splits, start = {}, 0
+    for split, size in sizes.items():
+        splits[split] = ArrayDataset(jax.tree.map(operator.itemgetter(slice(start, start + size)), arrays), batch_size)
+        start += size
+    return Datasets(**splits)
 
 
 def scikit_table(name: str, *, delimiter: str | None = ",", header: int = 0) -> np.ndarray:

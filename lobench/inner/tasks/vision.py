@@ -11,8 +11,9 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.networks import Params, dense_init, layer_norm, layers_init, through_layers
+from lobench.inner.tasks.transformer import transformer_blocks, transformer_init
 
-__all__ = ["MixerClassifier"]
+__all__ = ["MixerClassifier", "ViTClassifier"]
 
 
 class _PatchClassifier(Classifier):
@@ -107,3 +108,45 @@ class MixerClassifier(_PatchClassifier):
             normed = layer_norm(x, *norms[f"features{layer}"])
             x = x + through_layers(params[f"features{layer}"], normed, self._activation)
         return layer_norm(x, *norms["last"])
+
+
+@configurable
+class ViTClassifier(_PatchClassifier):
+    """A vision transformer: learned positions, blocks of attention over the patches, the mean over them, logits.
+
+    Args:
+      data: digits, mnist8, mnist14 or mnist28.
+      patch: Pixels of a patch's side; it divides the image's.
+      width: Features of a patch, a multiple of `num_heads`.
+      num_layers: Blocks.
+      num_heads: Of each block's attention.
+      batch_size: Of training and evaluation.
+    Source: Dosovitskiy et al. 2021, "An image is worth 16x16 words", with the mean in place of a class token.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str = "mnist28",
+        patch: int = 7,
+        width: int = 32,
+        num_layers: int = 2,
+        num_heads: int = 2,
+        batch_size: int = 32,
+    ) -> None:
+        super().__init__(
+            data=data, patch=patch, width=width, num_layers=num_layers, activation="gelu", batch_size=batch_size
+        )
+        self._num_heads = arguments.integer(type(self).__name__, "num_heads", num_heads)
+        if width % num_heads:
+            expected = f"a multiple of its {num_heads} heads"
+            raise ConfigError(f"{type(self).__name__}.width", got=repr(width), expected=expected)
+
+    def layers_init(self, key: jax.Array) -> Params:
+        position_key, block_key = jax.random.split(key)
+        positions = 0.02 * jax.random.normal(position_key, (self._length, self._width), jnp.float32)
+        return {"positions": positions, **transformer_init(block_key, self._width, self._num_layers)}
+
+    def layers(self, params: Params, x: jax.Array) -> jax.Array:
+        x = x + params["positions"]
+        return transformer_blocks(params, x, num_layers=self._num_layers, num_heads=self._num_heads, causal=False)

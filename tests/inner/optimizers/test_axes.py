@@ -1,7 +1,8 @@
-"""Work that is due now and then, with seeds side by side."""
+"""Work that is due now and then, and decompositions, with seeds side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,20 +10,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lobench.inner.optimizers import shampoo, soap
+from lobench.inner.optimizers import psgd_kron, shampoo, soap
 from lobench.inner.optimizers.axes import when
 from lobench.inner.optimizers.optax_names import OptaxNames
 
 
-def primitives(jaxpr: Any) -> set[str]:
-    """Returns what a program computes at every update: branches of conditions are left out."""
-    found = set()
+def equations(jaxpr: Any, *, in_branches: bool) -> Iterator[Any]:
+    """Yields what a program computes, with what is in the branches of its conditions or without."""
     for equation in jaxpr.eqns:
-        found.add(equation.primitive.name)
-        if equation.primitive.name != "cond":
-            for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-                found |= primitives(getattr(inner, "jaxpr", inner)) if hasattr(inner, "eqns") else set()
-    return found
+        yield equation
+        if in_branches or equation.primitive.name != "cond":
+            inner = jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns"))
+            for each in inner:
+                if hasattr(each, "eqns"):
+                    yield from equations(each, in_branches=in_branches)
+
+
+def side_by_side(optimizer: Any) -> Any:
+    """Returns the program of an update of two seeds."""
+
+    def step(grads: jax.Array, state: Any, params: jax.Array, key: jax.Array) -> Any:
+        return optimizer.update(grads, state, params, key=key, obj_fn=lambda at: jnp.cos(at).sum())
+
+    params, keys = jnp.ones((2, 4, 3)), jax.random.split(jax.random.key(0), 2)
+    return jax.make_jaxpr(jax.vmap(step))(params, jax.vmap(optimizer.init)(params), params, keys)
 
 
 def test_each_lane_has_its_own_where_only_some_are_due() -> None:
@@ -38,7 +49,7 @@ def test_each_lane_has_its_own_where_only_some_are_due() -> None:
 @pytest.mark.parametrize(
     ("optimizer", "costly"),
     [
-        (soap(), {"eigh", "qr", "householder_product", "geqrf"}),
+        (soap(), {"eigh", "qr"}),
         (shampoo(), {"eigh"}),
         (OptaxNames, {"sin"}),  # of the loss below, whose Hessian Sophia estimates
     ],
@@ -50,15 +61,26 @@ def test_with_seeds_side_by_side_what_is_costly_is_computed_when_it_is_due(optim
 
         optimizer = config._REGISTRY[OptaxNames().find("sophia")].wrapped(0.1)
 
-    def step(grads: jax.Array, state: Any, params: jax.Array) -> Any:
-        return optimizer.update(grads, state, params, obj_fn=lambda at: jnp.cos(at).sum())
+    jaxpr = side_by_side(optimizer)
+    everywhere = {each.primitive.name for each in equations(jaxpr, in_branches=True)}
+    always = {each.primitive.name for each in equations(jaxpr, in_branches=False)}
+    assert costly & everywhere and "cond" in always and not costly & always
 
-    params = jnp.ones((2, 4, 3))
-    state = jax.vmap(optimizer.init)(params)
-    jaxpr = jax.make_jaxpr(jax.vmap(step))(params, state, params)
-    everywhere = str(jaxpr)
-    assert any(name in everywhere for name in costly)
-    assert "cond" in primitives(jaxpr.jaxpr) and not costly & primitives(jaxpr.jaxpr)
+
+@pytest.mark.parametrize(
+    ("optimizer", "names"),
+    [
+        (soap(), {"eigh", "qr"}),
+        (shampoo(), {"eigh"}),
+        (psgd_kron(), {"triangular_solve"}),
+    ],
+    ids=["soap", "shampoo", "psgd_kron"],
+)
+def test_lapack_gets_one_matrix_at_a_time(optimizer: Any, names: set[str]) -> None:
+    """With several it waits for threads, and with two devices in a process they all wait for it."""
+    found = [each for each in equations(side_by_side(optimizer), in_branches=True) if each.primitive.name in names]
+    assert {each.primitive.name for each in found} == names
+    assert {each.invars[0].aval.ndim for each in found} == {2}
 
 
 def test_sophia_is_optaxs_own() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
@@ -72,6 +73,16 @@ def test_tables_are_scikit_learns_scaled_by_the_train_split():
     train = diabetes_splits().train
     np.testing.assert_allclose(train["target"], (target[order] - target[order].mean()) / target[order].std(), atol=1e-5)
     np.testing.assert_allclose(train["features"].mean(0), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "wine"])
+def test_planes_part_the_classes_of_a_train_split(name):
+    train = LABELLED[name].splits().train
+    inputs = np.column_stack([train["features"], np.ones(len(train["label"]))])
+    for label in range(LABELLED[name].num_classes):
+        sides = np.where(train["label"] == label, 1.0, -1.0)[:, None] * inputs
+        free = (None, None)
+        assert linprog(np.zeros(inputs.shape[1]), A_ub=-sides, b_ub=-np.ones(len(inputs)), bounds=free).status == 0
 
 
 def test_patches_of_the_splits_share_no_pixel():

@@ -12,9 +12,9 @@ from lobench.inner.tasks.denoising import PatchDenoiser, patch_splits
 from lobench.inner.tasks.multilayer import DiabetesMLP, MLPClassifier
 from lobench.inner.tasks.networks import normalized
 from lobench.inner.tasks.permuted import Permuted
-from lobench.inner.tasks.signals import SignalConv
+from lobench.inner.tasks.signals import SignalConv, SignalGRU
 from lobench.inner.tasks.tables import diabetes_splits
-from lobench.inner.tasks.vision import MixerClassifier
+from lobench.inner.tasks.vision import MixerClassifier, ViTClassifier
 
 KEY = jax.random.key(5)
 
@@ -42,6 +42,28 @@ def test_batch_norm_of_a_convolution_is_over_examples_and_places():
 def test_a_signal_net_has_the_published_shape():
     params = jax.eval_shape(SignalConv().init, KEY)
     assert sum(leaf.size for leaf in params.values()) == 5210
+
+
+def test_a_recurrent_net_reads_a_signal_from_both_ends():
+    task = SignalGRU(width=2, batch_size=2)
+    params = jax.jit(task.init)(KEY)
+    logits = jax.jit(lambda params, signal: task.logits(params, None, signal, training=True)[0])
+    signal = np.array(batch(task, 2)["signal"])
+    turned = {name: leaf if name in ("w_out", "b_out") else leaf[::-1] for name, leaf in params.items()}
+    turned["w_out"] = params["w_out"].reshape(2, -1, 10)[::-1].reshape(-1, 10)
+    np.testing.assert_allclose(logits(turned, signal[:, ::-1]), logits(params, signal), rtol=1e-4, atol=1e-5)
+    first, last = signal.copy(), signal.copy()
+    first[:, 0] += 3.0
+    last[:, -1] += 3.0
+    only_last_time = dict(params)
+    weights = np.zeros((2, 40, 2, 10), np.float32)
+    weights[0, -1] = 1.0  # of what the unit from the start says after the last point
+    only_last_time["w_out"] = weights.reshape(-1, 10)
+    assert not np.array_equal(logits(only_last_time, last), logits(only_last_time, signal))
+    weights[0, -1], weights[0, 0] = 0.0, 1.0  # and after the first
+    only_first_time = {**params, "w_out": weights.reshape(-1, 10)}
+    np.testing.assert_array_equal(logits(only_first_time, last), logits(only_first_time, signal))
+    assert not np.array_equal(logits(only_first_time, first), logits(only_first_time, signal))
 
 
 def test_a_residual_block_without_its_layers_passes_its_input_on():
@@ -152,6 +174,7 @@ def test_adam_lowers_the_loss_of_a_residual_net_in_inference(train):
         (lambda: ConvClassifier(norm="group"), r"ConvClassifier\.norm"),
         (lambda: ResNetClassifier(norm=None), r"ResNetClassifier\.norm; got None; expected one of 'layer', 'batch'"),
         (lambda: MixerClassifier(patch=5), r"MixerClassifier\.patch; got 5; expected a divisor of the 28 pixels"),
+        (lambda: ViTClassifier(width=33), r"ViTClassifier\.width; got 33; expected a multiple of its 2 heads"),
         (lambda: ImageVAE(code_size=0), r"ImageVAE\.code_size"),
         (lambda: PatchDenoiser(noise_std=0.0), r"PatchDenoiser\.noise_std"),
         (lambda: PatchDenoiser(side=99), r"PatchDenoiser\.side"),
