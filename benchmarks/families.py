@@ -15,19 +15,19 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.backend import compiler_options
 from lobench.inner.task import IteratorDataset, Task
 from lobench.inner.tasks.image import DigitsConv
+from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.sequence import ByteRNN
 from lobench.inner.train import Program
 
 __all__ = ["BENCHMARKS"]
 
 
-def _bare(task: Task, num_steps: int) -> Callable[[], object]:
-    """One program of SGD steps, each on a batch that it draws."""
-    key = jax.random.key(0)
+def _bare(task: Task, num_steps: int, num_seeds: int) -> Callable[[], object]:
+    """One program of SGD steps, each on a batch that it draws; several seeds are mapped over."""
     dataset = task.datasets.train if task.datasets else None
     assert dataset is None or not isinstance(dataset, IteratorDataset)
 
-    def train(params: Any, state: Any) -> Any:
+    def train(key: jax.Array, params: Any, state: Any) -> Any:
         def step(index: jax.Array, carry: Any) -> Any:
             params, state = carry
             batch = dataset.sample(jax.random.fold_in(key, index)) if dataset is not None else None
@@ -36,26 +36,35 @@ def _bare(task: Task, num_steps: int) -> Callable[[], object]:
 
         return jax.lax.fori_loop(0, num_steps, step, (params, state))
 
-    params, state = task.init_with_state(key)
-    run = jax.jit(train, compiler_options=compiler_options())
-    return lambda: jax.block_until_ready(run(params, state))
+    keys = jax.random.split(jax.random.key(0), num_seeds)
+    start, each = task.init_with_state, train
+    if num_seeds > 1:
+        start, each = jax.vmap(start), jax.vmap(train)
+    else:
+        keys = keys[0]
+    params, state = start(keys)
+    run = jax.jit(each, compiler_options=compiler_options())
+    return lambda: jax.block_until_ready(run(keys, params, state))
 
 
-def _over_bare(name: str, make_task: Callable[[], Task], quick: bool) -> Rounds:
+def _over_bare(name: str, num_seeds: int, make_task: Callable[[], Task], quick: bool) -> Rounds:
     num_steps, task = 50 if quick else 200, make_task()
-    case = Case(num_inner_steps=num_steps, num_seeds=1, eval_every=num_steps, eval_batches=0)
-    program = Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), 1)
-    block = SeedBlock(start=0, size=1)
-    what = f"{name}, {num_steps} steps: Adam's training over bare SGD, both drawing their batches"
-    return interleaved(what, lambda: program.run({}, block), _bare(task, num_steps), 3 if quick else 11)
+    # Without evaluations the metrics of each batch would be kept, and the bare step computes none.
+    case = Case(num_inner_steps=num_steps, num_seeds=num_seeds, eval_every=num_steps, eval_batches=1)
+    program = Program(case, task, lambda theta: as_stepper(optax.adam(1e-3), num_steps), num_seeds)
+    block = SeedBlock(start=0, size=num_seeds)
+    what = f"{name}, {num_seeds} seeds, {num_steps} steps: Adam's training over bare SGD, both drawing their batches"
+    return interleaved(what, lambda: program.run({}, block), _bare(task, num_steps, num_seeds), 3 if quick else 11)
 
 
-_TASKS: dict[str, tuple[str, Callable[[], Task]]] = {
-    "conv": ("DigitsConv, batch 64", lambda: DigitsConv(batch_size=64)),
-    "gru": ("ByteRNN, a GRU", lambda: ByteRNN(cell="gru")),
+_TASKS: dict[str, tuple[str, int, Callable[[], Task]]] = {
+    "conv": ("DigitsConv, batch 64", 1, lambda: DigitsConv(batch_size=64)),
+    "gru": ("ByteRNN, a GRU", 1, lambda: ByteRNN(cell="gru")),
+    "text_gru": ("PythonText, a GRU", 4, lambda: PythonText(network="gru")),
+    "text_transformer": ("PythonText, a transformer", 4, lambda: PythonText(batch_size=8)),
 }
 
 BENCHMARKS = tuple(
-    Benchmark(name=f"bare_{key}", target="<= 1.1", measure=functools.partial(_over_bare, name, make))
-    for key, (name, make) in _TASKS.items()
+    Benchmark(name=f"bare_{key}", target="<= 1.1", measure=functools.partial(_over_bare, name, count, make))
+    for key, (name, count, make) in _TASKS.items()
 )

@@ -24,6 +24,7 @@ from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 _MODULES = (
     "inner",
     "wide",
+    "families",
     "starting",
     "feeding",
     "chief",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,18 +76,20 @@ def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
         (folder / "digits.gin").write_text(_GIN)
         subprocess.run([sys.executable, "-c", _CHECKPOINT, str(folder / "theta_1.npz")], check=True)
         _pytest(folder)
-        ratios = []
+        ratios, seconds = [], []
         for _ in range(2 if quick else 5):
             if not is_warm:
                 shutil.rmtree(folder / "s")
             ours = seconds_of(functools.partial(_pytest, folder))
+            seconds.append(ours)
             ratios.append(seconds_of(_plain) / ours)
     cache = "with a warm compilation cache" if is_warm else "with nothing compiled before"
     what = f"digits MLP, AdafacMLPLOpt, {_STEPS:,} steps: a fresh process of the plain loop over `pytest SUITE` {cache}"
+    what += f", which takes {statistics.median(seconds):.1f} s"
     return Rounds(what=what, ratios=ratios)
 
 
 BENCHMARKS = (
-    Benchmark(name="first_result_warm", target=">= 3", measure=functools.partial(_to_first_result, True)),
-    Benchmark(name="first_result_cold", target=">= 1.6", measure=functools.partial(_to_first_result, False)),
+    Benchmark(name="first_result_warm", target="", measure=functools.partial(_to_first_result, True)),
+    Benchmark(name="first_result_cold", target="", measure=functools.partial(_to_first_result, False)),
 )

@@ -24,8 +24,9 @@ class Carry(NamedTuple):
     diverged_at: jax.Array  # int32[(num_lanes)], -1 where not
     step: jax.Array  # int32[]
     num_evals: jax.Array  # int32[]
-    metrics: dict[str, jax.Array]  # float32[num_evals (, num_lanes)]
-    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches; the last rows are nobody's
+    # The last rows of these two are nobody's.
+    metrics: dict[str, jax.Array]  # float32[num_evals + some (, num_lanes)]
+    log: dict[str, jax.Array]  # float32[num_logs + some (, num_lanes)], of training batches
     window: dict[str, jax.Array]  # float32[eval_every (, num_lanes)], the last batches; empty with evaluations
 
 
@@ -74,11 +75,8 @@ def curves_of(
     # A seed of a family diverges when the first of its tasks does.
     first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
-    metrics = {name: _rows(np.asarray(value)[: len(eval_steps)], shape) for name, value in carry.metrics.items()}
-    if log_steps:
-        metrics |= {
-            f"batch/{name}": _rows(np.asarray(value)[: len(log_steps)], shape) for name, value in carry.log.items()
-        }
+    metrics = {name: _rows(value, shape, len(eval_steps)) for name, value in carry.metrics.items()}
+    metrics |= {f"batch/{name}": _rows(value, shape, len(log_steps)) for name, value in carry.log.items()}
     return Curves(
         seeds=tuple(block.seeds),
         metrics=metrics,
@@ -93,8 +91,8 @@ def curves_of(
     )
 
 
-def _rows(values: np.ndarray, shape: tuple[int, int]) -> memoryview[float]:
-    """[num_evals, lanes] -> float32[num_seeds, num_evals], the mean over a seed's tasks."""
-    by_seed = values.reshape(values.shape[0], *shape)
+def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
+    """[count and more, lanes] -> float32[num_seeds, count], the mean over a seed's tasks."""
+    by_seed = np.asarray(values)[:count].reshape(count, *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
     return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)

@@ -13,9 +13,9 @@ from lobench.inner.block import Carry
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Task
 
-__all__ = ["Recorder", "eval_steps", "named_values"]
+__all__ = ["MOST_STEPS", "Recorder", "eval_steps", "named_values"]
 
-_MOST_STEPS = 64  # of a stretch, where its steps are logged
+MOST_STEPS = 64  # of a stretch
 
 Values = Mapping[str, jax.Array]  # float32[(num_lanes)] by name
 
@@ -45,7 +45,6 @@ class Recorder:
       eval_steps: Inner steps at which the metrics are written.
       log_steps: Inner steps whose batches are logged.
       keeps_batches: Whether anything beside the loss is wanted of a training batch.
-      most_steps: Of a stretch of steps that are logged.
     """
 
     def __init__(self, case: Case) -> None:
@@ -54,9 +53,9 @@ class Recorder:
         self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
         self.keeps_batches = bool(case.log_every or self._window)
-        self.most_steps = min(_MOST_STEPS, case.eval_every)
         # Rows of a stretch's own log; where not all steps are logged, those that are not go to a last row.
-        self._stretch = self.most_steps if case.log_every == 1 else 1 + -(-self.most_steps // max(case.log_every, 1))
+        self._rows_of_log = MOST_STEPS if case.log_every == 1 else 1 + -(-MOST_STEPS // max(case.log_every, 1))
+        self._rows_of_metrics = 0 if self._window else MOST_STEPS // case.eval_every + 2
 
     # What follows is traced.
 
@@ -74,20 +73,26 @@ class Recorder:
             return {name: jnp.zeros((count, *lanes), jnp.float32) for name in names}
 
         return {
-            "metrics": rows(names, len(self.eval_steps)),
-            "log": rows(batch, len(self.log_steps) + self._stretch) if self.log_steps else {},
+            "metrics": rows(names, len(self.eval_steps) + self._rows_of_metrics),
+            "log": rows(batch, len(self.log_steps) + self._rows_of_log) if self.log_steps else {},
             "window": rows(batch, self._window) if self._window else {},
         }
 
-    def evaluated(self, carry: Carry, evaluate: Callable[[], Values]) -> Carry:
-        """Writes the metrics of the carry's step; `evaluate` is not called where nothing is evaluated."""
+    def evaluated(self, carry: Carry, evaluate: Callable[[], Values], begin: Carry) -> Carry:
+        """Writes the metrics of the carry's step; `evaluate` is not called where nothing is evaluated.
+
+        Args:
+          begin: The carry before the stretch.
+        """
         if self._window:
             return self._averaged(carry)
         values = evaluate()
         diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
         diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
         metrics = {
-            name: _put(carry.metrics[name], carry.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value))
+            name: _put(
+                carry.metrics[name], carry.num_evals - begin.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value)
+            )
             for name, value in values.items()
         }
         return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
@@ -102,27 +107,35 @@ class Recorder:
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
     def begun(self, carry: Carry) -> Carry:
-        """Returns what the steps of a stretch carry: an own short log, and nothing of evaluations.
+        """Returns what the steps and evaluations of a stretch carry: short rows of its own.
 
-        A loop over few small buffers is one function of XLA's. A row of a long log would be another call each step.
+        A step on few numbers that carries the long ones takes half as long again.
         """
-        log = {name: jnp.zeros_like(rows[: self._stretch]) for name, rows in carry.log.items()}
-        return carry._replace(metrics={}, log=log)
+        log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
+        if self._window:
+            return carry._replace(log=log)
+        metrics = {name: jnp.zeros_like(rows[: self._rows_of_metrics]) for name, rows in carry.metrics.items()}
+        return carry._replace(metrics=metrics, log=log)
 
-    def ended(self, before: Carry, carry: Carry) -> Carry:
-        """Returns a carry behind a stretch: the log has its rows, and evaluations are those from before it.
+    def ended(self, begin: Carry, carry: Carry) -> Carry:
+        """Returns a carry behind a stretch with the rows of all stretches.
 
-        Behind the last step there may be rows of nothing, which the next stretch, or nobody, has for its own.
+        Behind the last row there may be rows of nothing, which the next stretch, or nobody, has for its own.
+
+        Args:
+          begin: The carry before the stretch.
         """
-        first = _rows_before(before.step, self._case.log_every)
-        log = {
-            name: jax.lax.dynamic_update_slice_in_dim(rows, carry.log[name], first, 0)
-            for name, rows in before.log.items()
-        }
-        return carry._replace(metrics=before.metrics, log=log)
+        log = _put_all(begin.log, carry.log, _rows_before(begin.step, self._case.log_every))
+        if self._window:
+            return carry._replace(log=log)
+        return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
 
-    def stepped(self, carry: Carry, index: jax.Array, values: Values) -> Carry:
-        """Writes what the training batch of a step gave, before its update; its loss says whether a lane diverged."""
+    def stepped(self, carry: Carry, index: jax.Array, values: Values, begin: Carry) -> Carry:
+        """Writes what the training batch of a step gave, before its update; its loss says whether a lane diverged.
+
+        Args:
+          begin: The carry before the stretch.
+        """
         newly = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
         diverged_at = jnp.where(newly, index, carry.diverged_at)
         log, window = carry.log, carry.window
@@ -130,9 +143,9 @@ class Recorder:
             shown = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
         if self.log_steps:
             every = self._case.log_every
-            row = index // every - _rows_before(carry.step, every)
+            row = index // every - _rows_before(begin.step, every)
             if every > 1:
-                row = jnp.where(index % every == 0, row, self._stretch - 1)
+                row = jnp.where(index % every == 0, row, self._rows_of_log - 1)
             log = {name: _put(log[name], row, value) for name, value in shown.items()}
         if self._window:
             window = {name: _put(window[name], index % self._window, value) for name, value in shown.items()}
@@ -141,7 +154,11 @@ class Recorder:
 
 def _rows_before(step: jax.Array, every: int) -> jax.Array:
     """Returns how many rows of the log the steps before one have."""
-    return (step + (every - 1)) // every
+    return (step + (every - 1)) // max(every, 1)
+
+
+def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first: jax.Array) -> dict[str, jax.Array]:
+    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first, 0) for name in rows}
 
 
 def _put(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:

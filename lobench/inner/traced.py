@@ -30,7 +30,7 @@ from lobench.inner.data import (
 from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
 from lobench.inner.phases import Handover, handed_over
-from lobench.inner.recorder import Recorder, named_values
+from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 
 __all__ = ["Traced"]
@@ -171,50 +171,50 @@ class Traced:
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
         kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
 
-        def evaluate(carry: Carry) -> Carry:
+        def evaluate(carry: Carry, begin: Carry) -> Carry:
             def values() -> dict[str, jax.Array]:
                 evaluation = draw() if kept is None else kept
                 return self._evaluate(stepper, lanes, evaluation, carry.opt_state, carry.params, carry.model_state)
 
-            return self._recorder.evaluated(carry, values)
+            return self._recorder.evaluated(carry, values, begin)
 
-        def step(index: jax.Array, carry: Carry, drawn: PyTree) -> Carry:
+        def step(index: jax.Array, carry: Carry, drawn: PyTree, begin: Carry) -> Carry:
             opt_state, params, model_state, values = self._step(stepper, lanes, arrays, drawn, index, carry)
             carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
-            return self._recorder.stepped(carry, index, values)
+            return self._recorder.stepped(carry, index, values, begin)
 
-        def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array) -> Carry:
+        def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array, begin: Carry) -> Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
             if self._span.start:
                 due &= carry.step > self._span.start  # that one was the end of the phase before
-            carry = jax.lax.cond(due, evaluate, lambda carry: carry, carry)
+            carry = jax.lax.cond(due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
-            if self._recorder.log_steps:
-                until = jnp.minimum(until, carry.step + self._recorder.most_steps)
 
             def body(index: jax.Array, carry: Carry) -> Carry:
-                return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn))
+                return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn), begin)
 
-            stretch = jax.lax.fori_loop(carry.step, until, body, self._recorder.begun(carry))
-            return self._recorder.ended(carry, stretch)._replace(step=until)
+            return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
 
         def more(carry: Carry, until: jax.Array) -> jax.Array:
             last_eval_due = (carry.step == self._span.stop) & (carry.num_evals < self._evals_by_the_end)
             return (carry.step < until) | last_eval_due
 
-        def segments(carry: Carry, drawn: PyTree, drawn_at: jax.Array, until: jax.Array) -> Carry:
-            return jax.lax.while_loop(
-                lambda carry: more(carry, until), lambda carry: segment(carry, drawn, drawn_at, until), carry
-            )
-
-        if not isinstance(dataset, ArrayDataset):
-            return segments(carry, chunk, start, stop)
         readers = members(lanes, num_lanes(case))
-        ahead = steps_ahead(dataset, readers.seed.size)
+        ahead = MOST_STEPS
+        if isinstance(dataset, ArrayDataset):
+            ahead = min(ahead, steps_ahead(dataset, readers.seed.size))
 
-        def stretch(carry: Carry) -> Carry:
-            drawn = draw_ahead(dataset, readers, carry.step, ahead)
-            return segments(carry, drawn, carry.step, jnp.minimum(stop, carry.step + ahead))
+        def stretch(begin: Carry) -> Carry:
+            drawn, drawn_at = chunk, start
+            if isinstance(dataset, ArrayDataset):
+                drawn, drawn_at = draw_ahead(dataset, readers, begin.step, ahead), begin.step
+            until = jnp.minimum(stop, begin.step + ahead)
+            end = jax.lax.while_loop(
+                lambda carry: more(carry, until),
+                lambda carry: segment(carry, drawn, drawn_at, until, begin),
+                self._recorder.begun(begin),
+            )
+            return self._recorder.ended(begin, end)
 
         return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
 

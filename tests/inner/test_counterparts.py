@@ -25,7 +25,7 @@ from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
 from lobench.inner.adapters import as_learned_optimizer, as_stepper, counterparts, runs_as
 from lobench.inner.adapters.counterparts import Known
-from lobench.inner.optimizers import AdafacMLPLOpt
+from lobench.inner.optimizers import AdafacMLPLOpt, RNNMLPLOpt
 
 PLACE = "learned_optimization.learned_optimizers"
 COMMON = """
@@ -55,7 +55,7 @@ class AdafacMLPLOpt:
     def __init__(self, exp_mult=0.001, step_mult=0.001, hidden_size=4, hidden_layers=2, decays=(0.9, 0.99), verbose=0):
         self._exp_mult, self._step_mult, self._hidden_size = exp_mult, step_mult, hidden_size
         self._hidden_layers, self._decays, self.verbose = hidden_layers, decays, verbose
-        self._mod = lambda x: x
+        self._mod, self._scales = lambda x: x, jnp.asarray((1.0, 2.0))
 
     def init(self, key):
         weights, biases = shapes(self._hidden_size, self._hidden_layers)
@@ -228,6 +228,11 @@ def test_the_reason_is_told(theirs: Theirs) -> None:
     assert runs_as(changed) == f"{name} itself: {PLACE}.common.decay has been replaced"
 
 
+def test_an_object_that_fails_when_it_is_looked_at_runs_itself(theirs: Theirs) -> None:
+    made = theirs.lopt.AdafacMLPLOpt(hidden_size="two")
+    assert " itself: " in runs_as(made)
+
+
 SUITE = """
 import lobench.inner.tasks.quadratic
 import theirs_by_name
@@ -257,3 +262,13 @@ def test_a_program_says_what_ran_in_it(theirs: Theirs, tmp_path: Path) -> None:
     assert curves is not None
     assert warm.maker.ran_as == runs_as(theirs.lopt.AdafacMLPLOpt())
     assert "in place of" in warm.maker.ran_as
+
+
+def test_decays_may_be_numbers_of_the_program() -> None:
+    """An object of theirs holds them as an array, which is traced where the object is made inside of a program."""
+
+    def params(decays: Any) -> Any:
+        optimizer = RNNMLPLOpt(decays=decays)
+        return optimizer.opt_fn(optimizer.init(jax.random.key(0)), 10).init(PARAMS)
+
+    assert jax.eval_shape(params, jnp.ones(5))["m"][0].shape == (5, 6)

@@ -99,7 +99,10 @@ class LocalPool:
         return {worker: process.pid for worker, process in self._processes.items()}
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
-        environment = {**os.environ, "NPROC": str(num_cpus), **self._devices.lease(worker, num_gpus)}
+        threads = str(num_cpus)
+        # LAPACK's threads are OpenBLAS's own: as many as the machine has cores, in every worker, unless they are told.
+        environment = {"OPENBLAS_NUM_THREADS": threads, **os.environ, "NPROC": threads}
+        environment |= self._devices.lease(worker, num_gpus)
         log = self._config.log_folder / f"worker-{worker}.log"
         try:
             process = WorkerProcess(environment, log)

@@ -51,7 +51,7 @@ class RNNMLPLOpt(LearnedOptimizer):
         self._step_multiplier, self._magnitude_rate = step_multiplier, magnitude_rate
         self._widths = [hidden_size] * hidden_layer + [2 + from_mlp_size]
         self._from_mlp, self._from_lstm, self._to_ff = from_mlp_size, from_lstm_size, lstm_to_ff
-        self._hidden, self._decays = lstm_hidden_size, np.asarray(decays, np.float32)
+        self._hidden, self._decays = lstm_hidden_size, decays
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
@@ -73,7 +73,7 @@ class RNNMLPLOpt(LearnedOptimizer):
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        decays = jnp.asarray(self._decays)
+        decays = jnp.asarray(self._decays, jnp.float32)
 
         def init(params: PyTree) -> dict[str, Any]:
             sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]

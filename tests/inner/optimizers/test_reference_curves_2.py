@@ -36,20 +36,19 @@ def squared_error(params: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
     return jnp.mean((logits_of(params, batch[0]) - jax.nn.one_hot(batch[1], 10)) ** 2)
 
 
-LOSSES = {"digits_ref": cross_entropy, "digits_ref_se": squared_error}
-
-
 @functools.cache
-def program(task: str, kind: str, fixed: str, varying: tuple[str, ...]) -> Callable[..., Any]:
-    """Returns (theta, numbers, params, batch indices) -> batch losses, train losses every 25 steps, final test loss.
+def program(kind: str, fixed: str, varying: tuple[str, ...]) -> Callable[..., Any]:
+    """Returns a function whose results are batch losses, train losses every 25 steps and the final test loss.
 
-    Thetas, seeds and real-valued arguments share it.
+    Tasks, thetas, seeds and real-valued arguments share it.
     """
     (images, labels), test = digits()
-    loss_fn = LOSSES[task]
 
     @jax.jit
-    def run(theta: Any, numbers: Any, params: Any, indices: jax.Array) -> Any:
+    def run(is_squared: jax.Array, theta: Any, numbers: Any, params: Any, indices: jax.Array) -> Any:
+        def loss_fn(params: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return jax.lax.cond(is_squared, squared_error, cross_entropy, params, batch)
+
         arguments = json.loads(fixed) | dict(zip(varying, numbers, strict=True))
         stepper = as_stepper(getattr(optimizers, kind)(**arguments).opt_fn(theta, 500), 500)
         key = jax.random.key(0)
@@ -83,11 +82,11 @@ def train(name: str, seed: int) -> Result:
     kind, arguments = curve["optimizer"], curve["arguments"]
     usual = VARYING.get(kind, {})
     fixed = {key: value for key, value in arguments.items() if key not in usual}
-    run = program(curve["task"], kind, json.dumps(fixed), tuple(usual))
+    run, is_squared = program(kind, json.dumps(fixed), tuple(usual)), np.bool_(curve["task"] == "digits_ref_se")
     leaves = reference_theta(curve["theta"].removeprefix("checkpoints/").partition(".")[0])
     theta = match_theta(leaves, getattr(optimizers, kind)(**fixed), where=curve["theta"])
     numbers = [np.float32(arguments.get(key, value)) for key, value in usual.items()]
-    losses, full, final = run(theta, numbers, initial_params(seed), batch_indices(seed)[:NUM_STEPS])
+    losses, full, final = run(is_squared, theta, numbers, initial_params(seed), batch_indices(seed)[:NUM_STEPS])
     return np.asarray(losses), np.asarray(full), float(final)
 
 
