@@ -15,7 +15,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from lobench.inner.optimizers.adafac_mlp_lopt import shifted_decays
-from lobench.inner.optimizers.celo import loss_features, tensor_rates
+from lobench.inner.optimizers.celo import new_schedule, scheduled
 from lobench.inner.optimizers.factored import factored_axes
 from lobench.inner.optimizers.features import step_embedding
 from lobench.inner.optimizers.lstm import initial_state
@@ -129,19 +129,11 @@ def celo(theta: Any, num_steps: int) -> optax.GradientTransformationExtraArgs:
     layers = [(first, network["b0"][0])] + [(network[f"w{i}"][0], network[f"b{i}"][0]) for i in (1, 2)]
 
     def init(params: Any) -> dict[str, Any]:
-        recurrent, count = theta["lstm_init_state"], len(jax.tree.leaves(params))
-        return _initial(params) | {
-            "loss_means": jnp.zeros(10),
-            "loss_minima": jnp.full(10, 999999999999.0),
-            "h": jnp.tile(recurrent["hidden"], (count, 1)),
-            "c": jnp.tile(recurrent["cell"], (count, 1)),
-        }
+        return _initial(params) | new_schedule(theta, len(jax.tree.leaves(params)), num_steps)
 
     def update(grads: Any, state: Any, params: Any = None, *, value: Any, **extra: Any) -> tuple[Any, Any]:
-        means, minima, of_loss = loss_features(state, value, num_steps)
-        h, c, rates = tensor_rates(theta["rnn_params"], state, of_loss, num_steps)
-        new: dict[str, Any] = {"step": state["step"] + 1, "momentum": [], "rms": [], "factored": []}
-        new |= {"loss_means": means, "loss_minima": minima, "h": h, "c": c}
+        schedule, rates = scheduled(theta, state, value, num_steps)
+        new: dict[str, Any] = {**schedule, "momentum": [], "rms": [], "factored": []}
         updates = []
         for i, (raw, param) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):
             grad = jnp.clip(raw, -1000.0, 1000.0)

@@ -40,7 +40,7 @@ class ChiefEnd(Generic[M]):
     def listen(self, take: Callable[[M | None], None]) -> None:
         """Has `take` called with each message, in the thread that listens, and with None once the chief is gone."""
         self._take = take
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._listen, name="lobench listens to its chief", daemon=True).start()
 
     def _listen(self) -> None:
         try:
