@@ -237,7 +237,7 @@ def test_each_task_may_have_a_rate_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("param", "expected"),
     [
-        ("task_sequence.num_tasks = None", "task_sequence.num_tasks; got nothing; expected the stream's number of tasks"),
+        ("task_sequence.num_tasks = None", "task_sequence.num_tasks; got nothing; expected the stream's number"),
         ("task_sequence.num_tasks = 0", "task_sequence.num_tasks; got 0; expected the stream's number of tasks"),
         ("Case.num_inner_steps = 102", "Case.num_inner_steps are shared by 5 tasks; got 102; expected a multiple of 5"),
         ("task_sequence.num_tasks = 4", "the phases are not those of SplitStream; got 4; expected 5, one a task; bind"),
