@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lobench.inner.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
     from lobench.inner.tasks.multitask import MultiTask
+    from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
     from lobench.sessions.compare import compare
@@ -54,6 +55,7 @@ _HOMES = {
     "lobench.inner.schedule": "Schedule",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
     "lobench.inner.tasks.multitask": "MultiTask",
+    "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
     "lobench.sessions.compare": "compare",
@@ -92,6 +94,7 @@ __all__ = [
     "evaluate",
     "open_results",
     "run",
+    "wanting",
     "watch",
 ]
 

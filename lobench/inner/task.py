@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from lobench.inner.optimizer import PyTree
 
 __all__ = [
+    "OPTIONAL",
     "SPLITS",
     "ArrayDataset",
     "Batch",
@@ -27,6 +28,7 @@ __all__ = [
 
 Batch: TypeAlias = PyTree
 SPLITS = ("train", "inner_valid", "outer_valid", "test")
+OPTIONAL = ("memory_loss", "losses", "num_losses")  # what a task may define for optimizers that want it
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,16 @@ class Datasets:
 class Task:
     """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
 
+    Optimizers that want more than the gradient (`lobench.wanting`) train a task that gives it. A task, or the tasks of
+    a family, may define for them, beside `scale_invariant`:
+
+    - `memory_loss(params, state, key) -> float32[]`, the loss on a batch of an episodic memory, which the model state
+      holds; 0 while the memory is empty. The optimizer gets its gradient.
+    - `losses(params, state, key, data) -> float32[K]`, of several losses whose plain mean is the task's loss, with
+      `num_losses = K`. The optimizer gets their values, or their gradients.
+
+    Both get the model state as the step's loss gets it, `losses` its key and its batch too.
+
     Attributes:
       datasets: None for a task without data (then `batch` is None and only the `train` split exists).
       metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
@@ -149,6 +161,16 @@ class Task:
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Maps a loss to a scale on which tasks compare; the identity unless overridden."""
         return loss
+
+    def scale_invariant(self, params: PyTree) -> PyTree:
+        """Returns for each leaf the axis that counts its neurons, or None: a tree like params, the same at any time.
+
+        A neuron's incoming weights are what lies at one index of that axis, and its norm is over all other axes. The
+        training loss must not change when one neuron's weights are multiplied by a positive number, as it does not
+        where batch norm follows without a bias. So `{"w": 1, "b": None}` for weights [inputs, neurons], and 3 for a
+        kernel [height, width, inputs, neurons]. Unless overridden it is None everywhere.
+        """
+        return jax.tree.map(lambda leaf: None, params)
 
 
 class TaskFamily(abc.ABC):

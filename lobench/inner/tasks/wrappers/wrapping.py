@@ -12,6 +12,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_task
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import (
+    OPTIONAL,
     SPLITS,
     Batch,
     Dataset,
@@ -36,6 +37,8 @@ class Wrapping(Task):
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet: while it is copied, say
             raise AttributeError(name)
+        if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
+            raise AttributeError(name)  # the other's are of another loss than this one
         return getattr(self.task, name)
 
     def init(self, key: jax.Array) -> PyTree:
@@ -63,6 +66,9 @@ class Wrapping(Task):
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         return self.task.normalizer(loss)
+
+    def scale_invariant(self, params: PyTree) -> PyTree:
+        return self.task.scale_invariant(params)
 
 
 class _Family(TaskFamily):
