@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.inner.tasks.multitask import MultiTask
     from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
@@ -53,6 +54,7 @@ _HOMES = {
     "lobench.inner.optimizer": "LearnedOptimizer",
     "lobench.inner.schedule": "Schedule",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
+    "lobench.inner.tasks.multitask": "MultiTask",
     "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
@@ -71,6 +73,7 @@ __all__ = [
     "IteratorDataset",
     "LearnedOptimizer",
     "LobenchError",
+    "MultiTask",
     "Outcome",
     "Phase",
     "Result",
