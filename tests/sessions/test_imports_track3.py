@@ -60,7 +60,7 @@ def test_means_and_steps_are_those_that_were_published(one: dict[str, Any], cell
 
 
 def test_two_records_are_compared_by_welchs_interval(store: Path, cells: dict[str, Cell]) -> None:
-    found = compare("15", "11", store=store, target=3.28)
+    found = compare("15", "11", store=store, target=3.3)
     a, b = (list(cells[name].final["val/loss"].values()) for name in ("15", "11"))
     expected = stats.ttest_ind(b, a, equal_var=False)
     interval = expected.confidence_interval(0.95)
