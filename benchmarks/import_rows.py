@@ -27,7 +27,8 @@ def write(path: Path, num_rows: int) -> None:
         file.write("method,case,seed,step,metric,value\n")
         for step in range(num_rows // RUNS):
             file.writelines(
-                f"{name},{step},val/loss,{2 + loss - step * 1e-5:.6f}\n" for name, loss in zip(names, losses)
+                f"{name},{step},val/loss,{2 + loss - step * 1e-5:.6f}\n"
+                for name, loss in zip(names, losses, strict=True)
             )
 
 
