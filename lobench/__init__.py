@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
+    from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch
@@ -54,6 +55,7 @@ _HOMES = {
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
+    "lobench.sessions.bisect": "bisect",
     "lobench.sessions.compare": "compare",
     "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
@@ -83,6 +85,7 @@ __all__ = [
     "UsageError",
     "baseline",
     "best",
+    "bisect",
     "cases",
     "compare",
     "configurable",
