@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
+    from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch
@@ -58,6 +59,7 @@ _HOMES = {
     "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
+    "lobench.sessions.bisect": "bisect",
     "lobench.sessions.compare": "compare",
     "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
@@ -88,6 +90,7 @@ __all__ = [
     "UsageError",
     "baseline",
     "best",
+    "bisect",
     "cases",
     "compare",
     "configurable",
