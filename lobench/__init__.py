@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
     from lobench.sessions.compare import compare
@@ -52,6 +53,7 @@ _HOMES = {
     "lobench.inner.optimizer": "LearnedOptimizer",
     "lobench.inner.schedule": "Schedule",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
+    "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
     "lobench.sessions.compare": "compare",
@@ -89,6 +91,7 @@ __all__ = [
     "evaluate",
     "open_results",
     "run",
+    "wanting",
     "watch",
 ]
 
