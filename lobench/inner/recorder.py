@@ -112,7 +112,7 @@ class Recorder:
     def begun(self, carry: Carry) -> Carry:
         """Returns what the steps and evaluations of a stretch carry: short rows of its own.
 
-        A step on few numbers that carries the long ones takes half as long again.
+        A step on few numbers takes longer where it carries the long ones.
         """
         log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
         if self._window:
