@@ -125,11 +125,13 @@ class Task:
       metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
         names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
       num_phases: Of a task that changes with the phases of a training: how many it is made for. None: it does not.
+      gives_if: What to bind so that it gives what an optimizer may want, for the error where it does not.
     """
 
     datasets: Datasets | None = None
     metric_directions: Mapping[str, str] = types.MappingProxyType({})
     num_phases: int | None = None
+    gives_if: Mapping[str, str] = types.MappingProxyType({})
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters."""
