@@ -24,6 +24,8 @@ class Shipped(OptimizerContract):
         return getattr(optimizers, self.name)()
 
 
+WITHOUT_THETA += optimizers.weighters.__all__
+
 for _name in sorted({*optimizers.__all__} - {"opt_list"}):  # its settings are a file that is not here
     globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
 
