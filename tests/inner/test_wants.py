@@ -163,7 +163,11 @@ def test_several_wants_pass_through_what_wraps_an_optimizer(wrapper: str) -> Non
 
 
 def test_a_part_of_the_parameters_gets_its_part_of_what_is_wanted() -> None:
-    parts = optax.partition({"own": as_wanted("memory"), "rest": optax.sgd(RATE)}, {"a": "own", "b": "rest"})
+    def update(grads: Any, state: Any, params: Any = None, *, memory: Any, **_: Any) -> Any:
+        return jax.tree.map(lambda grad, each: 0 * grad - RATE * each, grads, memory), state
+
+    own = wanting(lambda params: (), update, ("memory",))
+    parts = optax.partition({"own": own, "rest": optax.sgd(RATE)}, {"a": "own", "b": "rest"})
     found = losses(run(Several(), parts))
     only_b = np.float64(6.0) * (1 - 2 * RATE / 3) ** (2 * np.arange(5))
     only_a = losses(run(Several(), as_wanted("memory"))) - 2
