@@ -11,6 +11,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
+from lobench.core.film import Scene
 from lobench.inner.optimizer import PyTree
 
 __all__ = [
@@ -108,10 +109,13 @@ class Task:
       datasets: None for a task without data (then `batch` is None and only the `train` split exists).
       metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
         names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
+      scene: What its film shows, which a report has of the first seed; None: there is no film. A task that has one
+        defines `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], how many of them count int32[]`.
     """
 
     datasets: Datasets | None = None
     metric_directions: Mapping[str, str] = types.MappingProxyType({})
+    scene: Scene | None = None
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters."""
