@@ -12,7 +12,7 @@ import pytest
 
 from lobench.inner import tasks
 from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.tasks.control import REINFORCE, Catch, PointGoals
+from lobench.inner.tasks.control import REINFORCE, Catch, ReachGoals
 from lobench.testing.tasks import TaskContract
 
 SHIPPED: dict[str, dict[str, Any]] = {
@@ -29,7 +29,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "DigitsMLP": {"hidden_sizes": (4,), "batch_size": 4},
     "Distillation": {"hidden_sizes": (4,), "batch_size": 4},
     "ESSmoothed": {"num_pairs": 2},
-    "GoalFamily": {"task": REINFORCE(env=PointGoals(num_tasks=9, time_limit=2), num_envs=2, hidden_sizes=(2,))},
+    "GoalFamily": {"task": REINFORCE(env=ReachGoals(num_tasks=9, time_limit=2), num_envs=2, hidden_sizes=(2,))},
     "HeatPINN": {"hidden_sizes": (4,), "num_points": 4},
     "HiddenMarkov": {"num_states": 2, "num_symbols": 3, "width": 4, "sequence_length": 4, "batch_size": 2},
     "ImageAutoencoder": {"hidden_sizes": (4,), "batch_size": 4, "loss": "bernoulli"},

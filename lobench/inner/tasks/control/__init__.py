@@ -6,8 +6,8 @@ from lobench.inner.tasks.control.environment import Environment, Step
 from lobench.inner.tasks.control.foreign import GymnaxEnvironment
 from lobench.inner.tasks.control.goal_family import GoalFamily
 from lobench.inner.tasks.control.pendulum import Pendulum
-from lobench.inner.tasks.control.point_goals import PointGoals
 from lobench.inner.tasks.control.ppo import PPO
+from lobench.inner.tasks.control.reach_goals import ReachGoals
 from lobench.inner.tasks.control.reinforce import REINFORCE
 from lobench.inner.tasks.control.spaces import Box, Discrete
 
@@ -22,6 +22,6 @@ __all__ = [
     "GoalFamily",
     "GymnaxEnvironment",
     "Pendulum",
-    "PointGoals",
+    "ReachGoals",
     "Step",
 ]

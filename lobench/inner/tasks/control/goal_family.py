@@ -14,8 +14,8 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import TaskFamily
 from lobench.inner.tasks.control.agent import ControlTask
 from lobench.inner.tasks.control.environment import Environment, Step
-from lobench.inner.tasks.control.point_goals import PointGoals
 from lobench.inner.tasks.control.ppo import PPO
+from lobench.inner.tasks.control.reach_goals import ReachGoals
 
 __all__ = ["GoalFamily"]
 
@@ -43,17 +43,17 @@ class GoalFamily(TaskFamily):
     """Many tasks of one kind, each with a goal of its own: what a learned optimizer is meta-trained on.
 
     Where a PPO with an environment of several tasks trains one policy on all of them, here each task has a policy of
-    its own. Its goals come from the environment's stream: meta-training says `PointGoals.goals = "meta_train"`, and
+    its own. Its goals come from the environment's stream: meta-training says `ReachGoals.goals = "meta_train"`, and
     meta-testing "meta_test".
 
     Args:
-      task: A PPO or a REINFORCE; None: a PPO on PointGoals.
+      task: A PPO or a REINFORCE; None: a PPO on ReachGoals.
     """
 
     metric_directions = ControlTask.metric_directions
 
     def __init__(self, *, task: Any = None) -> None:
-        self._task = PPO(env=PointGoals(num_tasks=_MOST)) if task is None else task
+        self._task = PPO(env=ReachGoals(num_tasks=_MOST)) if task is None else task
         if not isinstance(self._task, ControlTask):
             got = type(task).__name__
             raise ConfigError("GoalFamily.task", got=got, expected="a task of control, such as @PPO()")

@@ -65,7 +65,7 @@ class PPO(ControlTask):
     Source: Schulman et al. 2017 (arXiv 1707.06347); Lu et al. 2022 (purejaxrl's ppo.py).
 
     Attributes:
-      env: Such as @CartPole(), @Pendulum(), @Catch(), @PointGoals(), @GymnaxEnvironment(); None: CartPole.
+      env: Such as @CartPole(), @Pendulum(), @Catch(), @ReachGoals(), @GymnaxEnvironment(); None: CartPole.
       num_envs: Processes; the draws of one do not hang on how many there are.
       num_steps: Of each process in a rollout.
       epochs, minibatches: How often a rollout is learned from, and in how many parts.

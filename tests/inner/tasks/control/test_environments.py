@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lobench.core.errors import ConfigError
-from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, Pendulum, PointGoals
+from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, Pendulum, ReachGoals
 from lobench.inner.tasks.control.environment import Step, layout_of
 from lobench.inner.tasks.control.foreign import as_environment
 
@@ -95,7 +95,7 @@ def test_who_follows_the_ball_catches_it_and_who_does_not_loses() -> None:
 
 
 def test_a_goal_is_reached_and_goals_of_meta_testing_are_others() -> None:
-    env = PointGoals(num_tasks=3, num_points=2)
+    env = ReachGoals(num_tasks=3, num_points=2)
     assert env.actions.shape == (2, 2)
     observation, state = env.reset(KEY, jnp.int32(2))
     assert observation.shape == (2, 2, 2)
@@ -104,11 +104,11 @@ def test_a_goal_is_reached_and_goals_of_meta_testing_are_others() -> None:
         found = step(KEY, state, jnp.clip(state.goals - state.points, -0.1, 0.1))
         state = found.state
     assert found.terminated and found.success and not found.truncated
-    many, other = PointGoals(num_tasks=500), PointGoals(num_tasks=500, goals="meta_test")
+    many, other = ReachGoals(num_tasks=500), ReachGoals(num_tasks=500, goals="meta_test")
     train, test = (np.asarray(jax.vmap(one.goals)(jnp.arange(500))).reshape(500, 2) for one in (many, other))
-    np.testing.assert_array_equal(train[2], PointGoals(num_tasks=3).goals(2)[0])
+    np.testing.assert_array_equal(train[2], ReachGoals(num_tasks=3).goals(2)[0])
     assert not set(map(tuple, train)) & set(map(tuple, test)) and len(set(map(tuple, train))) == 500
-    assert PointGoals(show_goals=False).reset(KEY, TASK)[0].shape == (1, 2)
+    assert ReachGoals(show_goals=False).reset(KEY, TASK)[0].shape == (1, 2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
-from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, GoalFamily, PointGoals, Step
+from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, GoalFamily, ReachGoals, Step
 from lobench.inner.tasks.control.lanes import when
 from lobench.inner.tasks.control.moments import moments_of_nothing
 from lobench.inner.tasks.control.policy import Policy
@@ -117,7 +117,7 @@ def test_a_change_is_computed_when_it_is_due_and_made_in_the_lanes_in_which_it_i
 
 
 def test_the_draws_of_a_process_do_not_hang_on_how_many_there_are() -> None:
-    env = PointGoals(num_tasks=7)
+    env = ReachGoals(num_tasks=7)
     runs = []
     for count in (3, 5):
         task = PPO(env=env, num_envs=count, num_steps=60, minibatches=1, collection="random", hidden_sizes=(8,))
@@ -148,7 +148,7 @@ def test_tasks_are_drawn_and_not_the_same_again_where_that_is_asked_for() -> Non
 
 def _tasks(collection: str, count: int, episodes: int) -> np.ndarray:
     """Returns the tasks of processes, int[episodes, count]; an episode is a step."""
-    env = PointGoals(num_tasks=4, time_limit=1)
+    env = ReachGoals(num_tasks=4, time_limit=1)
     policy = Policy(env.actions, 4, hidden_sizes=(2,), activation="tanh", shared=True, cell=None)
     stage = Stage(env, policy, collection, 0.9)
 
@@ -298,7 +298,7 @@ def test_reinforce_learns_to_catch_from_its_own_episodes_alone() -> None:
 
 
 def test_a_family_gives_each_task_a_goal_of_its_own() -> None:
-    family = GoalFamily(task=REINFORCE(env=PointGoals(num_tasks=1000), num_envs=2, num_steps=3, hidden_sizes=(2,)))
+    family = GoalFamily(task=REINFORCE(env=ReachGoals(num_tasks=1000), num_envs=2, num_steps=3, hidden_sizes=(2,)))
     goals = []
     for seed in range(3):
         task = family.task_fn(family.sample(jax.random.key(seed)))

@@ -13,7 +13,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.environment import Environment, Step, environment
 from lobench.inner.tasks.control.spaces import Box
 
-__all__ = ["PointGoals"]
+__all__ = ["ReachGoals"]
 
 _STREAMS = ("meta_train", "meta_test")
 _SEED = 0x60A1
@@ -27,7 +27,7 @@ class _State(NamedTuple):
 
 
 @environment
-class PointGoals(Environment):
+class ReachGoals(Environment):
     """Moves points from the origin to goals in [-1, 1]^dim; the reward is minus the mean distance that is left.
 
     Task i is a set of goals of its own, the same whatever `num_tasks`. Actions are Box((num_points, dim)), a move of
@@ -55,11 +55,11 @@ class PointGoals(Environment):
         show_goals: bool = True,
         time_limit: int = 50,
     ) -> None:
-        arguments.choice("PointGoals", "goals", goals, _STREAMS)
-        self.num_tasks = arguments.integer("PointGoals", "num_tasks", num_tasks)
-        num_points = arguments.integer("PointGoals", "num_points", num_points)
-        self.time_limit = arguments.integer("PointGoals", "time_limit", time_limit)
-        self._shape = (num_points, arguments.integer("PointGoals", "dim", dim, at_least=2))
+        arguments.choice("ReachGoals", "goals", goals, _STREAMS)
+        self.num_tasks = arguments.integer("ReachGoals", "num_tasks", num_tasks)
+        num_points = arguments.integer("ReachGoals", "num_points", num_points)
+        self.time_limit = arguments.integer("ReachGoals", "time_limit", time_limit)
+        self._shape = (num_points, arguments.integer("ReachGoals", "dim", dim, at_least=2))
         self.actions = Box(self._shape, -_STRIDE, _STRIDE)
         self.random_return = -0.8 * self.time_limit
         self._stream, self._show_goals = _STREAMS.index(goals), show_goals
