@@ -113,7 +113,7 @@ class Chief:
             say=progress.say,
         )
         self._errands = Errands(self._subjects, spool, self._workers, progress)
-        self._known, self._variants = known, Variants(known)
+        self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
