@@ -49,6 +49,7 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "results",
         "compare",
         "best",
+        "bisect",
         "merge",
         "score",
         "report",

@@ -224,7 +224,7 @@ def are_one_run(reading: Reading) -> bool:
     """Says whether the subjects are checkpoints of one run, each at a step of its own: a course, and no methods."""
     whos = [subject.who for subject in reading.subjects]
     places = {(who.generation, who.outer_step) for who in whos}
-    one = all(not who.is_optimizer for who in whos) and len({who.variant for who in whos}) == 1
+    one = all(who.has_theta for who in whos) and len({who.variant for who in whos}) == 1
     return one and not reading.methods and len(places) == len(whos) > 1
 
 

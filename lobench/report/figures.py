@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["write_figures"]
 
 _COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
+_COLOURS |= {"s5": "#a01f60", "s6": "#6b6000", "s7": "#59636e", "s8": "#00758a"}
 _INCHES = 3.3  # a column of most papers
 _PER_PAGE = 12
 
