@@ -190,3 +190,22 @@ def test_the_page_of_schedules_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lobench.cli", "list", "schedules"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert sorted(names) == [line.split()[0] for line in listed.splitlines()]
+
+
+def test_the_stream_of_the_page_runs_and_its_matrix_is_drawn(tmp_path: Path) -> None:
+    from lobench.analysis.findings import findings_of
+    from lobench.report.figures import write_figures
+    from lobench.report.page import render_page
+
+    text = (ROOT / "docs" / "continual.md").read_text()
+    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "stream.gin").write_text(gin)
+    (command,) = re.findall(r"    pytest (stream.gin .*)", text)
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider {command} --lobench-store store"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    findings = findings_of(tmp_path / "store")
+    page = render_page(findings, figure="matrix")
+    assert page.count('class="square"') == 25 and "after task" in page
+    (figure,) = write_figures(findings, tmp_path, "png", "matrix")
+    assert figure.name == "matrix.png" and figure.stat().st_size > 10_000
