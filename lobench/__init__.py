@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
+    from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
+    from lobench.sessions.imports import import_curves
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch
 
@@ -58,7 +60,9 @@ _HOMES = {
     "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
+    "lobench.sessions.bisect": "bisect",
     "lobench.sessions.compare": "compare",
+    "lobench.sessions.imports": "import_curves",
     "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
 }
@@ -88,10 +92,12 @@ __all__ = [
     "UsageError",
     "baseline",
     "best",
+    "bisect",
     "cases",
     "compare",
     "configurable",
     "evaluate",
+    "import_curves",
     "open_results",
     "run",
     "wanting",

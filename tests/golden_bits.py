@@ -35,6 +35,7 @@ def bits() -> dict[str, str]:
     import lobench.inner.optimizers as shipped
     from lobench import Task
     from lobench.core.case import Case, SeedBlock
+    from lobench.engine.workers.devices import settle_blas
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend
     from lobench.inner.train import Program
@@ -49,6 +50,7 @@ def bits() -> dict[str, str]:
             inputs = jax.random.normal(key, (8, 5))
             return jnp.mean((jnp.tanh(inputs @ params["w"] + params["b"]) - jnp.sin(inputs[:, :4])) ** 2)
 
+    settle_blas(1)
     assert claim_backend(1)
     task, block = Tiny(), SeedBlock(start=0, size=2)
     case = Case(task=task, num_inner_steps=20, num_seeds=2, eval_every=5)

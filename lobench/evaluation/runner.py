@@ -19,6 +19,7 @@ from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
+from lobench.engine.workers.devices import settle_blas
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
@@ -51,6 +52,8 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
       ConfigError: see `num_cpus_of`.
     """
     num_cpus = num_cpus_of(spec, layers)
+    if num_cpus is not None:
+        settle_blas(num_cpus)
     return num_cpus is None or claim_backend(num_cpus)
 
 

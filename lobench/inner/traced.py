@@ -30,7 +30,7 @@ from lobench.inner.data import (
 )
 from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
-from lobench.inner.phases import Handover, handed_over
+from lobench.inner.phases import Handover, Place, handed_over
 from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.wants import BatchLosses, facts_of
@@ -49,8 +49,9 @@ class Traced:
       datasets: By split, those that are read.
       recorder: Of the whole training.
       make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
-      span: The inner steps of the phase, in the training's count: `range(200, 300)`.
+      place: Of the phase.
       handover: What of the phase before goes on; None for the first one.
+      is_any: Whether this is all phases, which differ in their places alone: each is then told its own.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class Traced:
         datasets: Mapping[str, Any],
         recorder: Recorder,
         make_stepper: Callable[..., Stepper],
-        span: range,
+        place: Place,
         handover: Handover | None = None,
+        *,
+        is_any: bool = False,
     ) -> None:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
-        self._span, self._handover = span, handover
-        self._evals_by_the_end = sum(step <= span.stop for step in recorder.eval_steps)
+        self._place, self._handover, self._is_any = place, handover, is_any
 
     def _task_of(self, lane: Lane) -> Task:
         if isinstance(self._task, TaskFamily):
@@ -111,19 +113,23 @@ class Traced:
             **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, given: Given, lanes: Lane, before: Carry) -> Carry:
-        """Returns what a later phase starts from: all that the phase before left, but for the optimizer's state."""
-        stepper, handover = self._stepper(given), self._handover
+    def enter(self, given: Given, lanes: Lane, before: Carry, place: Place | None = None) -> Carry:
+        """Returns what a later phase starts from: what the phase before left, but for the optimizer's state."""
+        stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
 
-        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> PyTree:
+        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(lane).enter_phase(params, model_state, at.number)
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
-            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), self._span.start)
+            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), at.start)
             facts = facts_of(stepper.wants(params), lambda: self._task_of(lane), params)
-            return handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
+            opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
+            return opt_state, params, model_state
 
-        opt_state = per_lane(one, lanes)(lanes, before.opt_state, before.params, before.model_state)
-        return before._replace(opt_state=opt_state)
+        opt_state, params, model_state = per_lane(one, lanes)(
+            lanes, before.opt_state, before.params, before.model_state
+        )
+        return before._replace(opt_state=opt_state, params=params, model_state=model_state)
 
     def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
         """Returns what every evaluation computes on, by split, leaves [(num_lanes,) num_splits, num_batches, ...]."""
@@ -168,11 +174,13 @@ class Traced:
         carry: Carry,
         start: jax.Array,
         stop: jax.Array,
+        place: Place | None = None,
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
         case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        at = place or self._place
         arguments = (given, lanes, arrays, eval_batches, chunk)
-        if self._span.start == 0:
+        if self._is_any or at.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
         kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
@@ -191,8 +199,12 @@ class Traced:
 
         def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array, begin: Carry) -> Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
-            if self._span.start:
-                due &= carry.step > self._span.start  # that one was the end of the phase before
+            if self._recorder.evaluates_ends:
+                due |= carry.step == at.stop
+            if self._is_any:
+                due &= (carry.step > at.start) | (at.start == 0)
+            elif at.start:
+                due &= carry.step > at.start  # that one was the end of the phase before
             carry = jax.lax.cond(due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
 
@@ -202,7 +214,7 @@ class Traced:
             return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
 
         def more(carry: Carry, until: jax.Array) -> jax.Array:
-            last_eval_due = (carry.step == self._span.stop) & (carry.num_evals < self._evals_by_the_end)
+            last_eval_due = (carry.step == at.stop) & (carry.num_evals < at.num_evals)
             return (carry.step < until) | last_eval_due
 
         readers = members(lanes, num_lanes(case))

@@ -56,7 +56,7 @@ def facts_of(wants: Wants, task: Callable[[], Task], params: PyTree) -> Facts:
             raise ConfigError(
                 f"{name} wants {want!r}, which {_task_name(given)} does not give",
                 expected=f"a task that defines {GIVEN_BY[want]}",
-                next_step="bind another task, or an optimizer that does not want it",
+                next_step=given.gives_if.get(want, "bind another task, or an optimizer that does not want it"),
             )
     return facts
 

@@ -12,6 +12,7 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.methods import hyperparameters, shows_methods
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
 from lobench.core.errors import StoreError
+from lobench.report.heat_map import accuracy_section
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, is_wide, number
@@ -42,6 +43,8 @@ def _all(findings: Findings) -> list[Section]:
     if len(findings.reading.subjects) > 1:
         found.append(_outer(findings))
     found += [_profiles(findings), _cases(findings)]
+    if (matrix := accuracy_section(findings)) is not None:
+        found.append(matrix)
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
     found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]

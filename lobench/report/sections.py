@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from lobench.report.svg import Chart
+
+if TYPE_CHECKING:
+    from lobench.report.heat_map import HeatMap
 
 __all__ = ["Figure", "Section"]
 
@@ -15,7 +19,7 @@ __all__ = ["Figure", "Section"]
 class Figure:
     """A chart with its caption."""
 
-    chart: Chart
+    chart: Chart | HeatMap
     title: str = ""
     note: str = ""
 

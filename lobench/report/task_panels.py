@@ -60,7 +60,7 @@ def _panel(reading: Reading, places: Sequence[int], case: int, metric: str) -> F
         style = f"s{order % _COLOURS + 1}{' dashed' if order >= _COLOURS else ''}"
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=reading.labels[place], x=x, y=y, style=style))
-    is_log = is_wide(series)
+    is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale
     ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
     return Figure(
         title=f"{reading.name(case)}: {metric}",

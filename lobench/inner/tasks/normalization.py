@@ -89,17 +89,23 @@ def batch_norm_training(
     running_variance: jax.Array,
     *,
     epsilon: float = _EPSILON,
+    row_weights: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Normalizes each feature over the batch and moves the running statistics a tenth of the way to the batch's.
 
     Args:
       x: float32[batch, features]; all others float32[features].
+      row_weights: float32[batch], how much each row counts in the statistics; None: all the same.
     Returns:
       The normalized batch, the new running mean, the new running variance.
     Source: Ioffe and Szegedy 2015.
     """
-    mean = jnp.mean(x, axis=0)
-    variance = jnp.mean((x - mean) ** 2, axis=0)
+    if row_weights is None:
+        mean = jnp.mean(x, axis=0)
+        variance = jnp.mean((x - mean) ** 2, axis=0)
+    else:
+        mean = jnp.average(x, axis=0, weights=row_weights)
+        variance = jnp.average((x - mean) ** 2, axis=0, weights=row_weights)
     out = (x - mean) * _inverse_root(variance, epsilon) * scale + shift
     # Constants to the gradient: the state is carried to the next step, not differentiated.
     mean, variance = jax.lax.stop_gradient((mean, variance))
@@ -146,7 +152,10 @@ def norm_init(norm: Norm, layer: str, size: int) -> tuple[Params, Params]:
 def normalized(
     norm: Norm, x: jax.Array, layer: str, params: Params, state: PyTree, *, training: bool
 ) -> tuple[jax.Array, PyTree]:
-    """Returns a layer's features, x float32[batch, ..., features], after its norm, and the model state after them."""
+    """Returns a layer's features, x float32[batch, ..., features], after its norm, and the model state after them.
+
+    Where the state holds `row_weights` float32[batch], each example counts in batch norm's statistics as they say.
+    """
     if norm.kind is None:
         return x, state
     scale, shift = params[f"scale{layer}"], params[f"shift{layer}"]
@@ -158,7 +167,12 @@ def normalized(
     if not training:
         return batch_norm_inference(x, scale, shift, mean, variance, epsilon=norm.epsilon), state
     rows = x.reshape(-1, x.shape[-1])
-    rows, mean, variance = batch_norm_training(rows, scale, shift, mean, variance, epsilon=norm.epsilon)
+    weights = state.get("row_weights")
+    if weights is not None:
+        weights = jnp.repeat(weights, len(rows) // len(x))
+    rows, mean, variance = batch_norm_training(
+        rows, scale, shift, mean, variance, epsilon=norm.epsilon, row_weights=weights
+    )
     return rows.reshape(x.shape), {**state, f"mean{layer}": mean, f"variance{layer}": variance}
 
 

@@ -84,5 +84,5 @@ def test_a_task_says_its_epsilon_and_does_without_biases_before_a_norm():
     assert {"b2"} == {name for name in params if name.startswith("b")} and set(state) >= {"mean0", "variance1"}
     assert ConvClassifier(norm="batch", norm_epsilon=0.0).norm == Norm(kind="batch", epsilon=0.0)
     for wrong in (-1.0, "small"):
-        with pytest.raises(ConfigError, match="norm_epsilon: got"):
+        with pytest.raises(ConfigError, match="norm_epsilon; got"):
             MLPClassifier(norm="batch", norm_epsilon=wrong)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_task
 from lobench.inner.optimizer import PyTree
@@ -17,6 +18,7 @@ from lobench.inner.task import (
     Batch,
     Dataset,
     Datasets,
+    Index,
     IteratorDataset,
     SampledDataset,
     Task,
@@ -33,6 +35,7 @@ class Wrapping(Task):
 
     def __init__(self, task: Task) -> None:
         self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
+        self.num_phases = task.num_phases
 
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet: while it is copied, say
@@ -66,6 +69,17 @@ class Wrapping(Task):
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         return self.task.normalizer(loss)
+
+    def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
+        return self.task.enter_phase(params, state, index)
+
+    def metrics_over_phases(
+        self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
+    ) -> Mapping[str, np.ndarray]:
+        return self.task.metrics_over_phases(metrics, steps, ends)
+
+    def check_case(self, case: Case) -> None:
+        self.task.check_case(case)
 
     def scale_invariant(self, params: PyTree) -> PyTree:
         return self.task.scale_invariant(params)
