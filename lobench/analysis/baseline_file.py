@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import shlex
 import zlib
@@ -243,12 +244,13 @@ def find_baselines(suite: Path) -> list[Path]:
 
 def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:
     """Returns the folders of the cases that hold baselines: below the working directory, or lobench's own suites."""
+    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
     found: set[Path] = set()
     for case in cases:
         here, shipped = Path(case.node_id.split("::")[0]).parent, shipped_suite(case.suite)
         if find_baselines(here):
             found.add(here)
-        elif shipped is not None and any(case.problem in file.read_text() for file in find_baselines(shipped)):
+        elif shipped is not None and any(case.problem in text for text in texts(shipped)):
             found.add(shipped)  # a user's own suite may have the name of one of ours
     return sorted(found)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lobench.analysis.samples import Estimate, pooled
 from lobench.analysis.student import t_isf
 from lobench.core.result import mean_of
 
-__all__ = ["Interval", "is_share", "share_mean", "stratified_t_mean"]
+__all__ = ["Interval", "is_share", "share_mean", "stratified_t", "stratified_t_mean"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +46,31 @@ def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95
     """
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("stratified_t_mean needs at least one case, and a seed in each")
+    means = [mean_of(cell) for cell in cells]
+    if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean_of(means)):
+        return Interval(mean=mean_of(means))
+    found = [
+        Estimate(mean=mean, variance=float(np.var(cell, ddof=1)) / len(cell), degrees=len(cell) - 1)
+        for mean, cell in zip(means, cells, strict=True)
+    ]
+    return stratified_t(found, confidence)
+
+
+def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interval:
+    """Returns the mean over cases of a mean of each, with a t interval; see `stratified_t_mean`.
+
+    Args:
+      means: One at least.
+      confidence: Strictly between 0 and 1.
+    """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
-    mean = mean_of([mean_of(cell) for cell in cells])
-    if any(len(cell) < 2 for cell in cells) or not math.isfinite(mean):
+    mean = mean_of([one.mean for one in means])
+    variance, degrees = pooled([replace(one, variance=one.variance / len(means) ** 2) for one in means])
+    if math.isnan(variance):
         return Interval(mean=mean)
-    parts = [float(np.var(cell, ddof=1)) / len(cell) / len(cells) ** 2 for cell in cells]
-    variance = math.fsum(parts)
     if variance == 0:
         return Interval(mean=mean, lower=mean, upper=mean, degrees=math.inf)
-    # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
-    shares = [part / variance for part in parts]
-    degrees = 1 / math.fsum(share**2 / (len(cell) - 1) for share, cell in zip(shares, cells, strict=True))
     half = t_isf(0.5 - confidence / 2, degrees) * math.sqrt(variance)
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
 

@@ -5,9 +5,7 @@ Source: Metz et al. 2022 (VeLO), section 4; the normalisers are google/learned_o
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lobench.analysis.csv_files import read_csv
+from lobench.analysis.csv_files import read_csv, text_of
 from lobench.core.errors import UsageError, suggestion
 
 __all__ = ["Normaliser", "VeloScore", "VeloSummary", "equivalent_steps", "read_curves", "read_normaliser", "velo_score"]
@@ -102,10 +100,10 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
       UsageError: no such file, not such a JSON, steps that do not rise or losses that do.
     """
     where, expected = str(path), "JSON of {task: [steps, losses]}, gzipped or not"
+    text = text_of(path)
     try:
-        content = path.read_bytes()
-        found = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        found = json.loads(text)
+    except ValueError as error:
         raise UsageError("cannot read the normaliser", where=where, got=str(error), expected=expected) from error
     if not isinstance(found, dict) or not found:
         raise UsageError("this is no normaliser", where=where, got=type(found).__name__, expected=expected)

@@ -9,7 +9,7 @@ import click
 __all__ = ["report"]
 
 _FORMATS = ("html", "text", "latex", "png", "pdf")
-_FIGURES = ("outer", "profiles", "curves", "search")  # what the ids of sections in lobench/report begin with
+_FIGURES = ("outer", "profiles", "curves", "matrix", "search")  # what the ids of sections in lobench/report begin with
 
 
 @click.command(

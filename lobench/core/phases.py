@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Clock", "Phase", "clocks", "prefix_sha256s", "state_prefix"]
+__all__ = ["Clock", "Phase", "clocks", "prefix_sha256s", "state_prefix", "task_sequence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,18 @@ class Phase:
     schedule: str = "new"
     optimizer: Any = None
     learned_optimizer: Any = None
+
+
+def task_sequence(*, num_tasks: int, num_inner_steps: int | None = None) -> tuple[Phase, ...]:
+    """Returns the phases of a stream of tasks, one a task (`Case.phases = @task_sequence()`).
+
+    From task to task the parameters go on, and the optimizer begins with a new state.
+
+    Args:
+      num_tasks: As many as the stream has.
+      num_inner_steps: Updates on each task; None, in gin: an equal share of the case's.
+    """
+    return (Phase(num_inner_steps=num_inner_steps, opt_state="reset"),) * num_tasks
 
 
 class Clock(NamedTuple):

@@ -67,6 +67,8 @@ class Provenance:
         and "alone: ..." with the reason where it should have been computed together.
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
+      imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
+        the `run`, and whose `draws` its seeds are (see `lobench.analysis.subjects.Cell`); empty of all others.
     """
 
     host: str = ""
@@ -78,6 +80,7 @@ class Provenance:
     worker: str = ""
     together: str = ""
     optimizer: str = ""
+    imported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

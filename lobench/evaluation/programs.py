@@ -88,4 +88,15 @@ def _program(bound: BoundCase, maker: _Maker, num_seeds: int) -> Program:
     usual = [phase.settings.usual for phase in bound.phases]
     where = f"{bound.spec.path}: case {bound.spec.name!r}"
     later = later_phases(case, maker.in_phase, usual=usual, where=where)
-    return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later)
+    are_alike = bool(later) and bool(getattr(task, "num_phases", None)) and _are_alike(bound)
+    return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later, are_alike=are_alike)
+
+
+def _are_alike(bound: BoundCase) -> bool:
+    """Says whether the phases differ in values alone, which are a program's arguments."""
+    phases = bound.case.phases
+    hangs_on = {
+        (phase.num_inner_steps, phase.schedule, each.settings.program_hash, each.settings.usual)
+        for phase, each in zip(phases, bound.phases, strict=True)
+    }
+    return len(hangs_on) == 1 and all((one.opt_state, one.schedule) == ("reset", "new") for one in phases[1:])

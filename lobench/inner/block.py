@@ -12,7 +12,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["OF_LANES", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta"]
+__all__ = ["OF_LANES", "OF_THETAS", "Carry", "Trained", "curves_of", "of_theta", "rows_of"]
 
 
 class Carry(NamedTuple):
@@ -95,4 +95,9 @@ def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[f
     """[count and more, lanes] -> float32[num_seeds, count], the mean over a seed's tasks."""
     by_seed = np.asarray(values)[:count].reshape(count, *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
-    return memoryview(np.ascontiguousarray(rows.T, dtype="<f4").data)
+    return rows_of(rows.T)
+
+
+def rows_of(values: np.ndarray) -> memoryview[float]:
+    """Returns values [num_seeds, count] as curves have them."""
+    return memoryview(np.ascontiguousarray(values, dtype="<f4").data)

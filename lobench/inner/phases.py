@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,9 @@ from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.adapters.scheduled import Watched
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.parallel_sessions import num_updates
+from lobench.inner.task import Index
 
-__all__ = ["Handover", "LaterPhase", "handed_over", "later_phases", "stepper_in"]
+__all__ = ["Handover", "LaterPhase", "Place", "handed_over", "later_phases", "stepper_in"]
 
 # What a rate leaves in an optimizer's state: a schedule its count, a constant nothing.
 _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
@@ -38,6 +39,21 @@ class Handover:
     keeps_state: bool
     num_updates: int
     where: str = "a phase"
+
+
+class Place(NamedTuple):
+    """Where a phase lies in a training; int32[] each, where one program is that of all phases.
+
+    Attributes:
+      number: Its index; 0 for the first one.
+      start, stop: Its inner steps, in the training's count.
+      num_evals: Evaluations up to its end.
+    """
+
+    number: Index
+    start: Index
+    stop: Index
+    num_evals: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

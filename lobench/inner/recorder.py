@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +20,9 @@ MOST_STEPS = 64  # of a stretch
 Values = Mapping[str, jax.Array]  # float32[(num_lanes)] by name
 
 
-def eval_steps(num_inner_steps: int, eval_every: int) -> list[int]:
-    """Returns 0, every `eval_every`, and the last step always."""
-    return sorted({*range(0, num_inner_steps + 1, eval_every), num_inner_steps})
+def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) -> list[int]:
+    """Returns 0, every `eval_every`, and the last step always; the ends of a stream's phases too."""
+    return sorted({*range(0, num_inner_steps + 1, eval_every), *ends, num_inner_steps})
 
 
 def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
@@ -41,16 +41,19 @@ class Recorder:
     the first batch, before the first update. A training of 10 steps with `eval_every = 4` has `train/loss` at 0, 4, 8
     and 10: the loss of batch 0, and the means of the batches 0-3, 4-7 and 6-9.
 
+    Args:
+      ends: Where phases end that are evaluated there, whatever `eval_every` is.
     Attributes:
       eval_steps: Inner steps at which the metrics are written.
       log_steps: Inner steps whose batches are logged.
+      evaluates_ends: Whether the last step of each phase is one of `eval_steps`.
       keeps_batches: Whether anything beside the loss is wanted of a training batch.
     """
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
+    def __init__(self, case: Case, ends: Sequence[int] = ()) -> None:
+        self._case, self.evaluates_ends = case, bool(ends)
         self._window = 0 if case.eval_batches else min(case.eval_every, case.num_inner_steps)
-        self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every)
+        self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every, ends)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
         self.keeps_batches = bool(case.log_every or self._window)
         # Rows of a stretch's own log; where not all steps are logged, those that are not go to a last row.
@@ -109,7 +112,7 @@ class Recorder:
     def begun(self, carry: Carry) -> Carry:
         """Returns what the steps and evaluations of a stretch carry: short rows of its own.
 
-        A step on few numbers that carries the long ones takes half as long again.
+        A step on few numbers takes longer where it carries the long ones.
         """
         log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
         if self._window:

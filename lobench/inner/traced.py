@@ -16,6 +16,7 @@ from lobench.inner.block import Carry
 from lobench.inner.data import (
     INIT,
     LOSS,
+    MEMORY,
     OPTIMIZER,
     Lane,
     draw_ahead,
@@ -29,9 +30,10 @@ from lobench.inner.data import (
 )
 from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
-from lobench.inner.phases import Handover, handed_over
+from lobench.inner.phases import Handover, Place, handed_over
 from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
+from lobench.inner.wants import BatchLosses, facts_of
 
 __all__ = ["Traced"]
 
@@ -47,8 +49,9 @@ class Traced:
       datasets: By split, those that are read.
       recorder: Of the whole training.
       make_stepper: (theta, *settings) -> Stepper; theta may be traced, and each setting.
-      span: The inner steps of the phase, in the training's count: `range(200, 300)`.
+      place: Of the phase.
       handover: What of the phase before goes on; None for the first one.
+      is_any: Whether this is all phases, which differ in their places alone: each is then told its own.
     """
 
     def __init__(
@@ -58,13 +61,14 @@ class Traced:
         datasets: Mapping[str, Any],
         recorder: Recorder,
         make_stepper: Callable[..., Stepper],
-        span: range,
+        place: Place,
         handover: Handover | None = None,
+        *,
+        is_any: bool = False,
     ) -> None:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
-        self._span, self._handover = span, handover
-        self._evals_by_the_end = sum(step <= span.stop for step in recorder.eval_steps)
+        self._place, self._handover, self._is_any = place, handover, is_any
 
     def _task_of(self, lane: Lane) -> Task:
         if isinstance(self._task, TaskFamily):
@@ -80,17 +84,20 @@ class Traced:
         stepper = self._stepper(given)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
-            params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
-            params = stepper.initial_params(params)
-            return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
+            task = self._task_of(lane)
+            params, model_state = task.init_with_state(stream(lane, INIT))
+            facts = facts_of(stepper.wants(params), lambda: task, params)
+            params = stepper.initial_params(params, facts)
+            return stepper.init(params, model_state, stream(lane, OPTIMIZER), facts), params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
 
         def of_batch() -> PyTree:
-            def one(lane: Lane, drawn: PyTree, params: PyTree, state: PyTree) -> dict[str, jax.Array]:
-                return self._batch_loss(lane, arrays, drawn, jnp.int32(0), state)(params)[1][1]
+            def one(lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+                named = self._batch_losses(lane, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+                return {**_said(stepper, opt_state), **named}
 
-            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), params, model_state)
+            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), opt_state, params, model_state)
 
         def of_evaluation() -> PyTree:
             evaluation = self._evaluation(lanes, arrays, eval_batches)
@@ -106,18 +113,23 @@ class Traced:
             **self._recorder.empty(lanes.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, given: Given, lanes: Lane, before: Carry) -> Carry:
-        """Returns what a later phase starts from: all that the phase before left, but for the optimizer's state."""
-        stepper, handover = self._stepper(given), self._handover
+    def enter(self, given: Given, lanes: Lane, before: Carry, place: Place | None = None) -> Carry:
+        """Returns what a later phase starts from: what the phase before left, but for the optimizer's state."""
+        stepper, handover, at = self._stepper(given), self._handover, place or self._place
         assert handover is not None
 
-        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> PyTree:
+        def one(lane: Lane, opt_state: PyTree, params: PyTree, model_state: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+            params, model_state = self._task_of(lane).enter_phase(params, model_state, at.number)
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
-            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), self._span.start)
-            return handed_over(opt_state, stepper.init(params, model_state, key), handover)
+            key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), at.start)
+            facts = facts_of(stepper.wants(params), lambda: self._task_of(lane), params)
+            opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
+            return opt_state, params, model_state
 
-        opt_state = per_lane(one, lanes)(lanes, before.opt_state, before.params, before.model_state)
-        return before._replace(opt_state=opt_state)
+        opt_state, params, model_state = per_lane(one, lanes)(
+            lanes, before.opt_state, before.params, before.model_state
+        )
+        return before._replace(opt_state=opt_state, params=params, model_state=model_state)
 
     def _evaluation(self, lanes: Lane, arrays: PyTree, eval_batches: PyTree) -> PyTree:
         """Returns what every evaluation computes on, by split, leaves [(num_lanes,) num_splits, num_batches, ...]."""
@@ -148,7 +160,7 @@ class Traced:
                 values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
                 for index, split in enumerate(splits.split(",")):
                     metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
-            return metrics
+            return {**{f"train/{name}": value for name, value in _said(stepper, opt_state).items()}, **metrics}
 
         return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
 
@@ -162,11 +174,13 @@ class Traced:
         carry: Carry,
         start: jax.Array,
         stop: jax.Array,
+        place: Place | None = None,
     ) -> Carry:
         """Runs inner steps `start` .. `stop-1` of the phase and the evaluations that are due, at its end too."""
         case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        at = place or self._place
         arguments = (given, lanes, arrays, eval_batches, chunk)
-        if self._span.start == 0:
+        if self._is_any or at.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, lanes, arrays, eval_batches)
         kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
@@ -185,8 +199,12 @@ class Traced:
 
         def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array, begin: Carry) -> Carry:
             due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
-            if self._span.start:
-                due &= carry.step > self._span.start  # that one was the end of the phase before
+            if self._recorder.evaluates_ends:
+                due |= carry.step == at.stop
+            if self._is_any:
+                due &= (carry.step > at.start) | (at.start == 0)
+            elif at.start:
+                due &= carry.step > at.start  # that one was the end of the phase before
             carry = jax.lax.cond(due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
             until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
 
@@ -196,7 +214,7 @@ class Traced:
             return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
 
         def more(carry: Carry, until: jax.Array) -> jax.Array:
-            last_eval_due = (carry.step == self._span.stop) & (carry.num_evals < self._evals_by_the_end)
+            last_eval_due = (carry.step == at.stop) & (carry.num_evals < at.num_evals)
             return (carry.step < until) | last_eval_due
 
         readers = members(lanes, num_lanes(case))
@@ -223,30 +241,42 @@ class Traced:
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
         """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
 
-        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
-            return self._batch_loss(lane, arrays, drawn, index, model_state)
+        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(lane, arrays, drawn, index, model_state)
 
         def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            return inner_step(self._case, stepper, loss_of, lane, drawn, index, (state[0], state[1], state[2]))
+            said = _said(stepper, state[0]) if self._recorder.keeps_batches else {}
+            *new, values = inner_step(
+                self._case, stepper, losses_of, lane, drawn, index, (state[0], state[1], state[2])
+            )
+            return *new, {**said, **values}
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
-    def _batch_loss(
+    def _batch_losses(
         self, lane: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
-    ) -> Callable[[PyTree], tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]]:
-        """Returns params -> (loss, (model state, named values)) of a step's batch; no values where none are kept."""
+    ) -> BatchLosses:
+        """Returns what a step computes on its batch; no values beside the loss where none are kept."""
         task = self._task_of(lane)
         data = train_batch(self._datasets["train"], arrays.get("train"), lane, index, drawn)
 
+        def key(which: int) -> jax.Array:
+            return jax.random.fold_in(stream(lane, which), index)
+
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
-            key = jax.random.fold_in(stream(lane, LOSS), index)
-            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key, data)
+            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key(LOSS), data)
             if not self._recorder.keeps_batches:
                 return loss, (state, {})
             named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
             return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
 
-        return loss_fn
+        given: Any = task  # what the two below call is there where it is wanted
+        return BatchLosses(
+            loss=loss_fn,
+            task=lambda: task,
+            memory=lambda params: given.memory_loss(params, model_state, key(MEMORY)),
+            each=lambda params: given.losses(params, model_state, key(LOSS), data),
+        )
 
     def _first_drawn(self, lanes: Lane, chunk: PyTree) -> PyTree:
         """Returns what the batches of step 0 are made from."""
@@ -255,3 +285,8 @@ class Traced:
             return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
         first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
         return jax.tree.map(lambda leaf: leaf[first], chunk)
+
+
+def _said(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
+    """Returns what an optimizer says of itself, float32[] by name."""
+    return {name: jnp.asarray(value, jnp.float32) for name, value in stepper.metrics(opt_state).items()}

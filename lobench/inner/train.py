@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,15 +23,15 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters.stepper import Stepper
 from lobench.inner.arguments import Given, Settings
-from lobench.inner.block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta
-from lobench.inner.compiled import Compiled, Layout
+from lobench.inner.block import OF_LANES, OF_THETAS, Carry, Trained, curves_of, of_theta, rows_of
+from lobench.inner.compiled import Compiled, Found, Layout
 from lobench.inner.course import Course
 from lobench.inner.data import Lane, present_splits
 from lobench.inner.feed import Feed
 from lobench.inner.filming import Camera
 from lobench.inner.optimizer import Theta
 from lobench.inner.parallel_sessions import num_lanes, with_copies
-from lobench.inner.phases import LaterPhase
+from lobench.inner.phases import LaterPhase, Place
 from lobench.inner.recorder import Recorder
 from lobench.inner.saved import Saves
 from lobench.inner.spread import num_parts, spread
@@ -50,6 +51,8 @@ class Program:
       num_seeds: Seeds of the block; the width is part of what fixes the bits.
       usual: A value of each setting that says nothing of those that it will have.
       later: The phases after the first one; the case's inner steps are those of all.
+      are_alike: Whether the phases differ in nothing but their places and the values of the settings: equally long,
+        each with a new state of the same optimizer. They are one program then.
     """
 
     def __init__(
@@ -60,10 +63,16 @@ class Program:
         num_seeds: int,
         usual: Sequence[float] = (),
         later: Sequence[LaterPhase] = (),
+        *,
+        are_alike: bool = False,
     ) -> None:
         self._case, self._num_seeds = case, num_seeds
+        self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
-        self._recorder = recorder = Recorder(case)
+        lengths = [phase.num_inner_steps for phase in later]
+        ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
+        self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *ends))]
+        self._recorder = recorder = Recorder(case, ends if self._over_phases is not None else ())
         # Without evaluations nothing reads the other splits.
         self._datasets = datasets = {
             split: dataset for split, dataset in present_splits(task).items() if case.eval_batches or split == "train"
@@ -71,15 +80,20 @@ class Program:
         self._arrays = {
             split: dataset.arrays for split, dataset in datasets.items() if isinstance(dataset, ArrayDataset)
         }
-        start = case.num_inner_steps - sum(phase.num_inner_steps for phase in later)
-        self._spans = [range(start)]
-        self._phases = [Traced(case, task, datasets, recorder, make_stepper, self._spans[0])]
-        for phase in later:
-            self._spans.append(range(start, start := start + phase.num_inner_steps))
-            self._phases.append(
-                Traced(case, task, datasets, recorder, phase.make_stepper, self._spans[-1], phase.handover)
-            )
-        self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
+        self._places = [
+            Place(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
+            for index, span in enumerate(self._spans)
+        ]
+        traced = functools.partial(Traced, case, task, datasets, recorder)
+        self._are_alike = are_alike
+        if are_alike:
+            self._phases = [traced(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(self._spans)
+            self._compiled = [Compiled(usual)] * len(self._spans)
+        else:
+            rest = zip(later, self._places[1:], strict=True)
+            self._phases = [traced(make_stepper, self._places[0])]
+            self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in rest]
+            self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
         self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
         self._camera = Camera(task)
@@ -187,17 +201,30 @@ class Program:
             feed,
             self._spans,
             arguments,
-            find=lambda phase: self._compiled[phase].find(
-                theta,
-                values[phase],
-                num_thetas,
-                lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+            find=lambda phase: self._told(
+                phase,
+                self._compiled[phase].find(
+                    theta,
+                    values[phase],
+                    num_thetas,
+                    lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+                ),
             ),
-            enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(found.given, lanes, carry),
+            enter=lambda phase, found, carry: self._enter(phase, num_thetas, lanes)(
+                found.given, lanes, carry, *self._place(phase)
+            ),
             shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
             saves=saves,
             end=self._case.num_inner_steps if end is None else end,
         )
+
+    def _place(self, phase: int) -> tuple[Place, ...]:
+        """Returns what the program of all phases is told of one; nothing where each phase has its own."""
+        return (self._places[phase],) if self._are_alike else ()
+
+    def _told(self, phase: int, found: Found) -> Found:
+        place = self._place(phase)
+        return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
 
     def _curves(
         self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
@@ -207,6 +234,11 @@ class Program:
         if is_part:
             evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
         curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
+        if self._over_phases is not None:
+            shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
+            more = self._over_phases(shown, evals, [span.stop for span in self._spans])
+            metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
+            curves = dataclasses.replace(curves, metrics=metrics)
         if not self._camera.is_there or is_part or block.start != self._case.first_seed:
             return curves
         values = settings[len(settings) - self._num_settings[-1] :]
@@ -227,27 +259,30 @@ class Program:
           constants: What could be given to each phase: shapes do not hang on which settings are arguments.
           arguments: Lanes, arrays, the evaluations' batches and those of a chunk.
         """
-        axes = _axes(num_thetas)
+        place = self._place(phase)
+        axes = (*_axes(num_thetas), *(None for _ in place))
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
         parts = num_parts(self._case, num_thetas or arguments[0].seed.size)
         advance = spread(_mapped(self._phases[phase].advance, num_thetas, axes), parts, axes, axes[5])
-        traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1)
+        traced = jax.jit(advance, donate_argnums=5).trace(given, *arguments, shape, 0, 1, *place)
         return traced, Layout(shape, parts, axes[:4])
 
     def _enter(self, phase: int, num_thetas: int, lanes: Lane) -> Any:
         """Returns what makes the carry of a phase from that of the phase before."""
-        if (num_thetas, phase) not in self._enters:
+        key = (num_thetas, 0 if self._are_alike else phase)
+        if key not in self._enters:
             axes = _axes(num_thetas)
+            taken = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
             parts = num_parts(self._case, num_thetas or lanes.seed.size)
-            entered = _mapped(self._phases[phase].enter, num_thetas, (axes[0], axes[1], axes[5]))
-            self._enters[num_thetas, phase] = jax.jit(spread(entered, parts, (axes[0], axes[1], axes[5]), axes[5]))
-        return self._enters[num_thetas, phase]
+            entered = _mapped(self._phases[phase].enter, num_thetas, taken)
+            self._enters[key] = jax.jit(spread(entered, parts, taken, axes[5]))
+        return self._enters[key]
 
     def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:
         """Returns the shapes of what a phase computes on."""
         axes = _axes(num_thetas)
         carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), given[0], *arguments)
-        for index in range(1, phase + 1):
+        for index in range(1, 1 if self._are_alike else phase + 1):
             enter = _mapped(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
             carry = jax.eval_shape(enter, given[index], arguments[0], carry)
         return carry

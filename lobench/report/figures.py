@@ -13,6 +13,7 @@ from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.headline import one_line_of
 from lobench.report.charts import sections
+from lobench.report.heat_map import HeatMap, share
 from lobench.report.lines import one_line
 from lobench.report.sections import Section
 from lobench.report.svg import Chart
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["write_figures"]
 
 _COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
+_COLOURS |= {"s5": "#a01f60", "s6": "#6b6000", "s7": "#59636e", "s8": "#00758a"}
 _INCHES = 3.3  # a column of most papers
 _PER_PAGE = 12
 
@@ -84,7 +86,21 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
     return paths
 
 
-def _draw(axes: Axes, chart: Chart) -> None:
+def _draw_map(axes: Axes, chart: HeatMap) -> None:
+    axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # texts stay readable on it
+    for row, values in enumerate(chart.values):
+        for column, value in enumerate(values):
+            axes.text(column, row, share(value), ha="center", va="center", fontsize=6)
+    axes.set_xlabel(_text(chart.x_label))
+    axes.set_ylabel(_text(chart.y_label))
+    axes.set_xticks(range(len(chart.values[0])))
+    axes.set_yticks(range(len(chart.values)))
+
+
+def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
+    if isinstance(chart, HeatMap):
+        _draw_map(axes, chart)
+        return
     for one in chart.series:
         name, *kinds = one.style.split()
         style: dict[str, Any] = {

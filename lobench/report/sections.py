@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from lobench.report.svg import Chart
+
+if TYPE_CHECKING:
+    from lobench.report.heat_map import HeatMap
 
 __all__ = ["Figure", "Section"]
 
@@ -15,7 +19,7 @@ __all__ = ["Figure", "Section"]
 class Figure:
     """A chart with its caption."""
 
-    chart: Chart
+    chart: Chart | HeatMap
     title: str = ""
     note: str = ""
 
@@ -35,6 +39,7 @@ class Section:
     Attributes:
       kind: The page's class for their size.
       trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+      has_one_legend: Whether a style means the same in all charts, so that one legend over them is enough.
     """
 
     id: str
@@ -43,3 +48,10 @@ class Section:
     kind: str
     figures: tuple[Figure, ...]
     trained_with: str = ""
+    has_one_legend: bool = False
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        """Returns the legend of all charts; [] where each has its own."""
+        entries = [entry for figure in self.figures for entry in figure.legend] if self.has_one_legend else []
+        return list({entry["style"]: entry for entry in entries}.values())

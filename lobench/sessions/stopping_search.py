@@ -43,10 +43,8 @@ class StoppingSearch(SubjectSearch):
     def _give(self, trials: Sequence[Trial]) -> None:
         share = self.method.stop_hopeless
         for trial in trials:
-            method, label = (
-                self.method.with_values(trial.parameters),
-                f"{self.method.title} {trial.number} to {share:.0%}",
-            )
+            method = self.method.with_values(trial.parameters)
+            label = f"{self.method.title} {trial.number} to {share:.0%}"
             given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
             self._add(self._parts, trial, given)
 

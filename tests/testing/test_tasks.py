@@ -38,6 +38,14 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "MetaTraining": {"num_unroll": 2, "num_tasks": 2},
     "MixerClassifier": {"data": "digits", "patch": 4, "width": 4, "num_layers": 1, "batch_size": 2},
     "ModularAddition": {"modulus": 4, "network": "lstm", "width": 4, "batch_size": 2},
+    "MultiTaskDigits": {"hidden_sizes": (4,), "batch_size": 4},
+    "MultiTaskRegression": {
+        "num_losses": 2,
+        "hidden_sizes": (4,),
+        "num_inputs": 3,
+        "num_outputs": 2,
+        "batch_size": 4,
+    },
     "PPO": {"env": Catch(rows=2, columns=2), "num_envs": 2, "num_steps": 4, "hidden_sizes": (2,)},
     "PatchDenoiser": {"side": 4, "hidden_sizes": (4,), "batch_size": 4},
     "Permuted": {},
@@ -86,6 +94,7 @@ for _name in (*WITHOUT_DATA, *CONTROL):
 
 # These take seconds to compile; the tests of the inner program, of the suites and of the tasks train them.
 LONG_TO_COMPILE = ("DatasetDistillation", "DigitsAutoencoder", "DigitsConv", "DigitsMLP", "ESSmoothed", "MetaTraining")
+LONG_TO_COMPILE += ("MultiTaskDigits",)
 TRAINED_ALIKE = ("AssociativeRecall", "ModularAddition", "ResNetClassifier")  # as HiddenMarkov and ConvClassifier are
 for _name in (*LONG_TO_COMPILE, *TRAINED_ALIKE, "PPO", "REINFORCE"):
     globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None

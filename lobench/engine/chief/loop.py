@@ -113,7 +113,7 @@ class Chief:
             say=progress.say,
         )
         self._errands = Errands(self._subjects, spool, self._workers, progress)
-        self._known, self._variants = known, Variants(known)
+        self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # what the chief found out while it acted
         self._sighted: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
@@ -145,7 +145,7 @@ class Chief:
             self._waking.close()
         case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
         if self._has_source:
-            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if not one.is_optimizer}
+            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if one.has_theta}
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),

@@ -16,10 +16,14 @@ _Cases = tuple[CaseInfo, ...]
 
 
 class Variants:
-    """Knows the cases of a few variants. Those of all are told together: before, nothing may run."""
+    """Knows the cases of a few variants. Those of all are told together: before, nothing may run.
 
-    def __init__(self, known: KnownCases) -> None:
-        self._known = known
+    Args:
+      names: Of the cases that count, `relu32` or `quick/relu32`; (): all.
+    """
+
+    def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
+        self._known, self._names = known, names
         self._variants: dict[str, Variant] = {}
         self._heard: dict[str, _Cases] = {}
         self._told: dict[str, _Cases] = {}
@@ -56,7 +60,8 @@ class Variants:
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
         """Returns the cases of each variant that the store remembers and of which no subject lacks anything."""
-        known = {one.key: cases for one in variants if (cases := self._known.recall(one)) is not None}
+        recalled = ((one.key, self._known.recall(one)) for one in variants)
+        known = {key: self._counting(cases) for key, cases in recalled if cases is not None}
         plan = Plan(history)
         for subject in subjects:
             cases = known.get(subject.variant.key, ())
@@ -67,7 +72,7 @@ class Variants:
     def hear(self, described: Described) -> Mapping[str, _Cases]:
         """Takes what a worker says, and returns what may be told now: with the last variant, the cases of all."""
         self._known.keep(self._variants[described.variant_key], described)
-        return self._hear(described.variant_key, described.cases)
+        return self._hear(described.variant_key, self._counting(described.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
         """Takes that the cases of a variant cannot be bound: it has none. Returns what `hear` does."""
@@ -83,4 +88,9 @@ class Variants:
 
     def has_changed(self, described: Described) -> bool:
         """Says whether a worker says other cases than were told: the suite is not what the store remembered."""
-        return self._told.get(described.variant_key, described.cases) != described.cases
+        found = self._counting(described.cases)
+        return self._told.get(described.variant_key, found) != found
+
+    def _counting(self, cases: _Cases) -> _Cases:
+        names = self._names
+        return tuple(one for one in cases if not names or one.name in names or f"{one.suite}/{one.name}" in names)

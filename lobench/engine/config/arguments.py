@@ -24,7 +24,8 @@ __all__ = ["OPTIMIZER_FIELDS", "Settings", "settings_of", "settings_of_phases"]
 
 OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 _OF_THE_CASE = (
-    "lobench.Case", "lobench.Phase", "lobench.Suite", "lobench.expect", "lobench.Method", "lobench.Experiment"
+    "lobench.Case", "lobench.Phase", "lobench.task_sequence", "lobench.Suite", "lobench.expect", "lobench.Method",
+    "lobench.Experiment"
 )  # fmt: skip
 _HASHED = 16  # hex digits
 _USUAL = 0.5  # of a parameter without a default: nearly every check lets it pass

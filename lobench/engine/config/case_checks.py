@@ -18,6 +18,12 @@ def check_case(case: Case, expectations: Expectations, where: str) -> None:
     _check_numbers(case, where)
     _check_sessions(case, where)
     _check_is_evaluated(case, expectations, where)
+    if callable(check := getattr(case.task, "check_case", None)):
+        try:
+            check(case)
+        except ConfigError as error:
+            text = {"got": error.got, "expected": error.expected, "next_step": error.next_step}
+            raise ConfigError(error.what, where=where, **text) from None
 
 
 def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:

@@ -16,7 +16,7 @@ import gin.config as gin_state
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import cause, headline
-from lobench.core.phases import Phase, prefix_sha256s
+from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
 from lobench.engine.config.reach import Reached, bindings_in, walk
 
@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 _PHASE = gin.external_configurable(Phase, name="Phase", module="lobench")
-_CASE, _PHASE_NAME = "lobench.Case", "lobench.Phase"
+_SEQUENCE = gin.external_configurable(task_sequence, name="task_sequence", module="lobench")
+_CASE, _PHASE_NAME, _SEQUENCE_NAME = "lobench.Case", "lobench.Phase", "lobench.task_sequence"
 # What a phase's scope may bind and its optimizer does not read.
 _NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
 _MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
@@ -71,16 +72,24 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     Raises:
       ConfigError: no phases, or wrong ones; a phase without steps.
     """
-    named = plain(bindings_in(scope, _CASE).get("phases", ()))
+    bound = bindings_in(scope, _CASE).get("phases", ())
+    is_sequence = isinstance(bound, gin_state.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
+    named = () if is_sequence else plain(bound)
     if not isinstance(named, list | tuple) or not all(_is_phase(value) for value in named):
         raise ConfigError(
-            "Case.phases", where=where, got=repr(named), expected="a list such as [@warm/Phase(), @cool/Phase()]"
+            "Case.phases",
+            where=where,
+            got=repr(named),
+            expected="a list such as [@warm/Phase(), @cool/Phase()], or @task_sequence()",
         )
     scopes = ["/".join(reference.scopes) for reference in named]
     lists = _lists(scope)
-    if not scopes and not lists:
+    if not scopes and not lists and not is_sequence:
         return []
-    if not scopes:
+    if is_sequence:
+        own = _sequence(bound, scope, num_inner_steps, where)
+        scopes = [""] * len(own)
+    elif not scopes:
         length = len(next(iter(lists.values())))
         steps = _equal_steps(num_inner_steps, lists, where)
         own = [{"num_inner_steps": steps}] * length
@@ -102,7 +111,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
                 built = _built(scope, chosen, called)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
         said = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
-        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named else []
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in said] if named or is_sequence else []
         found.append(
             BoundPhase(phase=phase, case_lines=tuple(case_lines), optimizer_lines=tuple(lines), settings=settings)
         )
@@ -256,6 +265,30 @@ def _takes_one_value(selector: str, name: str) -> bool:
     if _MANY.search(annotation):
         return False
     return isinstance(parameter.default, bool | int | float | str) or bool(_ONE.search(annotation))
+
+
+def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
+    """Returns what the phases of a `task_sequence` say."""
+    said = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
+    values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in said.items()}
+    count, steps = values["num_tasks"], values["num_inner_steps"]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        got = "nothing" if count is None else repr(count)
+        raise ConfigError(
+            "task_sequence.num_tasks", where=where, got=got, expected="the stream's number of tasks, >= 1"
+        )
+    if steps is None:
+        if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
+            raise ConfigError(
+                f"Case.num_inner_steps are shared by {count} tasks",
+                where=where,
+                got=repr(num_inner_steps),
+                expected=f"a multiple of {count}",
+                next_step="or bind task_sequence.num_inner_steps, those of each task",
+            )
+        steps = num_inner_steps // count
+    phases = task_sequence(num_tasks=count, num_inner_steps=steps)
+    return [{"num_inner_steps": phase.num_inner_steps, "opt_state": phase.opt_state} for phase in phases]
 
 
 def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:

@@ -54,6 +54,7 @@ def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple
 
 
 # As in revision 32186aa.
+_BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # the three of base.py
 KNOWN: Mapping[str, Known] = dict(
     [
         _known(
@@ -90,15 +91,11 @@ KNOWN: Mapping[str, Known] = dict(
             _COMMON,
             ignored=frozenset({"summarize_each_layer", "summarize_all_control", "reparam_decay"}),
         ),
-        _known(
-            f"{_MODULES}.base.LearnableSGD", "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3", _OPTAX
-        ),
-        _known(
-            f"{_MODULES}.base.LearnableSGDM", "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3", _OPTAX
-        ),
+        _known(f"{_MODULES}.base.LearnableSGD", _BASE, _OPTAX),
+        _known(f"{_MODULES}.base.LearnableSGDM", _BASE, _OPTAX),
         _known(
             f"{_MODULES}.base.LearnableAdam",
-            "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3",
+            _BASE,
             _OPTAX,
             ignored=frozenset({"use_summary"}),
         ),

@@ -21,11 +21,10 @@ from lobench.inner.optimizers.features import (
     weighted_sum,
 )
 
-__all__ = ["NARROW", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
+__all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
 
-_MOMENTUM = np.asarray([0.9, 0.99, 0.999], np.float32)
+_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # of the momenta, and of the factored second moments
 _RMS = np.asarray([0.999], np.float32)
-_FACTORED = np.asarray([0.9, 0.99, 0.999], np.float32)
 _NUM_FEATURES = 39
 NARROW = slice(13, 25)  # rows of the first layer for the factored moments
 _NUM_EMBEDDED = 11
@@ -36,22 +35,39 @@ def shifted_decays(decays: np.ndarray, shift: jax.Array) -> jax.Array:
     return 1 - jnp.exp(10 * (jnp.log(1 - jnp.asarray(decays)) / 10 + shift))
 
 
-@configurable
-class AdafacMLPLOpt(LearnedOptimizer):
-    """The small per-parameter MLP optimizer.
+class AdafacFeatured(LearnedOptimizer):
+    """A network on each parameter's features, Adafactor's among them, of whose outputs the update is made.
+
+    Attributes:
+      num_outputs: Of the network.
 
     Args:
-      step_mult, exp_mult: Scale of the step, and of the log magnitude.
       hidden_size: Width of both hidden layers.
-    Source: Metz et al. 2022 (arXiv 2203.11860).
     """
 
-    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 4) -> None:
-        self._step_mult, self._exp_mult, self._hidden_size = step_mult, exp_mult, hidden_size
+    num_outputs = 2
+
+    def __init__(self, *, hidden_size: int) -> None:
+        self._hidden_size = hidden_size
+
+    def subtracted(
+        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
+    ) -> jax.Array:
+        """Returns what is subtracted from one tensor.
+
+        Args:
+          outputs: The network's, each of the tensor's shape.
+          m, r: Momenta and second moments, a leading axis each.
+        """
+        raise NotImplementedError
+
+    def laid_out(self, leaf: jax.Array) -> jax.Array:
+        """Returns a gradient or a parameter as the features take it."""
+        return laid_out(leaf)
 
     def init(self, key: jax.Array) -> Theta:
         """Returns zero decay shifts and a network with scaled normal weights and zero biases."""
-        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, 2]
+        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, self.num_outputs]
         network: dict[str, jax.Array] = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
             shape = (sizes[layer], sizes[layer + 1])
@@ -65,9 +81,9 @@ class AdafacMLPLOpt(LearnedOptimizer):
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        momentum_decays = shifted_decays(_MOMENTUM, theta["momentum_decays"])
+        momentum_decays = shifted_decays(_DECAYS, theta["momentum_decays"])
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
-        factored_decays = jnp.clip(shifted_decays(_FACTORED, theta["adafactor_decays"]), 0.0, 1.0)
+        factored_decays = jnp.clip(shifted_decays(_DECAYS, theta["adafactor_decays"]), 0.0, 1.0)
         network = theta["nn"]["~"]
         # Cut here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
@@ -86,17 +102,18 @@ class AdafacMLPLOpt(LearnedOptimizer):
             grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
         ) -> tuple[PyTree, dict[str, Any]]:
             bias = step_embedding(state["step"]) @ of_step + network["b0"]
-            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(grads)]
+            leaves = [self.laid_out(leaf) for leaf in jax.tree.leaves(grads)]
             moments = FactoredMoments([leaf.shape for leaf in leaves])
             factored_state, factored = moments.update(state["factored"], leaves, factored_decays, narrow)
             updates, momenta, squares = [], [], []
-            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
+            for index, (grad, leaf) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
+                p = self.laid_out(leaf)
                 m = decayed(state["momentum"][index], grad, momentum_decays)
                 r = decayed(state["rms"][index], grad * grad, rms_decays)
-                features = adafac_features(grad, laid_out(p), m, r, factored.scales[index], factored.full[index])
+                features = adafac_features(grad, p, m, r, factored.scales[index], factored.full[index])
                 first = weighted_sum(features, wide, factored.sums[index])
-                step = self._step(network, first, bias)
-                updates.append(restored(-step, jnp.shape(p)))
+                step = self.subtracted(_outputs(network, first, bias), grad, p, m, r)
+                updates.append(restored(-step, jnp.shape(leaf)))
                 momenta.append(m)
                 squares.append(r)
             new_state = {"step": state["step"] + 1, "momentum": momenta, "rms": squares, "factored": factored_state}
@@ -104,12 +121,33 @@ class AdafacMLPLOpt(LearnedOptimizer):
 
         return optax.GradientTransformationExtraArgs(init, update)
 
-    def _step(self, network: dict[str, jax.Array], first: list[jax.Array], bias: jax.Array) -> jax.Array:
-        """Returns what is subtracted from one tensor, given the first layer's sums."""
-        hidden = [jax.nn.relu(value + bias[unit]) for unit, value in enumerate(first)]
-        hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
-        direction, magnitude = dense(hidden, network["w2"], network["b2"])
+
+@configurable
+class AdafacMLPLOpt(AdafacFeatured):
+    """The small per-parameter MLP optimizer.
+
+    Args:
+      step_mult, exp_mult: Scale of the step, and of the log magnitude.
+      hidden_size: Width of both hidden layers.
+    Source: Metz et al. 2022 (arXiv 2203.11860).
+    """
+
+    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 4) -> None:
+        super().__init__(hidden_size=hidden_size)
+        self._step_mult, self._exp_mult = step_mult, exp_mult
+
+    def subtracted(
+        self, outputs: list[jax.Array], grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array
+    ) -> jax.Array:
+        direction, magnitude = outputs
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+
+
+def _outputs(network: dict[str, jax.Array], first: list[jax.Array], bias: jax.Array) -> list[jax.Array]:
+    """Returns the network's outputs of one tensor, given the first layer's sums; what is not used is not computed."""
+    hidden = [jax.nn.relu(value + bias[unit]) for unit, value in enumerate(first)]
+    hidden = [jax.nn.relu(value) for value in dense(hidden, network["w1"], network["b1"])]
+    return dense(hidden, network["w2"], network["b2"])
 
 
 def adafac_features(

@@ -15,12 +15,13 @@ from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Th
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
-    PROGRESS,
     initial_rows,
     linear,
     loss_buffer,
     loss_features,
     mixed_lstm,
+    new_rows,
+    progress_features,
 )
 
 __all__ = ["BLOCKS", "NARROW", "Celo", "block_features", "new_schedule", "require_horizon", "scheduled"]
@@ -58,7 +59,7 @@ class Celo(LearnedOptimizer):
         recurrent |= {name: linear(_LSTM, 1) for name in ("rnn_to_controls", "step_size")}
         return {
             "ff_mod_stack": {"~": network},
-            "lstm_init_state": {"hidden": jnp.zeros((1, _LSTM)), "cell": jnp.zeros((1, _LSTM))},
+            "lstm_init_state": new_rows(_LSTM),
             "rnn_params": recurrent,
         }
 
@@ -124,7 +125,7 @@ def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> dict[str, Any]
 def scheduled(theta: Theta, state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[dict[str, Any], jax.Array]:
     """Returns what the scheduler holds after an update, and the learning rates, float32[num_tensors]."""
     losses, of_loss = loss_features(state["losses"], state["step"], loss)
-    progress = jnp.tanh(10 * (state["step"].astype(jnp.float32) / horizon - PROGRESS))
+    progress = progress_features(state["step"], horizon)
     x = jnp.tile(jnp.concatenate([progress, of_loss])[None], (state["rows"][0].shape[0], 1))
     h, c = mixed_lstm(theta["rnn_params"], x, state["rows"])
     rates = 0.1 * jnp.exp(linear(theta["rnn_params"]["step_size"], h)[:, 0])

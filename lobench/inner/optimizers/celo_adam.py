@@ -11,7 +11,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.celo import new_schedule, require_horizon, scheduled
-from lobench.inner.optimizers.tensor_lstm import new_linear
+from lobench.inner.optimizers.tensor_lstm import new_linear, new_rows
 
 __all__ = ["CeloAdam"]
 
@@ -37,7 +37,7 @@ class CeloAdam(LearnedOptimizer):
         sizes |= {"rnn/linear": (2 * _LSTM, 4 * _LSTM), "step_size": (_LSTM, 1)}
         keys = jax.random.split(key, len(sizes))
         return {
-            "lstm_init_state": {"hidden": jnp.zeros((1, _LSTM)), "cell": jnp.zeros((1, _LSTM))},
+            "lstm_init_state": new_rows(_LSTM),
             "rnn_params": {name: new_linear(key, *size) for (name, size), key in zip(sizes.items(), keys, strict=True)},
         }
 

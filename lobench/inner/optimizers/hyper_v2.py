@@ -15,7 +15,6 @@ from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_features, requir
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import decayed, dense, laid_out, restored, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
-    PROGRESS,
     clipped_log,
     initial_rows,
     linear,
@@ -23,6 +22,8 @@ from lobench.inner.optimizers.tensor_lstm import (
     loss_features,
     mixed_lstm,
     new_linear,
+    new_rows,
+    progress_features,
     spread,
 )
 
@@ -85,8 +86,7 @@ class HyperV2(LearnedOptimizer):
         recurrent["rnn/linear"] = new_linear(next(keys), 2 * self._hidden, 4 * self._hidden)
         recurrent["rnn_to_controls"] = new_linear(next(keys), self._hidden, self._param_inits)
         recurrent["step_size"] = new_linear(next(keys), self._hidden, 1)
-        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
-        return {"ff_mod_stack": {"~": network}, "lstm_init_state": state, "rnn_params": recurrent}
+        return {"ff_mod_stack": {"~": network}, "lstm_init_state": new_rows(self._hidden), "rnn_params": recurrent}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
@@ -134,8 +134,7 @@ class HyperV2(LearnedOptimizer):
         """Returns what the LSTM and its inputs hold next, its controls [num_tensors, K] and rates [num_tensors]."""
         step = state["step"]
         losses, of_loss = loss_features(state["losses"], step, loss)
-        progress = jnp.tanh(10 * (step.astype(jnp.float32) / horizon - PROGRESS))
-        of_all = jnp.concatenate([progress, of_loss])
+        of_all = jnp.concatenate([progress_features(step, horizon), of_loss])
         tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
         x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*each)]) for each in tensors])
         h, c = mixed_lstm(theta, x, state["rows"])

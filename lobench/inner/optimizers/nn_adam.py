@@ -11,7 +11,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, spread
+from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
 
 __all__ = ["NNAdam"]
 
@@ -48,9 +48,8 @@ class NNAdam(LearnedOptimizer):
         """Returns a scaled normal LSTM whose moves are zero: Adam with the initial hyper-parameters."""
         initial = _transformed(jnp.asarray(self._initial, jnp.float32)[:, None])[:, 0]
         moves = {"w": jnp.zeros((self._hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
-        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
         return {
-            "lstm_init_state": state,
+            "lstm_init_state": new_rows(self._hidden),
             "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + self._hidden, 4 * self._hidden)},
             "rnn_to_controls_params": {"rnn_to_controls": moves},
             **{f"per_layer_{name}": initial[index] for index, name in enumerate(_NAMES)},

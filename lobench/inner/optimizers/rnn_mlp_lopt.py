@@ -13,7 +13,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
 from lobench.inner.optimizers.features import decayed, rms_norm, tanh_scales
-from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, spread
+from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
 
 __all__ = ["RNNMLPLOpt"]
 
@@ -61,11 +61,10 @@ class RNNMLPLOpt(LearnedOptimizer):
             layers[f"linear_{layer}"] = new_linear(next(keys), inputs, width)
             inputs = width
         tensor_inputs = 18 + self._from_lstm + self._from_mlp + self._hidden
-        state = {"hidden": jnp.zeros((1, self._hidden)), "cell": jnp.zeros((1, self._hidden))}
         return {
             "initial_from_lstm": jax.random.normal(next(keys), (self._from_lstm,)) / np.sqrt(self._from_lstm),
             "initial_from_mlp": jax.random.normal(next(keys), (self._from_mlp,)) / np.sqrt(self._from_mlp),
-            "lstm_init_state": state,
+            "lstm_init_state": new_rows(self._hidden),
             "rnn_params": {"rnn/linear": new_linear(next(keys), tensor_inputs, 4 * self._hidden)},
             "rnn_to_ff_params": {"rnn_to_ff": new_linear(next(keys), self._hidden, self._to_ff)},
             "rnn_to_in_params": {"rnn_to_in": new_linear(next(keys), self._hidden, self._from_lstm)},

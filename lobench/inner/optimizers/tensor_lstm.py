@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
-    "PROGRESS",
     "LossBuffer",
     "RowStates",
     "clipped_log",
@@ -25,10 +24,12 @@ __all__ = [
     "lstm",
     "mixed_lstm",
     "new_linear",
+    "new_rows",
+    "progress_features",
     "spread",
 ]
 
-PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
+_PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
 _NUM_LOSS_DECAYS = 10
 _SMALL = 1 << 14  # numbers of a tensor for which the number of operations counts, not their traffic
 
@@ -45,6 +46,11 @@ def new_linear(key: jax.Array, inputs: int, outputs: int) -> Layer:
 
 def linear(theta: Layer, x: jax.Array) -> jax.Array:
     return x @ theta["w"] + theta["b"]
+
+
+def new_rows(hidden: int) -> Layer:
+    """Returns theta's `lstm_init_state` of zeros, for an LSTM of that width."""
+    return {"hidden": jnp.zeros((1, hidden)), "cell": jnp.zeros((1, hidden))}
 
 
 def initial_rows(theta: Layer, num_tensors: int) -> RowStates:
@@ -90,6 +96,11 @@ def loss_features(buffer: LossBuffer, step: jax.Array, loss: jax.Array) -> tuple
     rise = (corrected[:-1] - minima[:-1]) / jnp.maximum(1e-8, corrected[1:] - minima[:-1])
     features = jnp.where(step + 1 <= 2, 0.0, jnp.clip(rise - 1, -1.0, 1.0))
     return {"decays": d, "means": means, "minima": minima}, features
+
+
+def progress_features(step: jax.Array, horizon: int) -> jax.Array:
+    """Returns nine features of how much of a training is done, float32[9]; `step` counts updates before."""
+    return jnp.tanh(10 * (step.astype(jnp.float32) / horizon - _PROGRESS))
 
 
 def clipped_log(x: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED, Labelled
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain
+from lobench.inner.tasks.normalization import Norm
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
 from lobench.inner.tasks.splits import datasets
 
@@ -26,11 +27,13 @@ class Classifier(MeasuredTask):
     Attributes:
       kinds: Of data that the subclass can classify.
       data: What it is trained on.
+      norm: How its layers are normalized.
     """
 
     kinds: tuple[str, ...] = ("image", "signal", "features")
     data: Labelled
     datasets: Datasets
+    norm: Norm = Norm()
 
     def __init__(self, *, data: str, activation: str, batch_size: int) -> None:
         name = type(self).__name__

@@ -11,7 +11,8 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
-from lobench.inner.tasks.networks import NORMS, Params, convolution3x3, dense_init, norm_init, normalized
+from lobench.inner.tasks.networks import Params, convolution3x3, dense_init
+from lobench.inner.tasks.normalization import NORMS, norm_init, norm_of, normalized
 
 __all__ = ["ConvClassifier", "ResNetClassifier"]
 
@@ -29,6 +30,7 @@ class ConvClassifier(Classifier):
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Of training and evaluation.
       norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
+      norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
     """
 
     kinds = ("image",)
@@ -41,13 +43,13 @@ class ConvClassifier(Classifier):
         activation: str = "relu",
         batch_size: int = 32,
         norm: str | None = None,
+        norm_epsilon: float = 1e-5,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
         # From the second layer on each halves the pixels of a side, of which there are eight or more.
         self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
-        arguments.choice(name, "norm", norm, NORMS)
-        self._norm = norm
+        self.norm = norm_of(name, norm, norm_epsilon)
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         key, head_key = jax.random.split(key)
@@ -57,9 +59,9 @@ class ConvClassifier(Classifier):
         for layer, (fan_in, width) in enumerate(itertools.pairwise(widths)):
             layer_key = jax.random.fold_in(key, layer)
             params[f"kernel{layer}"] = dense_init(layer_key, 9 * fan_in, width, gain=self._gain)
-            if self._norm is None:
+            if self.norm.kind is None:
                 params[f"bias{layer}"] = jnp.zeros(width, jnp.float32)
-            norm_params, norm_state = norm_init(self._norm, str(layer), width)
+            norm_params, norm_state = norm_init(self.norm, str(layer), width)
             params, state = params | norm_params, state | norm_state
         side = self.data.shape[0]
         for _ in self._channels[1:]:
@@ -72,9 +74,9 @@ class ConvClassifier(Classifier):
         x = inputs.reshape(-1, *self.data.shape, 1)
         for layer in range(len(self._channels)):
             x = convolution3x3(x, params[f"kernel{layer}"], stride=1 if layer == 0 else 2)
-            if self._norm is None:
+            if self.norm.kind is None:
                 x = x + params[f"bias{layer}"]
-            x, state = normalized(self._norm, x, str(layer), params, state, training=training)
+            x, state = normalized(self.norm, x, str(layer), params, state, training=training)
             x = self._activation(x)
         return x.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
 
@@ -91,6 +93,7 @@ class ResNetClassifier(Classifier):
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Of training and evaluation.
       norm: "batch" or "layer", after each layer of 3x3, as of ConvClassifier.
+      norm_epsilon: As of ConvClassifier.
     Source: He et al. 2016, "Deep residual learning for image recognition", at a size for a CPU.
     """
 
@@ -104,12 +107,13 @@ class ResNetClassifier(Classifier):
         activation: str = "relu",
         batch_size: int = 32,
         norm: str = "batch",
+        norm_epsilon: float = 1e-5,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
         self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
         arguments.choice(name, "norm", norm, NORMS[1:])
-        self._norm = norm
+        self.norm = norm_of(name, norm, norm_epsilon)
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         key, head_key = jax.random.split(key)
@@ -124,7 +128,7 @@ class ResNetClassifier(Classifier):
             params[f"kernel{name}"] = dense_init(layer_key, 9 * fan_in, width, gain=self._gain)
             if name.endswith("a") and name != "0a":
                 params[f"skip{name[:-1]}"] = dense_init(jax.random.fold_in(layer_key, 0), fan_in, width)
-            norm_params, norm_state = norm_init(self._norm, name, width)
+            norm_params, norm_state = norm_init(self.norm, name, width)
             params, state = params | norm_params, state | norm_state
         params["w"] = dense_init(head_key, last, self.data.num_classes)
         params["b"] = jnp.zeros(self.data.num_classes, jnp.float32)
@@ -133,7 +137,7 @@ class ResNetClassifier(Classifier):
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         def layer(x: jax.Array, state: PyTree, name: str, stride: int = 1) -> tuple[jax.Array, PyTree]:
             x = convolution3x3(x, params[f"kernel{name}"], stride=stride)
-            return normalized(self._norm, x, name, params, state, training=training)
+            return normalized(self.norm, x, name, params, state, training=training)
 
         x, state = layer(inputs.reshape(-1, *self.data.shape, 1), state, "_stem")
         x = self._activation(x)

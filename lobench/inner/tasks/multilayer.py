@@ -13,14 +13,12 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.networks import (
     ACTIVATIONS,
-    NORMS,
     Params,
     init_gain,
     layers_init,
-    norm_init,
-    normalized,
     through_layers,
 )
+from lobench.inner.tasks.normalization import norm_init, norm_of, normalized
 from lobench.inner.tasks.objectives import relative_loss
 from lobench.inner.tasks.splits import datasets
 from lobench.inner.tasks.tables import diabetes_splits
@@ -42,6 +40,8 @@ class MLPClassifier(Classifier):
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Of training and evaluation.
       norm: None, "layer", or "batch": that one's running statistics are the model state, and evaluations use them.
+      norm_epsilon: What is added to a variance; 0: nothing, and the size of a layer's weights does not matter at all.
+      hidden_biases: False: hidden layers have no biases, which mean nothing before a norm.
     """
 
     def __init__(
@@ -52,26 +52,31 @@ class MLPClassifier(Classifier):
         activation: str = "relu",
         batch_size: int = 64,
         norm: str | None = None,
+        norm_epsilon: float = 1e-5,
+        hidden_biases: bool = True,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
         self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
-        arguments.choice(name, "norm", norm, NORMS)
-        self._norm = norm
+        self.norm, self._hidden_biases = norm_of(name, norm, norm_epsilon), hidden_biases
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         params = layers_init(key, (self.data.num_inputs, *self._hidden_sizes, self.data.num_classes), self._gain)
         state: Params = {}
         for layer, size in enumerate(self._hidden_sizes):
-            norm_params, norm_state = norm_init(self._norm, str(layer), size)
+            if not self._hidden_biases:
+                del params[f"b{layer}"]
+            norm_params, norm_state = norm_init(self.norm, str(layer), size)
             params, state = params | norm_params, state | norm_state
         return params, state or None
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         x = inputs
         for layer in range(len(self._hidden_sizes)):
-            x = x @ params[f"w{layer}"] + params[f"b{layer}"]
-            x, state = normalized(self._norm, x, str(layer), params, state, training=training)
+            x = x @ params[f"w{layer}"]
+            if self._hidden_biases:
+                x = x + params[f"b{layer}"]
+            x, state = normalized(self.norm, x, str(layer), params, state, training=training)
             x = self._activation(x)
         last = len(self._hidden_sizes)
         return x @ params[f"w{last}"] + params[f"b{last}"], state

@@ -9,29 +9,18 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from lobench.inner.optimizer import PyTree
-
 __all__ = [
     "ACTIVATIONS",
-    "NORMS",
     "Params",
-    "batch_norm_inference",
-    "batch_norm_training",
     "convolution1d",
     "convolution3x3",
     "dense_init",
     "init_gain",
-    "layer_norm",
     "layers_init",
-    "norm_init",
-    "normalized",
     "through_layers",
 ]
 
 Params = dict[str, jax.Array]
-
-_NORM_EPSILON = 1e-5
-_RUNNING_DECAY = 0.9
 
 ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -40,7 +29,6 @@ ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "sigmoid": jax.nn.sigmoid,
 }
-NORMS = (None, "layer", "batch")
 
 
 def init_gain(activation: str) -> float:
@@ -111,73 +99,3 @@ def convolution1d(signals: jax.Array, weights: jax.Array, *, stride: int) -> jax
     end = padded.shape[1] - width + 1
     shifted = [padded[:, point : point + end : stride] for point in range(width)]
     return jnp.concatenate(shifted, axis=-1) @ weights
-
-
-def layer_norm(x: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:
-    """Normalizes each example over its features; x float32[..., features], scale and shift float32[features].
-
-    Source: Ba et al. 2016.
-    """
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(variance + _NORM_EPSILON) * scale + shift
-
-
-def batch_norm_training(
-    x: jax.Array, scale: jax.Array, shift: jax.Array, running_mean: jax.Array, running_variance: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Normalizes each feature over the batch and moves the running statistics a tenth of the way to the batch's.
-
-    Args:
-      x: float32[batch, features]; all others float32[features].
-    Returns:
-      The normalized batch, the new running mean, the new running variance.
-    Source: Ioffe and Szegedy 2015.
-    """
-    mean = jnp.mean(x, axis=0)
-    variance = jnp.mean((x - mean) ** 2, axis=0)
-    out = (x - mean) * jax.lax.rsqrt(variance + _NORM_EPSILON) * scale + shift
-    # Constants to the gradient: the state is carried to the next step, not differentiated.
-    mean, variance = jax.lax.stop_gradient((mean, variance))
-    running_mean = _RUNNING_DECAY * running_mean + (1 - _RUNNING_DECAY) * mean
-    running_variance = _RUNNING_DECAY * running_variance + (1 - _RUNNING_DECAY) * variance
-    return out, running_mean, running_variance
-
-
-def batch_norm_inference(
-    x: jax.Array, scale: jax.Array, shift: jax.Array, running_mean: jax.Array, running_variance: jax.Array
-) -> jax.Array:
-    """Normalizes with the running statistics; x float32[batch, features], all others float32[features]."""
-    return (x - running_mean) * jax.lax.rsqrt(running_variance + _NORM_EPSILON) * scale + shift
-
-
-def norm_init(norm: str | None, layer: str, size: int) -> tuple[Params, Params]:
-    """Returns a layer's `scale` and `shift`, and as the model state of batch norm its running `mean` and `variance`.
-
-    Args:
-      norm: One of NORMS; None has neither.
-      layer: What their names end in.
-      size: Features of the layer.
-    """
-    if norm is None:
-        return {}, {}
-    zeros, ones = jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32)
-    state = {f"mean{layer}": zeros, f"variance{layer}": ones} if norm == "batch" else {}
-    return {f"scale{layer}": ones, f"shift{layer}": zeros}, state
-
-
-def normalized(
-    norm: str | None, x: jax.Array, layer: str, params: Params, state: PyTree, *, training: bool
-) -> tuple[jax.Array, PyTree]:
-    """Returns a layer's features, x float32[..., features], after its norm, and the model state after them."""
-    if norm is None:
-        return x, state
-    scale, shift = params[f"scale{layer}"], params[f"shift{layer}"]
-    if norm == "layer":
-        return layer_norm(x, scale, shift), state
-    mean, variance = state[f"mean{layer}"], state[f"variance{layer}"]
-    if not training:
-        return batch_norm_inference(x, scale, shift, mean, variance), state
-    rows = x.reshape(-1, x.shape[-1])
-    rows, mean, variance = batch_norm_training(rows, scale, shift, mean, variance)
-    return rows.reshape(x.shape), {**state, f"mean{layer}": mean, f"variance{layer}": variance}

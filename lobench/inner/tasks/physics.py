@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import types
 from collections.abc import Callable
@@ -16,22 +15,13 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, SampledDataset, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux, MeasuredTask
-from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.networks import Params, layers_init, through_layers
 from lobench.inner.tasks.objectives import log10_loss
 from lobench.inner.tasks.splits import row_datasets
 
 __all__ = ["HeatPINN", "StiffODE"]
 
 _STARTS = {"train": 1024, "inner_valid": 128, "outer_valid": 128, "test": 128}
-
-
-def _init_layers(key: jax.Array, widths: tuple[int, ...]) -> Params:
-    """Returns weights `w0`, ... of variance 1 / fan_in and biases `b0`, ... of zero."""
-    params: Params = {}
-    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
-        params[f"w{layer}"] = dense_init(jax.random.fold_in(key, layer), fan_in, fan_out)
-        params[f"b{layer}"] = jnp.zeros(fan_out, jnp.float32)
-    return params
 
 
 @configurable
@@ -68,7 +58,7 @@ class HeatPINN(MeasuredTask):
         self.datasets = Datasets(train=SampledDataset(sample), test=SampledDataset(sample))
 
     def init(self, key: jax.Array) -> Params:
-        return _init_layers(key, self._widths)
+        return layers_init(key, self._widths, 1.0)
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
@@ -97,10 +87,7 @@ class HeatPINN(MeasuredTask):
 
     def values(self, params: Params, points: jax.Array) -> jax.Array:
         """Returns u at points float32[num_points, 2], float32[num_points]."""
-        x, last = points, len(self._widths) - 2
-        for layer in range(last):
-            x = jnp.tanh(x @ params[f"w{layer}"] + params[f"b{layer}"])
-        return (x @ params[f"w{last}"] + params[f"b{last}"])[:, 0]
+        return through_layers(params, points, jnp.tanh)[:, 0]
 
     def jet(self, params: Params, points: jax.Array) -> jax.Array:
         """Returns u, u_x, u_xx and u_t at points float32[num_points, 2], float32[4, num_points]."""
@@ -155,11 +142,11 @@ class StiffODE(Task):
         self.datasets = row_datasets(starts, _STARTS, arguments.integer(name, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
-        return _init_layers(key, (2, self._width, 2))
+        return layers_init(key, (2, self._width, 2), 1.0)
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         def rest(y: jax.Array) -> jax.Array:
-            return self._rates * (jnp.tanh(y @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"])
+            return jnp.asarray(self._rates) * through_layers(params, y, jnp.tanh)
 
         return self.loss_of(rest, data)
 

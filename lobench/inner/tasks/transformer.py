@@ -7,7 +7,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from lobench.inner.tasks.networks import Params, dense_init, layer_norm
+from lobench.inner.tasks.networks import Params, dense_init
+from lobench.inner.tasks.normalization import layer_norm
 
 __all__ = ["transformer_blocks", "transformer_init"]
 

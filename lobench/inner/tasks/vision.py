@@ -10,7 +10,8 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
-from lobench.inner.tasks.networks import Params, dense_init, layer_norm, layers_init, through_layers
+from lobench.inner.tasks.networks import Params, dense_init, layers_init, through_layers
+from lobench.inner.tasks.normalization import layer_norm
 from lobench.inner.tasks.transformer import transformer_blocks, transformer_init
 
 __all__ = ["MixerClassifier", "ViTClassifier"]

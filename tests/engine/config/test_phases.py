@@ -195,3 +195,85 @@ def test_where_optimizers_stand_at_the_first_update_of_their_phase() -> None:
     assert of((10, "reset", "new"), (5, "keep", "continue")) == [(0, 0), (10, 0)]
     assert of((10, "reset", "new"), (5, "reset", "continue")) == [(0, 0), (0, -10)]
     assert of((10, "reset", "new"), (5, "reset", "continue"), (3, "keep", "new")) == [(0, 0), (0, -10), (5, 5)]
+
+
+STREAM = """
+Case.optimizer = @sgd()
+Case.num_inner_steps = 100
+x/Case.task = @SplitStream()
+x/SplitStream.task = @MLPClassifier()
+MLPClassifier.data = "digits"
+x/Case.phases = @task_sequence()
+task_sequence.num_tasks = 5
+"""
+
+
+BY_HAND = f"""[{"@t/Phase(), " * 5}]
+t/Phase.num_inner_steps = 20
+t/Phase.opt_state = 'reset'
+"""
+
+
+def stream(folder: Path, *params: str, build: bool = True) -> BoundCase:
+    return bind(folder, *params, text=STREAM, build=build)
+
+
+def test_a_task_sequence_is_a_phase_for_each_task_with_a_new_state(tmp_path: Path) -> None:
+    bound = stream(tmp_path, build=False)
+    assert [(phase.num_inner_steps, phase.opt_state) for phase in bound.case.phases] == [(20, "reset")] * 5
+    assert bound.case.num_inner_steps == 100 and len(set(bound.prefixes)) == 5
+    assert bound.identity == stream(tmp_path).identity
+    own = stream(tmp_path, "x/task_sequence.num_inner_steps = 30")
+    assert own.case.num_inner_steps == 150 and own.identity != bound.identity
+    by_hand = bind(tmp_path, text=STREAM.replace("@task_sequence()", BY_HAND))
+    assert by_hand.prefixes == bound.prefixes
+
+
+def test_each_task_may_have_a_rate_of_its_own(tmp_path: Path) -> None:
+    bound = stream(tmp_path, "sgd.learning_rate = [0.1, 0.2, 0.3, 0.4, 0.5]", build=False)
+    assert rates(bound) == ["0.1", "0.2", "0.3", "0.4", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("param", "expected"),
+    [
+        ("task_sequence.num_tasks = None", "task_sequence.num_tasks; got nothing; expected the stream's number"),
+        ("task_sequence.num_tasks = 0", "task_sequence.num_tasks; got 0; expected the stream's number of tasks"),
+        ("Case.num_inner_steps = 102", "Case.num_inner_steps are shared by 5 tasks; got 102; expected a multiple of 5"),
+        ("task_sequence.num_tasks = 4", "the phases are not those of SplitStream; got 4; expected 5, one a task; bind"),
+        ("x/Case.phases = ()", "the phases are not those of SplitStream; got 1; expected 5, one a task; bind Case.ph"),
+        (
+            "SplitStream.interleaved = True",
+            "the phases are not those of SplitStream; got 5; expected one: all",
+        ),
+        (
+            "SplitStream.protocol = 'new'",
+            "SplitStream.protocol = 'new' is about batch norm; got MLPClassifier with",
+        ),
+        (
+            "SplitStream.protocol = 'old'",
+            "SplitStream.protocol; got 'old'; expected one of 'none', 'global'",
+        ),
+        (
+            "SplitStream.replay = True",
+            "SplitStream.replay = True: there is no memory to replay from; got memory_",
+        ),
+        ("SplitStream.memory_size = -1", "SplitStream.memory_size; got -1; expected an integer >= 0"),
+        ("SplitStream.classes_per_task = 3", "SplitStream.num_tasks; got 5; expected an integer from 1 to 3"),
+        ("SplitStream.task = @Quadratic()", "SplitStream.task; got <lobench"),
+        ("SplitStream.head = 'multi'", "SplitStream.head; got 'multi'; expected one of 'masked', 'partial', 'single'"),
+    ],
+)
+def test_a_stream_says_in_a_line_what_is_wrong(tmp_path: Path, param: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stream(tmp_path, param)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
+    assert "case 'x'" in str(caught.value)
+
+
+def test_a_stream_of_one_task_has_nothing_to_forget(tmp_path: Path) -> None:
+    one = ("SplitStream.num_tasks = 1", "task_sequence.num_tasks = 1", "Case.primary_metric = 'test/forgetting'")
+    with pytest.raises(ConfigError, match="there is one task, and nothing comes after it to forget it for") as caught:
+        stream(tmp_path, *one)
+    assert "ask for test/accuracy, or bind more tasks" in str(caught.value) and "\n" not in str(caught.value)
+    assert len(stream(tmp_path, *one[:2]).case.phases) == 1

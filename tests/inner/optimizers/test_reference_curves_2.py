@@ -12,24 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import batch_indices, curves_of_learned_optimization, digits, drawn, initial_params, reference_theta
+from reference import batch_indices, curves_of_learned_optimization, drawn, initial_params, reference_theta
+from reference_training import cross_entropy, logits_of, trained
 
 from lobench.inner import optimizers
-from lobench.inner.adapters import as_stepper
 from lobench.inner.theta import match_theta
 
 CURVES = curves_of_learned_optimization()
 NUM_STEPS = 200
 Result = tuple[np.ndarray, np.ndarray, float]
-
-
-def logits_of(params: Any, images: jax.Array) -> jax.Array:
-    return jax.nn.relu(images @ params["w0"] + params["b0"]) @ params["w1"] + params["b1"]
-
-
-def cross_entropy(params: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
-    log_softmax = jax.nn.log_softmax(logits_of(params, batch[0]))
-    return -jnp.mean(jnp.take_along_axis(log_softmax, batch[1][:, None], axis=1))
 
 
 def squared_error(params: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -42,7 +33,6 @@ def program(kind: str, fixed: str, varying: tuple[str, ...]) -> Callable[..., An
 
     Tasks, thetas, seeds and real-valued arguments share it.
     """
-    (images, labels), test = digits()
 
     @jax.jit
     def run(is_squared: jax.Array, theta: Any, numbers: Any, params: Any, indices: jax.Array) -> Any:
@@ -50,25 +40,8 @@ def program(kind: str, fixed: str, varying: tuple[str, ...]) -> Callable[..., An
             return jax.lax.cond(is_squared, squared_error, cross_entropy, params, batch)
 
         arguments = json.loads(fixed) | dict(zip(varying, numbers, strict=True))
-        stepper = as_stepper(getattr(optimizers, kind)(**arguments).opt_fn(theta, 500), 500)
-        key = jax.random.key(0)
-
-        def step(carry: Any, index: jax.Array) -> Any:
-            params, state = carry
-            batch = (jnp.asarray(images)[index], jnp.asarray(labels)[index])
-            loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-            state, params, _ = stepper.step(state, params, None, grads, loss, key)
-            return (params, state), loss
-
-        def period(carry: Any, rows: jax.Array) -> Any:
-            before = loss_fn(carry[0], (images, labels))
-            carry, losses = jax.lax.scan(step, carry, rows)
-            return carry, (before, losses)
-
-        carry = (params, stepper.init(params, None, key))
-        (params, _), (full, losses) = jax.lax.scan(period, carry, indices.reshape(-1, 25, 64))
-        last = loss_fn(params, (images, labels))
-        return losses.reshape(-1), jnp.append(full, last), loss_fn(params, test)
+        optimizer = getattr(optimizers, kind)(**arguments).opt_fn(theta, 500)
+        return trained(optimizer, params, indices, loss_fn)
 
     return run
 

@@ -10,7 +10,7 @@ from lobench.inner.tasks.autoencoder import ImageAutoencoder, ImageVAE
 from lobench.inner.tasks.convolutional import ConvClassifier, ResNetClassifier
 from lobench.inner.tasks.denoising import PatchDenoiser, patch_splits
 from lobench.inner.tasks.multilayer import DiabetesMLP, MLPClassifier
-from lobench.inner.tasks.networks import normalized
+from lobench.inner.tasks.normalization import Norm, normalized
 from lobench.inner.tasks.permuted import Permuted
 from lobench.inner.tasks.signals import SignalConv, SignalGRU
 from lobench.inner.tasks.tables import diabetes_splits
@@ -32,7 +32,7 @@ def test_batch_norm_of_a_convolution_is_over_examples_and_places():
     x = np.random.default_rng(0).normal(3.0, 2.0, (5, 4, 4, 2)).astype(np.float32)
     params = {"scale0": jnp.array([1.0, 2.0]), "shift0": jnp.array([0.0, 1.0])}
     state = {"mean0": jnp.zeros(2), "variance0": jnp.ones(2), "other": jnp.ones(3)}
-    out, moved = normalized("batch", x, "0", params, state, training=True)
+    out, moved = normalized(Norm(kind="batch"), x, "0", params, state, training=True)
     expected = (x - x.mean((0, 1, 2))) / x.std((0, 1, 2)) * params["scale0"] + params["shift0"]
     np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(moved["mean0"], 0.1 * x.mean((0, 1, 2)), rtol=1e-4)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_task
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import (
+    OPTIONAL,
     SPLITS,
     Batch,
     Dataset,
     Datasets,
+    Index,
     IteratorDataset,
     SampledDataset,
     Task,
@@ -32,10 +35,13 @@ class Wrapping(Task):
 
     def __init__(self, task: Task) -> None:
         self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
+        self.num_phases = task.num_phases
 
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet: while it is copied, say
             raise AttributeError(name)
+        if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
+            raise AttributeError(name)  # the other's are of another loss than this one
         return getattr(self.task, name)
 
     def init(self, key: jax.Array) -> PyTree:
@@ -63,6 +69,20 @@ class Wrapping(Task):
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         return self.task.normalizer(loss)
+
+    def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
+        return self.task.enter_phase(params, state, index)
+
+    def metrics_over_phases(
+        self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
+    ) -> Mapping[str, np.ndarray]:
+        return self.task.metrics_over_phases(metrics, steps, ends)
+
+    def check_case(self, case: Case) -> None:
+        self.task.check_case(case)
+
+    def scale_invariant(self, params: PyTree) -> PyTree:
+        return self.task.scale_invariant(params)
 
 
 class _Family(TaskFamily):

@@ -1,0 +1,52 @@
+"""What a network has forgotten: metrics of the accuracy R[i, j] on task j after training on task i."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lobench.inner.task import SPLITS
+
+__all__ = ["DIRECTIONS", "of_task", "over_tasks"]
+
+DIRECTIONS = {"forgetting": "min", "backward_transfer": "max"}
+
+
+def of_task(index: int) -> str:
+    """Returns the name of the accuracy on a task."""
+    return f"accuracy_task_{index}"
+
+
+def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns forgetting and backward transfer of each split, and the task that is trained (`train/task`).
+
+    At an evaluation while task i is trained, forgetting is the mean over the tasks j < i of the highest R[l, j] with
+    j <= l < i less the accuracy on j now, and backward transfer that of the accuracy now less R[j, j]. Both are 0 in
+    the first task. What a network could do of a task before it was trained on it counts as nothing to forget.
+
+    Args:
+      metrics: float32[num_seeds, num_evals] by name.
+      steps: Of the evaluations.
+      ends: The step at which each task ends, among them.
+    Source: Chaudhry et al. 2018 (forgetting); Lopez-Paz and Ranzato 2017 (backward transfer).
+    """
+    tasks = np.searchsorted(ends, steps)  # which one the steps up to an evaluation train
+    columns = [steps.index(end) for end in ends if end in steps]
+    found: dict[str, np.ndarray] = {}
+    for split in SPLITS:
+        if f"{split}/{of_task(0)}" not in metrics:
+            continue
+        now = np.stack([metrics[f"{split}/{of_task(task)}"] for task in range(len(ends))])  # [task, seed, evaluation]
+        after = now[:, :, columns]  # R[i, j] is after[j, :, i]
+        forgetting, transfer = np.zeros_like(now[0]), np.zeros_like(now[0])
+        for place, task in enumerate(tasks):
+            if task:
+                best = np.stack([after[j, :, j:task].max(axis=1) for j in range(task)])
+                forgetting[:, place] = (best - now[:task, :, place]).mean(axis=0)
+                own = np.stack([after[j, :, j] for j in range(task)])
+                transfer[:, place] = (now[:task, :, place] - own).mean(axis=0)
+        found |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
+    if found:
+        found["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)
+    return found

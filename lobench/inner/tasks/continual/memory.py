@@ -1,0 +1,69 @@
+"""Episodic memory: a few examples of each task, kept as they come by in its first pass."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Examples", "Memory"]
+
+
+class Examples(NamedTuple):
+    """Examples of several tasks; `tasks` says of which."""
+
+    inputs: jax.Array  # float32[b, num_inputs]
+    labels: jax.Array  # int32[b]
+    tasks: jax.Array  # int32[b]
+
+
+class Memory(NamedTuple):
+    """As many examples of each task as there are slots; those of a task are filled in order."""
+
+    inputs: jax.Array  # float32[num_tasks, size, num_inputs]
+    labels: jax.Array  # int32[num_tasks, size]
+    filled: jax.Array  # int32[num_tasks]
+
+    @classmethod
+    def empty(cls, num_tasks: int, size: int, num_inputs: int) -> Memory:
+        return cls(
+            jnp.zeros((num_tasks, size, num_inputs), jnp.float32),
+            jnp.zeros((num_tasks, size), jnp.int32),
+            jnp.zeros(num_tasks, jnp.int32),
+        )
+
+    def after(self, batch: Examples, task: jax.Array, step: jax.Array, num_steps: int) -> Memory:
+        """Returns the memory after a step on a task.
+
+        Of 4 slots and a pass of 8 steps, a slot is filled at the steps 0, 2, 4 and 6: with the first, second, third
+        and fourth example of the batch then.
+
+        Args:
+          batch: Of the task.
+          step: Of the training on it, from 0.
+          num_steps: Of its first pass.
+        """
+        count, size = self.labels.shape
+        slots = jnp.arange(size)
+        fills_at = slots * num_steps // size
+        is_due = (jnp.arange(count)[:, None] == task) & (fills_at == step)  # of all slots: a scatter is slow on a CPU
+        taken = slots % batch.labels.shape[0]
+        return Memory(
+            jnp.where(is_due[:, :, None], batch.inputs[taken], self.inputs),
+            jnp.where(is_due, batch.labels[taken], self.labels),
+            jnp.where(jnp.arange(count) == task, jnp.sum(fills_at <= step), self.filled).astype(jnp.int32),
+        )
+
+    def draw(self, key: jax.Array, before: jax.Array, count: int) -> tuple[Examples, jax.Array]:
+        """Draws from what it holds of the tasks before one, each example as likely as any other.
+
+        Returns:
+          The examples, and whether there are any, bool[]; where there are none, they are what nobody has filled.
+        """
+        filled = jnp.where(jnp.arange(len(self.filled)) < before, self.filled, 0)
+        ends = jnp.cumsum(filled)
+        places = jax.random.randint(key, (count,), 0, jnp.maximum(ends[-1], 1))
+        tasks = jnp.minimum(jnp.searchsorted(ends, places, side="right"), len(self.filled) - 1).astype(jnp.int32)
+        slots = places - (ends - filled)[tasks]
+        return Examples(self.inputs[tasks, slots], self.labels[tasks, slots], tasks), ends[-1] > 0

@@ -1,0 +1,62 @@
+"""Streams whose tasks are one data set, the inputs of each task in an order of its own."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.task import Batch, Index, Task
+from lobench.inner.tasks.continual.stream import Stream
+
+__all__ = ["PermutedDigitsStream", "PermutedStream"]
+
+_SEED = 0x9E37
+
+
+@configurable
+class PermutedStream(Stream):
+    """Task 0 is the data as they are; each further task has their inputs in a random order, the same for all seeds.
+
+    Args:
+      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+    Source: Goodfellow et al. 2013 (permuted MNIST).
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task | None = None,
+        num_tasks: int = 10,
+        protocol: str = "none",
+        groups: int = 4,
+        memory_size: int = 0,
+        replay: bool = False,
+        interleaved: bool = False,
+    ) -> None:
+        super().__init__(
+            task=task,
+            num_tasks=num_tasks,
+            protocol=protocol,
+            groups=groups,
+            memory_size=memory_size,
+            replay=replay,
+            interleaved=interleaved,
+        )
+        size = self.labelled.num_inputs
+        drawn = [np.random.default_rng([_SEED, index]).permutation(size) for index in range(1, self.num_tasks)]
+        self._orders = np.stack([np.arange(size), *drawn]).astype(np.int32)
+
+    def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
+        return data[self.labelled.kind][:, jnp.asarray(self._orders)[task]], data["label"]
+
+    def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
+        inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
+        ordered = jnp.concatenate([inputs[:, order] for order in self._orders])
+        return ordered, np.repeat(np.arange(self.num_tasks), len(inputs))
+
+
+@configurable
+class PermutedDigitsStream(PermutedStream):
+    """`PermutedStream` of the digits, ten tasks."""

@@ -1,0 +1,39 @@
+"""What happens to batch norm between the tasks of a stream, and with which statistics each task is evaluated."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.tasks.networks import Params
+
+__all__ = ["OWN", "PROTOCOLS", "fresh", "norm_leaves", "with_norm_leaves"]
+
+PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
+OWN = ("separate", "new", "frozen")  # with which each task is evaluated by its own batch norm
+
+_OF_PARAMS, _OF_STATE = ("scale", "shift"), ("mean", "variance")
+
+
+def norm_leaves(params: Params, network: Params) -> Params:
+    """Returns what batch norm has in a network: scales and shifts of the parameters, and all of the model state."""
+    layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
+    of_params = {f"{part}{layer}": params[f"{part}{layer}"] for layer in layers for part in _OF_PARAMS}
+    return of_params | {f"{part}{layer}": network[f"{part}{layer}"] for layer in layers for part in _OF_STATE}
+
+
+def with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[Params, Params]:
+    """Returns parameters and model state with what `norm_leaves` gives in place of their own."""
+    return (
+        {name: leaves.get(name, leaf) for name, leaf in params.items()},
+        {name: leaves.get(name, leaf) for name, leaf in network.items()},
+    )
+
+
+def fresh(leaves: Params) -> Params:
+    """Returns batch norm as it begins: scale and variance 1, shift and mean 0."""
+
+    def of(name: str, leaf: jax.Array) -> jax.Array:
+        return jnp.ones_like(leaf) if name.startswith(("scale", "variance")) else jnp.zeros_like(leaf)
+
+    return {name: of(name, leaf) for name, leaf in leaves.items()}

@@ -1,0 +1,93 @@
+"""Streams whose tasks are one data set, turned by another angle in each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.task import Batch, Index, Task
+from lobench.inner.tasks.continual.stream import Stream
+
+__all__ = ["RotatedDigits", "RotatedStream"]
+
+
+@configurable
+class RotatedStream(Stream):
+    """Task i is the data turned by `angles[i]`.
+
+    An image turns around its middle, counter-clockwise; what comes from outside is 0. A signal moves along a ring: by
+    36 degrees a signal of forty points moves by four.
+
+    Args:
+      task, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+      angles: In degrees, one a task.
+    Source: Lopez-Paz and Ranzato 2017 (rotated MNIST).
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task | None = None,
+        angles: Sequence[float] = (0.0, 36.0, 72.0, 108.0, 144.0),
+        protocol: str = "none",
+        groups: int = 4,
+        memory_size: int = 0,
+        replay: bool = False,
+        interleaved: bool = False,
+    ) -> None:
+        name = type(self).__name__
+        if not isinstance(angles, list | tuple) or not angles or not all(isinstance(one, Real) for one in angles):
+            raise ConfigError(f"{name}.angles", got=repr(angles), expected="degrees, one a task: (0.0, 36.0)")
+        super().__init__(
+            task=task,
+            num_tasks=len(angles),
+            protocol=protocol,
+            groups=groups,
+            memory_size=memory_size,
+            replay=replay,
+            interleaved=interleaved,
+        )
+        kind, shape = self.labelled.kind, self.labelled.shape
+        if kind == "features":
+            raise ConfigError(f"{name}.task", got="data of features", expected="images or signals, which can be turned")
+        maps = [_turned(shape[0], angle) if kind == "image" else _moved(shape[0], angle) for angle in angles]
+        self._maps = np.stack(maps).astype(np.float32)  # [num_tasks, num_inputs, num_inputs]
+
+    def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
+        return data[self.labelled.kind] @ jnp.asarray(self._maps)[task], data["label"]
+
+    def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
+        inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
+        turned = jnp.concatenate([inputs @ one for one in self._maps])
+        return turned, np.repeat(np.arange(self.num_tasks), len(inputs))
+
+
+@configurable
+class RotatedDigits(RotatedStream):
+    """`RotatedStream` of the digits, five angles from 0 to 144 degrees."""
+
+
+def _turned(side: int, angle: float) -> np.ndarray:
+    """Returns the map of images, row by row, that turns them: float64[side * side, side * side], from and to."""
+    middle, turn = (side - 1) / 2, np.deg2rad(angle)
+    rows, columns = np.mgrid[:side, :side] - middle
+    # Where each pixel comes from; rows count downwards.
+    from_row = np.cos(turn) * rows + np.sin(turn) * columns + middle
+    from_column = np.cos(turn) * columns - np.sin(turn) * rows + middle
+    places = np.arange(side)
+    by_row = np.maximum(1 - np.abs(from_row.reshape(-1, 1) - places), 0)
+    by_column = np.maximum(1 - np.abs(from_column.reshape(-1, 1) - places), 0)
+    return (by_row[:, :, None] * by_column[:, None, :]).reshape(side * side, -1).T
+
+
+def _moved(length: int, angle: float) -> np.ndarray:
+    """Returns the map of signals that moves them along a ring: float64[length, length], from and to."""
+    source = np.arange(length)[:, None] - length * angle / 360
+    away = np.abs((source - np.arange(length) + length / 2) % length - length / 2)
+    return np.maximum(1 - away, 0).T

@@ -1,0 +1,104 @@
+"""Streams whose tasks are to tell some of the classes from each other: first 0 from 1, then 2 from 3."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.inner.configurable import configurable
+from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Index, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.continual.stream import Stream
+from lobench.inner.tasks.labelled import Labelled
+
+__all__ = ["SplitDigits", "SplitStream"]
+
+_HEADS = ("masked", "partial", "single")
+_IMPOSSIBLE = -1e9  # a logit whose exponential is 0
+
+
+@configurable
+class SplitStream(Stream):
+    """Task i is to tell the classes from `i * classes_per_task` on from each other.
+
+    Args:
+      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+      classes_per_task: Of the data's classes.
+      head: All tasks share one output layer. "masked": a task's own classes alone count, in training and evaluation;
+        "partial": so in training, and evaluations guess among all classes; "single": all classes count always.
+    Source: Zenke et al. 2017 (split MNIST).
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task | None = None,
+        num_tasks: int = 5,
+        classes_per_task: int = 2,
+        head: str = "masked",
+        protocol: str = "none",
+        groups: int = 4,
+        memory_size: int = 0,
+        replay: bool = False,
+        interleaved: bool = False,
+    ) -> None:
+        super().__init__(
+            task=task,
+            num_tasks=num_tasks,
+            protocol=protocol,
+            groups=groups,
+            memory_size=memory_size,
+            replay=replay,
+            interleaved=interleaved,
+        )
+        arguments.choice(self.name, "head", head, _HEADS)
+        most = self.labelled.num_classes
+        self._classes = arguments.integer(self.name, "classes_per_task", classes_per_task, at_most=most)
+        arguments.integer(self.name, "num_tasks", num_tasks, at_most=most // classes_per_task)
+        self._head = head
+        train = self.classifier.datasets.train
+        assert isinstance(train, ArrayDataset)
+        self.datasets = _by_task(self.labelled, classes_per_task, train.batch_size)
+
+    def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
+        return data[self.labelled.kind][:, task], data["label"][:, task]
+
+    def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
+        train = self.labelled.splits().train
+        is_there = train["label"] < self._classes * self.num_tasks
+        return jnp.asarray(train[self.labelled.kind][is_there]), train["label"][is_there] // self._classes
+
+    def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
+        if self._head == "single" or (self._head == "partial" and not training):
+            return logits
+        of_class = jnp.arange(self.labelled.num_classes) // self._classes
+        return jnp.where(of_class == tasks[:, None], logits, _IMPOSSIBLE)
+
+    @property
+    def num_guessed(self) -> int:
+        return self._classes if self._head == "masked" else self.labelled.num_classes
+
+
+@configurable
+class SplitDigits(SplitStream):
+    """`SplitStream` of the digits, five tasks of two: 0 or 1, 2 or 3, ..., 8 or 9."""
+
+
+@functools.cache
+def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets:
+    """Returns rows that hold an example of each task, leaves [rows, num_tasks, ...].
+
+    There are as many rows as the largest task has examples. A smaller one comes again from its first example on.
+    """
+    splits, found = data.splits(), {}
+    for split in SPLITS:
+        arrays = getattr(splits, split)
+        tasks = arrays["label"] // classes_per_task
+        places = [np.flatnonzero(tasks == task) for task in range(data.num_classes // classes_per_task)]
+        rows = np.arange(max(map(len, places)))
+        chosen = np.stack([place[rows % len(place)] for place in places], axis=1)
+        found[split] = ArrayDataset({name: array[chosen] for name, array in arrays.items()}, batch_size)
+    return Datasets(**found)

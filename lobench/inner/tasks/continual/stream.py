@@ -1,0 +1,295 @@
+"""A stream of tasks as one task: what it is trained on hangs on the phase, and it is evaluated on all of them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.case import Case
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import ArrayDataset, Batch, Datasets, Index, Task
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.classifier import Classifier
+from lobench.inner.tasks.continual import history
+from lobench.inner.tasks.continual.memory import Examples, Memory
+from lobench.inner.tasks.continual.protocols import OWN, PROTOCOLS, fresh, norm_leaves, with_norm_leaves
+from lobench.inner.tasks.multilayer import MLPClassifier
+from lobench.inner.tasks.normalization import RUNNING_DECAY
+from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping
+
+__all__ = ["Stream"]
+
+
+class Stream(Wrapping):
+    """Tasks of one classifier, trained one after another: a phase of the training is a task.
+
+    `loss` and `accuracy` of an evaluation are means over the tasks begun so far, `accuracy_task_0`, ... those of each
+    task, and `forgetting` and `backward_transfer` come of these. After the last step `accuracy` is the mean over all.
+
+    The model state is a dict: `task` (which is trained, int32[]), `network` (the classifier's own), and as settings ask
+    for them `memory` with its `step`, `stored` (batch norm by task) and `frozen` (the weights of the first task).
+
+    Args:
+      task: A classifier; None: a perceptron on the digits.
+      num_tasks: Task i is the same whatever their number.
+      protocol: What happens to batch norm, one of PROTOCOLS.
+      groups: Of the protocol "continual": in which features are normalized before batch norm.
+      memory_size: Examples kept of each task, filled evenly over its first pass; 0: none. An interleaved stream, which
+        has no earlier tasks, keeps none.
+      replay: Whether as many examples of the memory join each training batch.
+      interleaved: Whether all tasks are trained at once, in one phase: what continual learning is measured against.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task | None,
+        num_tasks: int,
+        protocol: str,
+        groups: int,
+        memory_size: int,
+        replay: bool,
+        interleaved: bool,
+    ) -> None:
+        self.name = name = type(self).__name__
+        found = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if task is None else task
+        if not isinstance(found, Classifier):
+            raise ConfigError(f"{name}.task", got=repr(task), expected="a classifier, such as @MLPClassifier()")
+        self.classifier, self.labelled = _for_protocol(name, found, protocol, groups), found.data
+        super().__init__(self.classifier)
+        self.num_tasks = arguments.integer(name, "num_tasks", num_tasks)
+        self.protocol, self.interleaved = protocol, interleaved
+        self.memory_size = arguments.integer(name, "memory_size", memory_size, at_least=0)
+        self.replay, self._remembers = replay, memory_size > 0 and not interleaved
+        self.num_phases = 1 if interleaved else num_tasks
+        self.metric_directions = history.DIRECTIONS | {history.of_task(task): "max" for task in range(num_tasks)}
+        self._has_own = protocol in OWN and num_tasks > 1
+        advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
+        if memory_size:
+            self.memory_loss = self._memory_loss
+        else:
+            self.gives_if = {"memory": advice}
+        if replay and not self._remembers:
+            got = "interleaved = True: there are no earlier tasks" if interleaved else "memory_size = 0"
+            raise ConfigError(
+                f"{name}.replay = True: there is no memory to replay from",
+                got=got,
+                next_step="" if interleaved else advice,
+            )
+        if interleaved and protocol in OWN:
+            expected = "'none', 'global' or 'continual': nothing is switched, and no task has its own batch norm"
+            raise ConfigError(f"{name}.interleaved = True", got=f"protocol = {protocol!r}", expected=expected)
+
+    datasets: Datasets
+
+    @abstractmethod
+    def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
+        """Returns the inputs, float32[b, num_inputs], and labels that a batch has of a task."""
+
+    @abstractmethod
+    def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
+        """Returns all training inputs of all tasks, float32[rows, num_inputs], and of which each is, int32[rows]."""
+
+    def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
+        """Returns the logits, float32[b, num_classes], without the classes that an example's task cannot have."""
+        return logits
+
+    @property
+    def num_guessed(self) -> int:
+        """Among how many classes an evaluation guesses."""
+        return self.labelled.num_classes
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
+        params, network = self.classifier.init_with_state(key)
+        state: dict[str, PyTree] = {
+            "task": jnp.int32(self.num_tasks - 1 if self.interleaved else 0),
+            "network": network,
+        }
+        if self._remembers:
+            state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled.num_inputs)
+            state["step"] = jnp.int32(0)
+        if self._has_own:
+            leaves = norm_leaves(params, network)
+            state["stored"] = {name: jnp.stack([leaf] * self.num_tasks) for name, leaf in leaves.items()}
+            if self.protocol == "frozen":
+                state["frozen"] = {name: leaf for name, leaf in params.items() if name not in leaves}
+        return params, state
+
+    def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
+        network = state["network"]
+        if self._has_own:
+            leaves = norm_leaves(params, network)
+            stored = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
+            state = {**state, "stored": stored}
+            if self.protocol == "new":
+                params, network = with_norm_leaves(params, network, fresh(leaves))
+            elif self.protocol == "frozen":
+                frozen = {name: jnp.where(index == 1, params[name], leaf) for name, leaf in state["frozen"].items()}
+                state = {**state, "frozen": frozen}
+        if self._remembers:
+            state = {**state, "step": jnp.zeros_like(state["step"])}
+        return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, PyTree, Aux]:
+        batch = trained = self._batch(state, key, data)
+        if self.replay:
+            drawn, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
+            # Of an empty memory the batch comes once more: then the loss, and batch norm, are those of the batch alone.
+            drawn = jax.tree.map(lambda memory, own: jnp.where(is_there, memory, own), drawn, batch)
+            trained = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, drawn)
+        logits, network = self._logits(params, state, trained)
+        loss, size = softmax_cross_entropy(logits, trained.labels), len(batch.labels)
+        after = {**state, "network": network}
+        if self._remembers:
+            after["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
+            after["step"] = state["step"] + 1
+        return loss, after, {"accuracy": accuracy(logits[:size], batch.labels)}
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        weights = self._weights(params, state)
+        common = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
+
+        def on(task: jax.Array) -> tuple[jax.Array, jax.Array]:
+            used, network = weights, common
+            if self._has_own:
+                used, network = with_norm_leaves(weights, network, self._norm_of(task, weights, state))
+            inputs, labels = self.examples(data, task)
+            logits, _ = self.classifier.logits(used, network, inputs, training=False)
+            logits = self.masked(logits, jnp.broadcast_to(task, labels.shape), training=False)
+            return softmax_cross_entropy(logits, labels), accuracy(logits, labels)
+
+        tasks = jnp.arange(self.num_tasks)
+        losses, accuracies = jax.vmap(on)(tasks)
+        is_begun = tasks <= state["task"]
+
+        def over_those_begun(values: jax.Array) -> jax.Array:
+            return jnp.sum(jnp.where(is_begun, values, 0.0)) / jnp.sum(is_begun)
+
+        of_tasks = {history.of_task(task): accuracies[task] for task in range(self.num_tasks)}
+        return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of a uniform guess's: 1 is untrained, 0 perfect, 2 the worst."""
+        return relative_loss(loss, math.log(self.num_guessed))
+
+    def metrics_over_phases(
+        self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
+    ) -> Mapping[str, np.ndarray]:
+        return history.over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
+
+    def check_case(self, case: Case) -> None:
+        count, asked = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
+        if count != self.num_phases:
+            sequence = f"bind Case.phases = @task_sequence() and task_sequence.num_tasks = {self.num_tasks}"
+            expected = "one: all tasks at once" if self.interleaved else f"{self.num_tasks}, one a task"
+            raise ConfigError(
+                f"the phases are not those of {self.name}",
+                got=str(count),
+                expected=expected,
+                next_step="leave Case.phases out" if self.num_phases == 1 else sequence,
+            )
+        if asked in history.DIRECTIONS and self.num_phases == 1:
+            why = "all tasks are trained at once" if self.interleaved else "there is one task"
+            raise ConfigError(
+                f"Case.primary_metric = {case.primary_metric!r}: {why}, and nothing comes after it to forget it for",
+                expected="a stream of two tasks or more",
+                next_step="ask for test/accuracy, or bind more tasks",
+            )
+        if self._remembers and case.sessions == "mean":
+            raise ConfigError(
+                f"{self.name}.memory_size: lanes whose mean makes one update have no memory in common",
+                got="Case.sessions = 'mean'",
+                expected="'apart', 'shared' or 'synced'",
+            )
+
+    @property
+    def _steps_of_a_pass(self) -> int:
+        train = self.datasets.train
+        assert isinstance(train, ArrayDataset)
+        return -(-train.num_examples // train.batch_size)
+
+    def _batch(self, state: PyTree, key: jax.Array, data: Batch) -> Examples:
+        """Returns the batch of the task that is trained; of an interleaved stream each example is of any task."""
+        if not self.interleaved:
+            inputs, labels = self.examples(data, state["task"])
+            return Examples(inputs, labels, jnp.broadcast_to(state["task"], labels.shape))
+        inputs, labels = jax.vmap(lambda task: self.examples(data, task))(jnp.arange(self.num_tasks))
+        rows = jnp.arange(labels.shape[1])
+        tasks = jax.random.randint(key, rows.shape, 0, self.num_tasks)
+        return Examples(inputs[tasks, rows], labels[tasks, rows], tasks)
+
+    def _memory_loss(self, params: PyTree, state: PyTree, key: jax.Array) -> jax.Array:
+        """Returns the loss on examples of the earlier tasks, as many as a batch has; 0 where there is none."""
+        if not self._remembers:
+            return jnp.float32(0.0)
+        train = self.datasets.train
+        assert isinstance(train, ArrayDataset)
+        drawn, is_there = state["memory"].draw(key, state["task"], train.batch_size)
+        loss = softmax_cross_entropy(self._logits(params, state, drawn)[0], drawn.labels)
+        return jnp.where(is_there, loss, 0.0)
+
+    def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
+        """Returns the logits in training, and the state of the network after them."""
+        logits, network = self.classifier.logits(
+            self._weights(params, state), state["network"], batch.inputs, training=True
+        )
+        return self.masked(logits, batch.tasks, training=True), network
+
+    def _weights(self, params: PyTree, state: PyTree) -> PyTree:
+        """Returns the parameters that count: once frozen, those of the first task, whatever an optimizer does."""
+        if "frozen" not in state:
+            return params
+        is_frozen = state["task"] > 0
+        return params | {
+            name: jnp.where(is_frozen, jax.lax.stop_gradient(leaf), params[name])
+            for name, leaf in state["frozen"].items()
+        }
+
+    def _norm_of(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
+        """Returns a task's own batch norm: as it was at the task's end, and as it is now where that is to come."""
+        now = norm_leaves(weights, state["network"])
+        return {name: jnp.where(task < state["task"], rows[task], now[name]) for name, rows in state["stored"].items()}
+
+    def _global_statistics(self, weights: PyTree, state: PyTree) -> PyTree:
+        """Returns running statistics of one pass over the training data of all tasks begun so far.
+
+        Source: Pham et al. 2022, "Continual normalization", whose BN* this is.
+        """
+        inputs, tasks = self.training_inputs()
+        start = jax.tree.map(jnp.zeros_like, state["network"])
+        counted = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
+        moved = self.classifier.logits(weights, counted, inputs, training=True)[1]
+        return {name: moved[name] / (1 - RUNNING_DECAY) for name in start}
+
+
+def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
+    """Returns the classifier with the norm that a protocol is about.
+
+    Raises:
+      ConfigError: there is no such protocol; it needs batch norm, which the classifier has not.
+    """
+    arguments.choice(name, "protocol", protocol, PROTOCOLS)
+    if protocol == "none":
+        return task
+    if task.norm.kind != "batch":
+        raise ConfigError(
+            f"{name}.protocol = {protocol!r} is about batch norm",
+            got=f"{type(task).__name__} with norm = {task.norm.kind!r}",
+            next_step=f"bind {type(task).__name__}.norm = 'batch'",
+        )
+    if protocol != "continual":
+        return task
+    changed = copy.copy(task)
+    changed.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
+    return changed

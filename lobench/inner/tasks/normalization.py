@@ -1,0 +1,183 @@
+"""Normalization of a network's layers: of each example, of a batch, and of both one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.networks import Params
+
+__all__ = [
+    "NORMS",
+    "RUNNING_DECAY",
+    "Norm",
+    "batch_norm_inference",
+    "batch_norm_training",
+    "group_norm",
+    "layer_norm",
+    "norm_init",
+    "norm_of",
+    "normalized",
+]
+
+NORMS = (None, "layer", "batch")
+RUNNING_DECAY = 0.9  # what running statistics keep of themselves at each batch
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """How the layers of a network are normalized.
+
+    Attributes:
+      kind: One of NORMS.
+      epsilon: What is added to a variance. 0: nothing, and what does not vary becomes 0: the output is then the same to
+        the last bit for weights eight times as large.
+      groups: Features of an example are normalized in so many groups before batch norm, which makes of it continual
+        normalization; 0: they are not.
+    """
+
+    kind: str | None = None
+    epsilon: float = _EPSILON
+    groups: int = 0
+
+
+def norm_of(task: str, kind: str | None, epsilon: float) -> Norm:
+    """Returns the norm that a task's arguments `norm` and `norm_epsilon` say.
+
+    Raises:
+      ConfigError: there is no such norm, or the epsilon is no number >= 0.
+    """
+    arguments.choice(task, "norm", kind, NORMS)
+    return Norm(kind=kind, epsilon=arguments.number(task, "norm_epsilon", epsilon))
+
+
+def layer_norm(x: jax.Array, scale: jax.Array, shift: jax.Array, *, epsilon: float = _EPSILON) -> jax.Array:
+    """Normalizes each example over its features; x float32[..., features], scale and shift float32[features].
+
+    Source: Ba et al. 2016.
+    """
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred * _inverse_root(variance, epsilon) * scale + shift
+
+
+def group_norm(x: jax.Array, groups: int, *, epsilon: float = _EPSILON) -> jax.Array:
+    """Gives each example mean 0 and variance 1 in each group of features, over all its places.
+
+    Args:
+      x: float32[batch, ..., features].
+      groups: A divisor of the features.
+    Source: Wu and He 2018, without an affine map.
+    """
+    parts = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
+    centred = parts - jnp.mean(parts, axis=(1, 3), keepdims=True)
+    variance = jnp.mean(centred * centred, axis=(1, 3), keepdims=True)
+    return (centred * _inverse_root(variance, epsilon)).reshape(x.shape)
+
+
+def batch_norm_training(
+    x: jax.Array,
+    scale: jax.Array,
+    shift: jax.Array,
+    running_mean: jax.Array,
+    running_variance: jax.Array,
+    *,
+    epsilon: float = _EPSILON,
+    row_weights: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Normalizes each feature over the batch and moves the running statistics a tenth of the way to the batch's.
+
+    Args:
+      x: float32[batch, features]; all others float32[features].
+      row_weights: float32[batch], how much each row counts in the statistics; None: all the same.
+    Returns:
+      The normalized batch, the new running mean, the new running variance.
+    Source: Ioffe and Szegedy 2015.
+    """
+    if row_weights is None:
+        mean = jnp.mean(x, axis=0)
+        variance = jnp.mean((x - mean) ** 2, axis=0)
+    else:
+        mean = jnp.average(x, axis=0, weights=row_weights)
+        variance = jnp.average((x - mean) ** 2, axis=0, weights=row_weights)
+    out = (x - mean) * _inverse_root(variance, epsilon) * scale + shift
+    # Constants to the gradient: the state is carried to the next step, not differentiated.
+    mean, variance = jax.lax.stop_gradient((mean, variance))
+    running_mean = RUNNING_DECAY * running_mean + (1 - RUNNING_DECAY) * mean
+    running_variance = RUNNING_DECAY * running_variance + (1 - RUNNING_DECAY) * variance
+    return out, running_mean, running_variance
+
+
+def batch_norm_inference(
+    x: jax.Array,
+    scale: jax.Array,
+    shift: jax.Array,
+    running_mean: jax.Array,
+    running_variance: jax.Array,
+    *,
+    epsilon: float = _EPSILON,
+) -> jax.Array:
+    """Normalizes with the running statistics; x float32[batch, features], all others float32[features]."""
+    return (x - running_mean) * _inverse_root(running_variance, epsilon) * scale + shift
+
+
+def norm_init(norm: Norm, layer: str, size: int) -> tuple[Params, Params]:
+    """Returns a layer's `scale` and `shift`, and as the model state of batch norm its running `mean` and `variance`.
+
+    Args:
+      norm: Of the kind None it has neither.
+      layer: What their names end in.
+      size: Features of the layer.
+    Raises:
+      ConfigError: the features do not make so many groups.
+    """
+    if norm.kind is None:
+        return {}, {}
+    if norm.groups and size % norm.groups:
+        raise ConfigError(
+            f"a layer of {size} features does not make {norm.groups} groups",
+            expected="groups that divide the widths of all normalized layers",
+        )
+    zeros, ones = jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32)
+    state = {f"mean{layer}": zeros, f"variance{layer}": ones} if norm.kind == "batch" else {}
+    return {f"scale{layer}": ones, f"shift{layer}": zeros}, state
+
+
+def normalized(
+    norm: Norm, x: jax.Array, layer: str, params: Params, state: PyTree, *, training: bool
+) -> tuple[jax.Array, PyTree]:
+    """Returns a layer's features, x float32[batch, ..., features], after its norm, and the model state after them.
+
+    Where the state holds `row_weights` float32[batch], each example counts in batch norm's statistics as they say.
+    """
+    if norm.kind is None:
+        return x, state
+    scale, shift = params[f"scale{layer}"], params[f"shift{layer}"]
+    if norm.kind == "layer":
+        return layer_norm(x, scale, shift, epsilon=norm.epsilon), state
+    if norm.groups:
+        x = group_norm(x, norm.groups, epsilon=norm.epsilon)
+    mean, variance = state[f"mean{layer}"], state[f"variance{layer}"]
+    if not training:
+        return batch_norm_inference(x, scale, shift, mean, variance, epsilon=norm.epsilon), state
+    rows = x.reshape(-1, x.shape[-1])
+    weights = state.get("row_weights")
+    if weights is not None:
+        weights = jnp.repeat(weights, len(rows) // len(x))
+    rows, mean, variance = batch_norm_training(
+        rows, scale, shift, mean, variance, epsilon=norm.epsilon, row_weights=weights
+    )
+    return rows.reshape(x.shape), {**state, f"mean{layer}": mean, f"variance{layer}": variance}
+
+
+def _inverse_root(variance: jax.Array, epsilon: float) -> jax.Array:
+    """Returns 1 / sqrt(variance + epsilon); where nothing is added, a variance of 0 counts as 1."""
+    if epsilon:
+        return jax.lax.rsqrt(variance + epsilon)
+    return jax.lax.rsqrt(jnp.where(variance > 0, variance, 1.0))
