@@ -46,6 +46,7 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "run",
         "tune",
         "watch",
+        "import",
         "results",
         "compare",
         "best",

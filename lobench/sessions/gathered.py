@@ -14,8 +14,9 @@ from lobench.analysis.imports.spill import Spill
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 
-__all__ = ["Gathered", "ImportSettings", "Source", "sources_of"]
+__all__ = ["UNSAID", "Gathered", "ImportSettings", "Source", "sources_of"]
 
+UNSAID = "task"  # the case of what says none
 _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
 
@@ -164,6 +165,6 @@ class Gathered:
         )
 
     def _renamed(self, run: Run) -> Run:
-        case = run.case or self.settings.case or "task"
+        case = run.case or self.settings.case or UNSAID
         names = self.renamed
         return Run(names.get(run.method, run.method), names.get(case, case), run.seed)

@@ -198,7 +198,7 @@ def test_curves_that_begin_later_have_a_scale_and_say_so(tmp_path: Path) -> None
 def test_seeds_of_other_lengths_have_a_mean_curve_on_their_common_steps(tmp_path: Path) -> None:
     rows = [*curve("adam", 0, [3, 2, 1]), *curve("adam", 1, [5, 4]), *curve("adam", "x", [1, 1])]
     imported = import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
-    assert any("its seeds end at steps 100 to 200; --until-step adam=STEP cuts them" in note for note in imported.notes)
+    assert any("its seeds end at steps 100 to 200; --until-step adam=STEP cuts" in note for note in imported.notes)
     (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
     assert (cell.steps.tolist(), cell.curve("val/loss").tolist()) == ([0, 100], [3, pytest.approx(7 / 3)])
     assert [row.curves.provenance.imported["run"] for row in open_results(tmp_path / "store").rows].count("x") == 1

@@ -97,7 +97,9 @@ def add_curves(
 def forget_file(ledger: Ledger, file: str) -> int:
     """Drops what was imported from a file, before it is imported anew; returns how many curves that were."""
     with ledger.transaction():
-        gone = [number for number, curves in _imported(ledger) if curves.provenance.imported.get("file") == file]
+        gone = [
+            number for number, curves in _imported(ledger) if file in curves.provenance.imported["file"].split("; ")
+        ]
         for number in gone:
             for table in ("memberships", "deliveries", "completions"):
                 ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (number,))
