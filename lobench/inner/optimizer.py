@@ -23,7 +23,8 @@ class InnerOptimizer(Protocol):
     and further `grad` (the gradient), `value_fn` and `obj_fn` (params -> the batch's loss): what it takes of these. It
     returns (updates, state), and parameters become `params + updates`. An optional attribute
     `eval_params(state, params) -> params` says where the optimizer wants to be evaluated, and
-    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters.
+    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters. What
+    `metrics(state)` gives, float32[] by name, is written down with the evaluations, as `train/NAME`.
 
     An optional attribute `wants`, a tuple of names, says what more `update` gets, by keyword, and what is computed for
     it alone:

@@ -62,7 +62,9 @@ def with_copies(stepper: Stepper, case: Case) -> Stepper:
     def eval_params(opt_state: _Synced, params: PyTree) -> PyTree:
         return stepper.eval_params(opt_state.opt_state, params)
 
-    return dataclasses.replace(stepper, init=init, eval_params=eval_params)
+    return dataclasses.replace(
+        stepper, init=init, eval_params=eval_params, metrics=lambda opt_state: stepper.metrics(opt_state.opt_state)
+    )
 
 
 def inner_step(

@@ -93,10 +93,11 @@ class Traced:
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
 
         def of_batch() -> PyTree:
-            def one(lane: Lane, drawn: PyTree, params: PyTree, state: PyTree) -> dict[str, jax.Array]:
-                return self._batch_losses(lane, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+            def one(lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+                named = self._batch_losses(lane, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+                return {**_said(stepper, opt_state), **named}
 
-            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), params, model_state)
+            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), opt_state, params, model_state)
 
         def of_evaluation() -> PyTree:
             evaluation = self._evaluation(lanes, arrays, eval_batches)
@@ -159,7 +160,7 @@ class Traced:
                 values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
                 for index, split in enumerate(splits.split(",")):
                     metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
-            return metrics
+            return {**{f"train/{name}": value for name, value in _said(stepper, opt_state).items()}, **metrics}
 
         return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
 
@@ -244,7 +245,11 @@ class Traced:
             return self._batch_losses(lane, arrays, drawn, index, model_state)
 
         def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            return inner_step(self._case, stepper, losses_of, lane, drawn, index, (state[0], state[1], state[2]))
+            said = _said(stepper, state[0]) if self._recorder.keeps_batches else {}
+            *new, values = inner_step(
+                self._case, stepper, losses_of, lane, drawn, index, (state[0], state[1], state[2])
+            )
+            return *new, {**said, **values}
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
@@ -280,3 +285,8 @@ class Traced:
             return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
         first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
         return jax.tree.map(lambda leaf: leaf[first], chunk)
+
+
+def _said(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
+    """Returns what an optimizer says of itself, float32[] by name."""
+    return {name: jnp.asarray(value, jnp.float32) for name, value in stepper.metrics(opt_state).items()}

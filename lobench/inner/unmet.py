@@ -11,16 +11,15 @@ from lobench.core.case import Case
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.data import key_of
-from lobench.inner.optimizer import PyTree
 from lobench.inner.task import TaskFamily
 from lobench.inner.wanting import any_wanting, declared_wants
-from lobench.inner.wants import Wants, facts_of
+from lobench.inner.wants import facts_of
 
 __all__ = ["refuse_unmet"]
 
 
 def refuse_unmet(case: Case, where: str) -> None:
-    """Looks at what the optimizers of a case want.
+    """Looks at what the optimizers of a case want, and begins with what the task says, which they may not take.
 
     What a learned optimizer wants, this one says by an attribute `wants` of its own; one that only what its `opt_fn`
     returns says is refused when that is called.
@@ -36,9 +35,12 @@ def refuse_unmet(case: Case, where: str) -> None:
         task = as_task(case.task)
         if isinstance(task, TaskFamily):
             task = task.task_fn(task.sample(key_of(seed)))
-        params, _ = task.init_with_state(key_of(seed))
+        params, state = task.init_with_state(key_of(seed))
         for each in made:
-            facts_of(_wants(each, params), lambda: task, params)
+            if callable(getattr(each, "opt_fn", None)):
+                facts_of(declared_wants(each), lambda: task, params)
+            elif wants := (stepper := as_stepper(each, 1)).wants(params):
+                stepper.init(params, state, key_of(seed), facts_of(wants, lambda: task, params))
         return seed
 
     if not made:
@@ -49,8 +51,3 @@ def refuse_unmet(case: Case, where: str) -> None:
         raise ConfigError(
             error.what, where=where, got=error.got, expected=error.expected, next_step=error.next_step
         ) from error
-
-
-def _wants(optimizer: Any, params: PyTree) -> Wants:
-    is_learned = callable(getattr(optimizer, "opt_fn", None))
-    return declared_wants(optimizer) if is_learned else as_stepper(optimizer, 1).wants(params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +31,7 @@ class _Wanting(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # 
     wants: tuple[str, ...] = ()
     eval_params: Callable[[PyTree, PyTree], PyTree] | None = None
     initial_params: Callable[..., PyTree] | None = None
+    metrics: Callable[[PyTree], Mapping[str, jax.Array]] | None = None
 
 
 class _Asked(NamedTuple):
@@ -62,6 +63,7 @@ def wanting(
     inner: Any = None,
     eval_params: Callable[[PyTree, PyTree], PyTree] | None = None,
     initial_params: Callable[..., PyTree] | None = None,
+    metrics: Callable[[PyTree], Mapping[str, jax.Array]] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Returns an optax transformation that wants more than a gradient, alone or inside of `optax.chain` and its like.
 
@@ -73,7 +75,7 @@ def wanting(
       name: How errors call it; "": as the function that defines `update`.
       inner: The optimizer that this one wraps: what that one wants is wanted too, and training starts, and is
         evaluated, where it says, unless this one says otherwise.
-      eval_params, initial_params: As of `InnerOptimizer`; the latter may take `scale_invariant`.
+      eval_params, initial_params, metrics: As of `InnerOptimizer`; `initial_params` may take `scale_invariant`.
     Raises:
       ConfigError: there is no such want.
     """
@@ -101,6 +103,7 @@ def wanting(
     made.wants = tuple(dict.fromkeys((*wants, *getattr(inner, "wants", ()))))
     made.eval_params = eval_params or getattr(inner, "eval_params", None)
     made.initial_params = initial_params or getattr(inner, "initial_params", None)
+    made.metrics = metrics
     return made
 
 
@@ -190,8 +193,10 @@ def _asked(optimizer: Any, params: PyTree) -> list[_Asked]:
         return found
     token = _OFFER.set(_Offer(asked=found))
     try:
-        # A function of its own: jax would not call again what it has traced before.
-        jax.eval_shape(lambda params: optimizer.init(params), params)
+        # What a task says is not known yet: any number of losses will do. And a function of its own: jax would not
+        # call again what it has traced before.
+        facts = {"num_losses": 2, "scale_invariant": jax.tree.map(lambda leaf: None, params)}
+        jax.eval_shape(lambda params: call_offering(optimizer.init, params, **facts), params)
     finally:
         _OFFER.reset(token)
     return found

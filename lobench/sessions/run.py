@@ -17,6 +17,7 @@ from lobench.report.progress import SilentProgress
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
+from lobench.sessions.named import require_case
 from lobench.sessions.places import num_workers
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
@@ -35,11 +36,13 @@ class RunSettings:
     Attributes:
       experiment: Path of the file.
       methods: Names of those that are run now; none: all.
+      cases: The same, `relu32` or `quick/relu32`.
     """
 
     experiment: str
     store: str = ""
     methods: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
     workers: str | int = "auto"
     executor: str = "local"
@@ -129,6 +132,8 @@ class ExperimentRun:
         self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
+        for name in settings.cases:
+            require_case(name, experiment.suites)
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)

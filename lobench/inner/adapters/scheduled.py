@@ -98,7 +98,12 @@ class Watches:
 
     def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
         with within(self._horizon(Watch())):
-            return self._eval_params(opt_state.opt_state if isinstance(opt_state, Watched) else opt_state, params)
+            return self._eval_params(self.own_state(opt_state), params)
+
+    @staticmethod
+    def own_state(opt_state: PyTree) -> PyTree:
+        """Returns the optimizer's own state."""
+        return opt_state.opt_state if isinstance(opt_state, Watched) else opt_state
 
     def wants(self, params: PyTree) -> Wants:
         with within(self._horizon(Watch())):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -35,6 +35,7 @@ class Stepper:
       eval_params: (opt_state, params) -> the parameters to evaluate.
       initial_params: The task's initial parameters, and facts -> those that training starts from.
       wants: params -> what it wants.
+      metrics: opt_state -> what the optimizer says of itself, float32[] by name.
     """
 
     init: Callable[..., PyTree]
@@ -42,14 +43,16 @@ class Stepper:
     eval_params: Callable[[PyTree, PyTree], PyTree]
     initial_params: Callable[..., PyTree] = lambda params, facts=NOTHING: params
     wants: Callable[[PyTree], Wants] = lambda params: NOTHING
+    metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
 def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
     """Wraps an optimizer; the schedules that it takes for rates run over `num_steps` updates.
 
     Args:
-      optimizer: optax transformation (with or without extra arguments, with optional `eval_params` and
-        `initial_params`), or an object with google/learned_optimization's `init`, `update`, `get_params`, `get_state`.
+      optimizer: optax transformation (with or without extra arguments, with optional `eval_params`,
+        `initial_params` and `metrics`), or an object with google/learned_optimization's `init`, `update`,
+        `get_params` and `get_state`.
       num_steps: Updates of the inner training.
       first_step: Updates that its state has seen before; a schedule's first one comes after them.
     Raises:
@@ -58,7 +61,12 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
     stepper = _stepper(optimizer, num_steps)
     watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.wants, num_steps, first_step)
     return dataclasses.replace(
-        stepper, init=watches.init, step=watches.step, eval_params=watches.eval_params, wants=watches.wants
+        stepper,
+        init=watches.init,
+        step=watches.step,
+        eval_params=watches.eval_params,
+        wants=watches.wants,
+        metrics=lambda opt_state: stepper.metrics(watches.own_state(opt_state)),
     )
 
 
@@ -76,7 +84,7 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
 
 
 def _optax_stepper(optimizer: Any) -> Stepper:
-    eval_params = getattr(optimizer, "eval_params", None)
+    eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
     wants = functools.partial(wants_of, optimizer)
     declared = declared_wants(optimizer)
 
@@ -115,6 +123,7 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         eval_params=eval_params or (lambda opt_state, params: params),
         initial_params=initial_params,
         wants=wants,
+        metrics=metrics or (lambda opt_state: NOTHING),
     )
 
 
