@@ -209,6 +209,16 @@ def test_seeds_of_other_lengths_have_a_mean_curve_on_their_common_steps(tmp_path
     assert [row.curves.provenance.imported["run"] for row in open_results(tmp_path / "store").rows].count("x") == 1
 
 
+def test_seeds_without_a_common_step_have_their_ends(tmp_path: Path) -> None:
+    rows = [("adam", "m", seed, step + seed, "loss", 10 - step) for seed in (0, 1) for step in (0, 4, 8)]
+    import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
+    (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
+    assert (cell.steps.tolist(), cell.curve("loss").tolist()) == ([9], [2])
+    report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
+    assert report.returncode == 0, report.stderr
+    assert open_results(tmp_path / "store").curves("loss")[0].values.shape == (2, 0)
+
+
 def test_a_diverged_run_is_data(tmp_path: Path) -> None:
     import_curves(
         write_csv(tmp_path / "a.csv", curve("adam", 0, [2.0, float("inf"), float("nan")])), store=tmp_path / "s"
