@@ -16,15 +16,14 @@ from lobench.analysis.reading import read_store
 from lobench.core.bisect import Belief, believe, next_probes, scan
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError, suggestion
+from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
 from lobench.engine.chief.contract import Progress
-from lobench.engine.config.files_around import files_of_suite
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import specs_in
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
+from lobench.sessions.cases import specs_called
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
 from lobench.sessions.places import default_store, num_workers
@@ -82,7 +81,7 @@ def bisect(
         Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
     )
     progress = progress or Progress()
-    _check_case(case, places)
+    specs_called(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 
     def evaluate(paths: Sequence[str], block: SeedBlock | None) -> None:
@@ -255,22 +254,6 @@ def _rows(store: Path) -> list[EvaluationRow]:
     """Returns the evaluations of the watch's store, and of those of earlier calls."""
     folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
     return [row for folder in folders for row in read_store(folder).rows]
-
-
-def _check_case(name: str, suites: Sequence[str]) -> None:
-    """Raises SuiteError where no file of the suites has such a case."""
-    files = {file for suite in suites for file in files_of_suite(Path(suite).resolve()) if file.suffix == ".gin"}
-    specs = [spec for file in sorted(files) for spec in specs_in(file)]
-    names = {spec.name: None for spec in specs}
-    all_names = {*names, *(f"{Path(spec.path).stem}.{spec.name}" for spec in specs)}
-    all_names |= {f"{suite}/{each}" for each in all_names for suite in {spec.suite for spec in specs}}
-    if name not in all_names:
-        raise SuiteError(
-            f"no case {name!r}",
-            where=", ".join(suites),
-            expected=f"one of {', '.join(names)}" if names else "a scope that binds Case.task",
-            next_step=suggestion(name, all_names),
-        )
 
 
 def _checkpoints(
