@@ -130,4 +130,5 @@ class Replay(Program):
             if not course.run(None, lambda: course.is_stopped):
                 return None
         assert course.carry is not None
-        return self._curves(course.carry, Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end), block)
+        trained = Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end)
+        return self._curves(course.carry, trained, block, theta, settings)
