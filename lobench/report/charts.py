@@ -47,7 +47,10 @@ def _all(findings: Findings) -> list[Section]:
         found.append(matrix)
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
-    found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+    found = [
+        replace(one, trained_with=_trained_with(findings, every if one.id in ("outer", "matrix") else drawn))
+        for one in found
+    ]
     beside = every[:NUM_STYLES] if shows_methods(findings.reading) else sorted(drawn)
     panels = task_panels(findings.reading, beside)
     found += [panels] if panels is not None else []
