@@ -25,7 +25,7 @@ Move: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, int, jax.Array], tuple
 class NeuronsState(NamedTuple):
     """State of an optimizer of neurons."""
 
-    count: jax.Array  # int32[], updates before this one
+    num_updates: jax.Array  # int32[], updates before this one
     own: tuple[PyTree, ...]  # of each scale-invariant leaf
     rest: PyTree  # of the optimizer of all others
 
@@ -61,17 +61,17 @@ def on_neurons(
             _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
         ):
             if axis is not None:
-                other, after = move(_wide(grad), _wide(leaf), next(before), axis, state.count)
+                other, after = move(_wide(grad), _wide(leaf), next(before), axis, state.num_updates)
                 states.append(after)
             found.append(other)
-        return structure.unflatten(found), NeuronsState(state.count + 1, tuple(states), rest_state)
+        return structure.unflatten(found), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
 
     def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
         leaves = [
             leaf if axis is None else unit(_wide(leaf), axis).astype(leaf.dtype)
             for leaf, axis in _leaves(params, scale_invariant)
         ]
-        return jax.tree.structure(params).unflatten(leaves)
+        return jax.tree.unflatten(jax.tree.structure(params), leaves)
 
     start = initial_params if starts_at_one else None
     return wanting(init, update, ("scale_invariant",), name=name, initial_params=start)
