@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from lobench.core.metric import Direction
 
 __all__ = ["UNSAID", "Gathered", "ImportSettings", "Source", "sources_of"]
 
+_LOOKED_AT = 200  # parts of a file
 UNSAID = "task"  # the case of what says none
 _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
@@ -146,9 +148,15 @@ class Gathered:
             raise
         if not self.spill.num_points:
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
-            got = ", ".join(sorted(self._seen)) or "none"
+            got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
             raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
         return self
+
+    def _metrics_there(self) -> set[str]:
+        """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        parts = itertools.islice(KINDS[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
         self.spill.close()

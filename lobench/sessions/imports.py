@@ -28,6 +28,7 @@ from lobench.engine.store.imports import (
     imported_files,
     known_cases,
     record_file,
+    sight,
 )
 from lobench.engine.store.ledger import Ledger
 from lobench.sessions.gathered import UNSAID, Gathered, ImportSettings, Source, sources_of
@@ -137,9 +138,11 @@ def import_into(
             notes += _changed(file, before)
             if settings.replace:
                 written.added.replaced += forget_file(ledger, file.file)
+        called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
+        for name in filter(None, called.values()):  # tables have the order of the files
+            sight(ledger, Subject.of_imported(name))
         for run, metrics in spill.curves():
-            name = run.method if names is None else names.get(run.method)
-            if name is None:
+            if not (name := called[run.method]):
                 continue
             case, is_own = cases[run.case]
             curves, others = curves_of(
@@ -165,7 +168,7 @@ def import_into(
         num_new=written.added.new,
         num_known=written.added.known,
         num_replaced=written.added.replaced,
-        notes=(*notes, *written.notes()),
+        notes=tuple(dict.fromkeys((*notes, *written.notes()))),
         keys=tuple(written.keys),
     )
 

@@ -48,9 +48,15 @@ class OwnCases:
 
 
 def new_case(name: str, primary_metric: str) -> CaseInfo:
-    """Returns a case that lobench does not train: `wikitext` is `imported/wikitext`."""
+    """Returns a case that lobench does not train: `wikitext` is `imported/wikitext`.
+
+    Raises:
+      UsageError: it has no name.
+    """
     suite, _, bare = name.rpartition("/")
     suite = suite or SUITE
+    if not bare:
+        raise UsageError("this is no name of a case", got=repr(name), expected="NAME or SUITE/NAME")
     return CaseInfo(
         identity=hashlib.sha256(f"imported\0{suite}/{bare}".encode()).hexdigest(),
         optimizer_hash="",

@@ -14,7 +14,16 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.schema import intact_rows, store_errors
 
-__all__ = ["Added", "ImportedFile", "add_curves", "forget_file", "imported_files", "known_cases", "record_file"]
+__all__ = [
+    "Added",
+    "ImportedFile",
+    "add_curves",
+    "forget_file",
+    "imported_files",
+    "known_cases",
+    "record_file",
+    "sight",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,14 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
         return [(CaseInfo(**json.loads(text)), program == IMPORTED.key) for text, program in rows]
 
 
+def sight(ledger: Ledger, subject: Subject) -> None:
+    """Records an imported subject, which no chief is to run, and of which no sink is to be told."""
+    with ledger.transaction():
+        position = ledger.record_sighting(subject)
+        finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
+        ledger.connection.execute(finished, (position,))
+
+
 def add_curves(
     ledger: Ledger, subject: Subject, case: CaseInfo, curves: Curves, added: Added, *, replaces: bool
 ) -> EvaluationKey:
@@ -81,14 +98,7 @@ def add_curves(
         return key
     if stored is not None and not replaces:
         raise _other_values(subject, case, stored, curves)
-    with ledger.transaction():
-        position = ledger.record_sighting(subject)
-        # No chief is to run it, no sink to be told of it.
-        finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
-        ledger.connection.execute(finished, (position,))
-        ledger.record_evaluation(
-            key, case, Outcome.PASSED, curves=curves, positions=(), replace=replaces, program=IMPORTED
-        )
+    ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves, positions=(), replace=replaces, program=IMPORTED)
     added.replaced += stored is not None
     added.new += stored is None
     return key
