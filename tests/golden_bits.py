@@ -41,7 +41,9 @@ def bits() -> dict[str, str]:
     from lobench.inner.train import Program
 
     class Tiny(Task):
-        """A layer with leaves of one and of two axes."""
+        """A layer with leaves of one and of two axes, which gives all that an optimizer may want."""
+
+        num_losses = 2
 
         def init(self, key: jax.Array) -> dict[str, jax.Array]:
             return {"w": jax.random.normal(key, (5, 4)), "b": jnp.zeros(4)}
@@ -49,6 +51,16 @@ def bits() -> dict[str, str]:
         def loss(self, params: dict[str, jax.Array], key: jax.Array, data: object) -> jax.Array:
             inputs = jax.random.normal(key, (8, 5))
             return jnp.mean((jnp.tanh(inputs @ params["w"] + params["b"]) - jnp.sin(inputs[:, :4])) ** 2)
+
+        def memory_loss(self, params: dict[str, jax.Array], state: object, key: jax.Array) -> jax.Array:
+            return self.loss(params, key, None)
+
+        def losses(self, params: dict[str, jax.Array], state: object, key: jax.Array, data: object) -> jax.Array:
+            loss = self.loss(params, key, data)
+            return jnp.stack([0.5 * loss, 1.5 * loss])
+
+        def scale_invariant(self, params: dict[str, jax.Array]) -> dict[str, int | None]:
+            return {"w": 1, "b": None}
 
     settle_blas(1)
     assert claim_backend(1)

@@ -14,7 +14,7 @@ from lobench.inner.optimizer import LearnedOptimizer
 from lobench.testing.optimizers import OptimizerContract
 
 WITHOUT_THETA = ["adafactor", "adam", "adamw", "lion", "momentum", "nadamw", "nesterov", "rmsprop"]
-WITHOUT_THETA += ["schedule_free_adamw", "sgd"]
+WITHOUT_THETA += ["adam_g", "agem", "psi_sgd", "schedule_free_adamw", "sgd", "sgd_g"]
 
 
 class Shipped(OptimizerContract):

@@ -18,7 +18,7 @@ from lobench.inner.tasks.control.environment import Environment, Layout, layout_
 from lobench.inner.tasks.control.foreign import as_environment
 from lobench.inner.tasks.control.moments import Moments, moments_of_nothing
 from lobench.inner.tasks.control.policy import Policy
-from lobench.inner.tasks.control.processes import COLLECTIONS, Keys, Process, Stage, Transition, keys_of
+from lobench.inner.tasks.control.processes import COLLECTIONS, Keys, Process, Stage, Transition, first_of, keys_of
 from lobench.inner.tasks.control.returns import longest_streak
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS
@@ -121,17 +121,15 @@ class ControlTask(MeasuredTask):
     def start(self, key: jax.Array) -> Experience:
         """Returns what is known before the first step."""
         return Experience(
-            self.stage.start(key, self.num_envs),
+            self.stage.start(first_of(keys_of(key, 1, self.num_envs))[0]),
             moments_of_nothing(self._layout.observation_size) if self.normalize_observations else None,
             moments_of_nothing(1) if self.normalize_rewards else None,
             jnp.int32(0),
             jnp.float32(0.0),
         )
 
-    def collect(
-        self, params: PyTree, experience: Experience, key: jax.Array, num_steps: int
-    ) -> tuple[Experience, Rollout]:
-        """Plays some steps of all processes; rewards of the rollout are normalized, where that is asked for.
+    def collect(self, params: PyTree, experience: Experience, keys: Keys) -> tuple[Experience, Rollout]:
+        """Plays a step of all processes for each row of keys, and normalizes rewards, where that is asked for.
 
         A reward that is not finite makes all of them NaN: what learns from them has diverged.
         """
@@ -141,7 +139,6 @@ class ControlTask(MeasuredTask):
             after, transition = self.stage.act(params, experience.observations, before, keys)
             return self.stage.renew(after, transition.done, keys), (transition, before.observation)
 
-        keys = keys_of(key, num_steps, self.num_envs)
         processes, (steps, seen) = jax.lax.scan(step, experience.processes, keys)
         raw, observations, rewards = steps.reward, experience.observations, experience.rewards
         if observations is not None:
@@ -201,8 +198,7 @@ class ControlTask(MeasuredTask):
         """
         experience, env = self.experience_of(state), self._env
         stage = Stage(env, self.stage.policy, "uniform", self.discount)
-        first_key, step_key = jax.random.split(key)
-        keys = keys_of(step_key, env.time_limit, self.eval_episodes)
+        first_keys, keys = first_of(keys_of(key, env.time_limit + 1, self.eval_episodes))
 
         def goes_on(carry: tuple[jax.Array, jax.Array, Process]) -> jax.Array:
             step, is_over, _ = carry
@@ -214,7 +210,7 @@ class ControlTask(MeasuredTask):
             after, found = stage.act(params, experience.observations, before, now, greedy=self.greedy_evaluation)
             return step + 1, is_over | found.done, _where(is_over, before, after)
 
-        first = stage.start(first_key, self.eval_episodes)
+        first = stage.start(first_keys)
         _, _, processes = jax.lax.while_loop(goes_on, play, (jnp.int32(0), jnp.zeros_like(first.starts), first))
         returned, success = jnp.mean(processes.so_far), jnp.mean(processes.success)
         best = env.best_return or 0.0
@@ -230,8 +226,8 @@ class ControlTask(MeasuredTask):
     def film(self, params: PyTree, state: PyTree, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and how many of them it has."""
         experience, env = self.experience_of(state), self._env
-        first_key, step_key = jax.random.split(key)
-        first = self.stage.start(first_key, 1)
+        first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
+        first = self.stage.start(first_keys)
 
         def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
             is_over, before = carry
@@ -240,7 +236,6 @@ class ControlTask(MeasuredTask):
             after = _where(is_over, before, after)
             return (is_over | found.done, after), (jax.vmap(env.frame)(after.state)[0], ~is_over[0])
 
-        keys = keys_of(step_key, self.film_steps, 1)
         _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(first.starts), first), keys)
         return jnp.concatenate([jax.vmap(env.frame)(first.state), frames]), 1 + jnp.sum(are_of_it)
 

@@ -46,7 +46,7 @@ class Catch(Environment):
         self.time_limit = self._rows - 1
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
-        ball = jax.random.randint(key, (), 0, self._columns)
+        ball = (self._columns * jax.random.uniform(key)).astype(jnp.int32)
         state = _State(ball, jnp.int32(self._rows - 1), jnp.int32(self._columns // 2))
         return self._seen(state), state
 

@@ -15,6 +15,7 @@ from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.agent import ControlTask, Experience
 from lobench.inner.tasks.control.lanes import when
+from lobench.inner.tasks.control.processes import keys_of
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
 
@@ -139,7 +140,7 @@ class PPO(ControlTask):
         """Returns what is known after a rollout, what is learned from it, and in which order."""
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
-        experience, (steps, memory) = self.collect(params, experience, play_key, self.num_steps)
+        experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
         found = advantages(
             steps.reward,
             steps.value,
@@ -152,10 +153,9 @@ class PPO(ControlTask):
         lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, found, memory)
         if not self.cell:
             lesson = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lesson)
-        order = jax.vmap(lambda key: jax.random.permutation(key, self._num_examples))(
-            jax.random.split(order_key, self.epochs)
-        )
-        return experience, lesson, order.astype(jnp.int32)
+        # The ranks of random numbers: a shuffle is several sorts, and a longer program.
+        ranks = jax.random.bits(order_key, (self.epochs, self._num_examples))
+        return experience, lesson, jnp.argsort(ranks, axis=-1).astype(jnp.int32)
 
     def _minibatch(self, state: _State, turn: jax.Array) -> _Lesson:
         size = self._num_examples // self.minibatches

@@ -14,7 +14,7 @@ from lobench.inner.tasks.control.environment import Environment, Step, flat
 from lobench.inner.tasks.control.moments import Moments
 from lobench.inner.tasks.control.policy import Policy
 
-__all__ = ["COLLECTIONS", "Keys", "Process", "Stage", "Transition", "keys_of"]
+__all__ = ["COLLECTIONS", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
 
 # Which task a process takes next: (key, process, its episodes so far, its task before, number of tasks) -> int32[].
 COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
@@ -103,6 +103,11 @@ def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
     return Keys(*(keys[:, which] for which in range(4)))
 
 
+def first_of(keys: Keys) -> tuple[Keys, Keys]:
+    """Returns the keys of the first step, and those of the others."""
+    return jax.tree.map(lambda leaf: leaf[0], keys), jax.tree.map(lambda leaf: leaf[1:], keys)
+
+
 @dataclass(frozen=True)
 class Stage:
     """Where processes play.
@@ -118,10 +123,11 @@ class Stage:
     collection: str
     discount: float
 
-    def start(self, key: jax.Array, count: int, episode: jax.Array | int = 0) -> Process:
+    def start(self, keys: Keys, episode: jax.Array | int = 0) -> Process:
         """Returns processes at the start of their first episodes.
 
         Args:
+          keys: Of one step.
           episode: How many episodes are taken as finished.
         """
         finished = jnp.asarray(episode, jnp.int32)
@@ -133,7 +139,7 @@ class Stage:
             zeros = jnp.zeros((5,), jnp.float32)
             return Process(index, state, flat(observation), memory, jnp.bool_(True), task, finished, *zeros)
 
-        keys = jax.tree.map(lambda leaf: leaf[0], keys_of(key, 1, count))
+        count = keys.act.shape[0]
         return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
 
     def act(

@@ -13,7 +13,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.processes import Transition
+from lobench.inner.tasks.control.processes import Transition, first_of, keys_of
 from lobench.inner.tasks.control.returns import returns_to_go
 from lobench.inner.tasks.measured import Aux
 
@@ -60,9 +60,9 @@ class REINFORCE(ControlTask):
         self, params: PyTree, state: _State, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, _State, Aux]:
         assert self.num_steps is not None
-        start_key, play_key = jax.random.split(key)
-        fresh = state.experience._replace(processes=self.stage.start(start_key, self.num_envs, state.step))
-        experience, (steps, memory) = self.collect(params, fresh, play_key, self.num_steps)
+        first_keys, keys = first_of(keys_of(key, self.num_steps + 1, self.num_envs))
+        fresh = state.experience._replace(processes=self.stage.start(first_keys, state.step))
+        experience, (steps, memory) = self.collect(params, fresh, keys)
         output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
         is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout are nobody's
         gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
