@@ -236,7 +236,7 @@ def _steps(task: Task, fault: Fault) -> tuple[list[Step], dict[str, str], bool]:
         return True
 
     evaluated, found = program.run(theta, block), program.replay(theta, block, 1, look)
-    assert evaluated is not None and found is not None
+    assert evaluated is not None
     are_equal = all(bytes(found.metrics[name]) == bytes(evaluated.metrics[name]) for name in evaluated.metrics)
     return steps, dtypes, are_equal and found.diverged_at == evaluated.diverged_at
 

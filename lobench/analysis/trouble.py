@@ -138,6 +138,8 @@ def diagnose(training: Training) -> Verdict:
     told = []
     if strange is not None and (found.step is None or strange[0] <= found.step):
         told.append(strange[1])
+    if found.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
+        told.append(f"afterwards: {idle.line}")
     if strange is not None and found.kind in ("one_layer", "all_layers", "stall") and told:
         found = replace(found, line=f"{found.line}; {strange[1]}")
     return replace(found, facts=(*found.facts, *told))
@@ -321,6 +323,8 @@ def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Verdict:
 
 def _stalled(training: Training) -> Verdict:
     losses = smoothed([step.loss for step in training.steps]) - training.minimum
+    if not np.isfinite(losses).all():  # of rounds nobody knows the losses
+        return Verdict(kind="none", line="no value that is not finite was found, and the batches' losses are not known")
     first, best = float(losses[0]), float(losses.min())
     done = losses <= best + 0.02 * abs(first - best)
     since = training.steps[int(done.argmax())].step

@@ -24,6 +24,7 @@ Exit codes: 0, whatever was found; 2 usage."""
 @click.option("--checkpoint", default="", help="What it is trained with: a checkpoint.")
 @click.option("--optimizer", default="", help="Instead of a checkpoint: adam(); adam.learning_rate = 1e-3.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Whose training.")
+@click.option("--task-index", default=0, show_default=True, help="Of a family of tasks, which of the seed's.")
 @click.option(
     "--home", default="quick", show_default=True, help='Suite that tells the usual range of a rule\'s inputs; "": none.'
 )

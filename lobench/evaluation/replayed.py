@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,14 +31,14 @@ class Replayed:
 
     Attributes:
       evaluated: The curves of the evaluation, computed as always.
-      replayed: Those of the replay; None where it ended before.
+      replayed: Those of the replay.
       difference: Largest difference of the two, NaN as a value like others; 0: bit for bit the same.
     """
 
     training: Training
     block: SeedBlock
     evaluated: Curves
-    replayed: Curves | None
+    replayed: Curves
     difference: float
 
 
@@ -49,16 +49,14 @@ def replay_case(
     theta: ThetaLeaves,
     seed: int,
     *,
-    usual: Ranges | None = None,
-    on_step: Callable[[int], None] = lambda step: None,
+    task_index: int = 0,
 ) -> Replayed:
     """Trains the seed block of a seed twice: as it is evaluated, and step by step.
 
     Args:
       layers, spec, test, theta: As for a `BlockRunner`.
       seed: Any; its block is the case's own, or one of that width.
-      usual: See `Training`.
-      on_step: Told each step.
+      task_index: Of a family, which of the seed's tasks.
     Raises:
       WrongThreads, ThetaMismatch, ConfigError: as for `BlockRunner.run`.
     """
@@ -76,24 +74,24 @@ def replay_case(
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
         steps.append(step_of(look))
         num_after += any(step.bad for step in steps[-1:])
-        on_step(look.step)
         return num_after < _AFTER
 
     evaluated = program.run(matched, block, settings=bound.settings.values, end=bound.case.end)
     assert evaluated is not None
-    replayed = program.replay(matched, block, seed, look, settings=bound.settings.values, end=bound.case.end)
+    replayed = program.replay(
+        matched, block, seed, look, settings=bound.settings.values, task_index=task_index, end=bound.case.end
+    )
     return Replayed(
         training=Training(
             steps=tuple(steps),
             dtypes=dtypes,
             num_inner_steps=bound.case.num_inner_steps,
             minimum=bound.case.minimum or 0.0,
-            usual=usual or {},
         ),
         block=block,
         evaluated=evaluated,
         replayed=replayed,
-        difference=_difference(evaluated, replayed) if replayed is not None else math.nan,
+        difference=_difference(evaluated, replayed),
     )
 
 
@@ -196,7 +194,7 @@ def _largest(leaf: Any) -> float:
 
 
 def _difference(a: Curves, b: Curves) -> float:
-    most = 0.0
+    most = 0.0 if a.diverged_at == b.diverged_at else math.inf
     for name, values in b.metrics.items():
         ours, theirs = np.asarray(a.metrics[name], np.float64), np.asarray(values, np.float64)
         if not np.array_equal(np.isnan(ours), np.isnan(theirs)):

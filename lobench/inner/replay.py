@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.case import SeedBlock
+from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.inner.block import Carry, Trained
 from lobench.inner.compiled import Found
@@ -52,26 +53,31 @@ class Look(NamedTuple):
 
 
 class _Steps(Course):
-    """Goes step by step."""
+    """Goes step by step while it is watched, and then as always."""
 
     watch: Callable[[int, Found, Any, State, State, int], bool]
     state_of: Callable[[Carry], State]
-    is_stopped = False
+    is_watched = True
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
-        return start + 1
+        # What is fed was read ahead in the lengths of before.
+        is_single = self.is_watched or self._feed.feeds_training
+        return start + 1 if is_single else super()._stop_after(start, chunk)
 
     def _program(self, phase: int) -> Found:
         found = super()._program(phase)
         return found._replace(program=functools.partial(self._stepped, phase, found))
 
     def _stepped(self, phase: int, found: Found, *arguments: Any) -> Carry:
+        if not self.is_watched:
+            later: Carry = found.program(*arguments)
+            return later
         *fixed, batches, carry, start, stop = arguments
         if start == 0:
             carry = found.program(*fixed, batches, carry, 0, 0)
         before = self.state_of(carry)  # a copy: the program takes the carry over
         after: Carry = found.program(*fixed, batches, carry, start, stop)
-        self.is_stopped = not self.watch(phase, found, batches, before, self.state_of(after), start)
+        self.is_watched = self.watch(phase, found, batches, before, self.state_of(after), start)
         return after
 
 
@@ -88,17 +94,20 @@ class Replay(Program):
         settings: Sequence[float] = (),
         task_index: int = 0,
         end: int | None = None,
-    ) -> Curves | None:
+    ) -> Curves:
         """Trains the block and shows each step of one seed's training.
 
         Args:
           theta, block, settings, end: As for `run`.
           seed: One of the block's.
-          look: Told each step; returns whether to go on.
+          look: Told each step; returns whether it wants to see more.
           task_index: Of a family, which of the seed's tasks.
-        Returns:
-          The curves; None where `look` ended it.
+        Raises:
+          UsageError: there is no such task.
         """
+        if not 0 <= task_index < self._tasks_per_seed:
+            expected = f"less than {self._tasks_per_seed}, counted from 0"
+            raise UsageError("no such task of the case", got=str(task_index), expected=expected)
         theta = jax.tree.map(jnp.asarray, theta)
         lanes = self._lanes(block)
         lane = (seed - block.start) * self._tasks_per_seed + task_index
@@ -127,7 +136,7 @@ class Replay(Program):
             self.course_of = Course
             assert isinstance(course, _Steps)
             course.watch, course.state_of = watch, state_of
-            if not course.run(None, lambda: course.is_stopped):
-                return None
+            course.run(None, None)
         assert course.carry is not None
-        return self._curves(course.carry, Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end), block)
+        trained = Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end)
+        return self._curves(course.carry, trained, block, theta, settings)

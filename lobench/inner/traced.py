@@ -266,11 +266,11 @@ class Traced:
             seen["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
             return stepper.step(*arguments, **more)
 
-        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
-            return self._batch_loss(lane, arrays, drawn, index, model_state)
+        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(lane, arrays, drawn, index, model_state)
 
         observed = dataclasses.replace(stepper, step=step)
-        inner_step(self._case, observed, loss_of, lane, drawn, index, state)
+        inner_step(self._case, observed, losses_of, lane, drawn, index, state)
         return seen
 
     def _step(

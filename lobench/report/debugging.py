@@ -33,7 +33,7 @@ class Debugged:
       name: Of the case, `quick/relu32`.
       trained_with: The checkpoint's path, or the optimizer's text.
       block: The seeds that were trained together, `0+4`.
-      difference: Of the replay's curves from the evaluation's; 0: the same bits; NaN: it ended before.
+      difference: Of the replay's curves from the evaluation's; 0: the same bits.
       command: What repeats it.
     """
 
@@ -50,8 +50,6 @@ class Debugged:
     @property
     def sameness(self) -> str:
         """Says whether the replay is the evaluation."""
-        if math.isnan(self.difference):
-            return "the replay ended at the trouble, with the program and the states of the evaluation"
         if self.difference == 0:
             return "the replay's losses equal those of the evaluation bit for bit"
         return f"the replay's losses differ from those of the evaluation by {self.difference:.3g} at most"
@@ -198,8 +196,11 @@ def _figure(found: Debugged, title: str, unit: str, lines: Sequence[tuple[str, C
         values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in kept]
         x = [float(step.step) for step in kept]
         series.append(Series(label=label, x=x, y=values, style=f"s{place % 8 + 1}"))
+    if near is not None and (drawn := [y for one in series for y in one.y if math.isfinite(y)]):
+        ends = (min(drawn), max(drawn))
+        series.append(Series(label="the trouble", x=(near, near), y=ends, style="faint dashed"))
     about = f"The trouble shows at step {near}." if near is not None else "No trouble."
-    last = [f"{label} ends at {number(one.y[-1])}" for (label, _), one in zip(lines, series, strict=True)
+    last = [f"{label} ends at {number(one.y[-1])}" for (label, _), one in zip(lines, series[: len(lines)], strict=True)
             if math.isfinite(one.y[-1])]  # fmt: skip
     chart = Chart(
         title=title, description=f"{about} {'; '.join(last)}", x_label="inner step", y_label=unit,

@@ -98,6 +98,8 @@ def bisect(
         )
 
     rows = _rows(store)
+    if not rows and not epath.Path(location).exists():
+        raise UsageError("there is no run here", where=str(location))
     checkpoints = _checkpoints(location, plugins_of(places, progress), rows, progress)
     checkpoints = [
         one

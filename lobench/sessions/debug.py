@@ -1,7 +1,8 @@
-"""`lobench.debug`: replays one training, and says what went wrong in it."""
+"""`lobench debug`: replays one training, and says what went wrong in it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from lobench.analysis.trouble import Ranges, diagnose
 from lobench.core.case import CaseSpec
-from lobench.core.errors import SuiteError, UsageError
+from lobench.core.errors import LobenchError, SuiteError, UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.contract import Progress
@@ -41,6 +42,7 @@ def debug(
     checkpoint: str | Path = "",
     optimizer: str = "",
     seed: int = 0,
+    task_index: int = 0,
     home: str = "quick",
     output: str | Path | None = None,
     gin_files: Sequence[str | Path] = (),
@@ -57,6 +59,7 @@ def debug(
       suite: A folder, a `.gin` file, or a shipped suite's name.
       checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them.
       seed: Whose training.
+      task_index: Of a family of tasks, which of the seed's.
       home: The suite whose trainings tell the usual range of a learned rule's inputs; "": nobody looks.
       output: Of the page; None: below `.lobench/debug`.
       gin_files, gin_params: Bound over the suite's own bindings.
@@ -84,7 +87,7 @@ def debug(
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
     say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
-    found = replay_case(layers, spec, "", theta, seed)
+    found = replay_case(layers, spec, "", theta, seed, task_index=task_index)
     training, at_home = found.training, ""
     if home and theta.leaves is not None and any(step.inputs for step in training.steps):
         training = replace(training, usual=_usual(home, layers, theta, spec, say))
@@ -104,6 +107,7 @@ def debug(
             checkpoint=str(checkpoint),
             optimizer=optimizer,
             seed=str(seed),
+            task_index=str(task_index or ""),
             home="" if home == "quick" else home,
             gin_file=texts(gin_files),
             gin_param=tuple(gin_params),
@@ -136,17 +140,25 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
     """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
     from lobench.evaluation.replayed import ranges_on
 
-    specs = [one for one in specs_of([str(find_suite(home))]) if (one.path, one.name) != (spec.path, spec.name)]
-    kept = FOLDER / "ranges" / f"{theta.sha256[:16]}-{home.strip('/').replace('/', '-')}-{spec.suite}-{spec.name}.json"
+    around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]
+    name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
+    kept = FOLDER / "ranges" / f"{name}.json"
     if kept.is_file():
         record = json.loads(kept.read_text(encoding="utf-8"))
         return {
-            name: (np.asarray(low, np.float32), np.asarray(high, np.float32)) for name, (low, high) in record.items()
+            name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
         }
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for one in specs:
+    for one in specs_of([str(find_suite(home))]):
+        if (one.path, one.name) == (spec.path, spec.name):
+            continue
         say(f"the rule's usual inputs: {one.suite}/{one.name}")
-        for name, (low, high) in ranges_on(layers, one, "", theta, 0).items():
+        try:
+            ranges = ranges_on(layers, one, "", theta, 0)
+        except LobenchError as error:
+            say(f"left out: {error}")
+            continue
+        for name, (low, high) in ranges.items():
             before = found.get(name, (low, high))
             found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
     kept.parent.mkdir(parents=True, exist_ok=True)

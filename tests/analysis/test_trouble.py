@@ -90,6 +90,7 @@ def test_a_stall_and_a_loss_that_is_below_zero() -> None:
     below = [step(number, -1.0 - number / 10) for number in range(40)]
     assert diagnose(training(*below)).kind in ("none", "stall")
     assert diagnose(training(step(0, 1.0))).kind == "none"
+    assert "losses are not known" in diagnose(training(*[step(number, math.nan) for number in range(9)])).line
 
 
 def test_an_input_that_leaves_its_range_is_named_with_its_step() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,9 +14,11 @@ from reference import ROOT
 
 from lobench.analysis.trouble import diagnose
 from lobench.core.case import Case, SeedBlock
-from lobench.evaluation.replayed import block_of
+from lobench.core.errors import UsageError
+from lobench.evaluation.replayed import block_of, step_of
 from lobench.inner.adapters import as_stepper
 from lobench.inner.replay import Look, Replay
+from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
 from lobench.inner.train import Program
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -52,15 +55,65 @@ def test_a_look_has_the_states_of_the_program_that_nobody_looks_into() -> None:
         looks.append(one)
         return one.step < 3
 
-    assert looked_into.replay({}, block, 5, look) is None and [one.step for one in looks] == [0, 1, 2, 3]
+    replayed = looked_into.replay({}, block, 5, look)
+    assert [one.step for one in looks] == [0, 1, 2, 3]
     for before, after in itertools.pairwise(looks):
         assert jax.tree.all(jax.tree.map(np.array_equal, tuple(before.after), tuple(after.before)))
     whole, again = plain.run({}, block), looked_into.run({}, block)
     assert whole is not None and again is not None
-    assert bytes(whole.metrics["train/loss"]) == bytes(again.metrics["train/loss"])
+    losses = [bytes(each.metrics["train/loss"]) for each in (whole, again, replayed)]
+    assert losses[0] == losses[1] == losses[2]
     found = [program._compiled[0]._programs for program in (plain, looked_into)]
     texts = [next(iter(each.values()))[2].sha256 for each in found]
     assert texts[0] == texts[1]  # what is compiled is the same
+
+
+class Bowls(TaskFamily):
+    def sample(self, key: jax.Array) -> Any:
+        return jax.random.uniform(key)
+
+    def task_fn(self, cfg: Any) -> Task:
+        class Bowl(Task):
+            def init(self, key: jax.Array) -> Any:
+                return {"x": jax.random.normal(key, (3,))}
+
+            def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+                return (1 + cfg) * (params["x"] ** 2).sum()
+
+        return Bowl()
+
+
+class Fed(Task):
+    """Batches come from an iterator."""
+
+    def __init__(self) -> None:
+        self.datasets = Datasets(train=IteratorDataset(lambda seed: (np.float32(seed + n) for n in itertools.count())))
+
+    def init(self, key: jax.Array) -> Any:
+        return {"x": jax.random.normal(key, (3,))}
+
+    def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
+        return ((params["x"] - data / 100) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("task", "seed", "task_index", "settings"),
+    [(Bowls(), 1, 1, {"num_tasks": 3}), (Fed(), 1, 0, {}), (Fed(), 0, 0, {"sessions": "shared", "num_lanes": 2})],
+    ids=["family", "iterator", "lanes that share"],
+)
+def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: int, settings: dict[str, Any]) -> None:
+    case, looks = Case(num_inner_steps=7, eval_every=3, eval_batches=0, **settings), list[Look]()
+    program = Replay(case, task, lambda theta, *_: as_stepper(optax.sgd(0.1), 7), 2)
+    block = SeedBlock(start=0, size=2)
+    evaluated = program.run({}, block)
+    replayed = program.replay({}, block, seed, lambda one: looks.append(one) or one.step < 4, task_index=task_index)
+    assert evaluated is not None
+    assert bytes(evaluated.metrics["train/loss"]) == bytes(replayed.metrics["train/loss"])
+    steps = [step_of(one) for one in looks]
+    assert [step.step for step in steps] == [0, 1, 2, 3, 4] and steps[0].updates["x"] > 0
+    assert bool(steps[0].gradients) == (case.sessions == "apart")
+    with pytest.raises(UsageError, match="no such task"):
+        program.replay({}, block, seed, lambda one: True, task_index=9)
 
 
 def test_the_block_of_a_seed_is_the_cases_own_or_one_as_wide() -> None:
