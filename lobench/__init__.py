@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from lobench.inner.optimizer import LearnedOptimizer
     from lobench.inner.schedule import Schedule
     from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+    from lobench.inner.tasks.multitask import MultiTask
+    from lobench.inner.wanting import wanting
     from lobench.sessions.baseline import baseline
     from lobench.sessions.best import best
     from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
+    from lobench.sessions.imports import import_curves
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch
 
@@ -53,10 +56,13 @@ _HOMES = {
     "lobench.inner.optimizer": "LearnedOptimizer",
     "lobench.inner.schedule": "Schedule",
     "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
+    "lobench.inner.tasks.multitask": "MultiTask",
+    "lobench.inner.wanting": "wanting",
     "lobench.sessions.baseline": "baseline",
     "lobench.sessions.best": "best",
     "lobench.sessions.bisect": "bisect",
     "lobench.sessions.compare": "compare",
+    "lobench.sessions.imports": "import_curves",
     "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
 }
@@ -71,6 +77,7 @@ __all__ = [
     "IteratorDataset",
     "LearnedOptimizer",
     "LobenchError",
+    "MultiTask",
     "Outcome",
     "Phase",
     "Result",
@@ -90,8 +97,10 @@ __all__ = [
     "compare",
     "configurable",
     "evaluate",
+    "import_curves",
     "open_results",
     "run",
+    "wanting",
     "watch",
 ]
 

@@ -22,7 +22,8 @@ _SETTINGS = (0.02, 0.8, 0.95, 1e-6)
 def names() -> list[str]:
     import lobench.inner.optimizers as shipped
 
-    return sorted([*(name for name in shipped.__all__ if name != "opt_list"), WITH_SETTINGS])  # that needs a file
+    without = {"opt_list", *shipped.weighters.__all__}  # which needs a file, which need a task with several losses
+    return sorted([*(name for name in shipped.__all__ if name not in without), WITH_SETTINGS])
 
 
 def bits() -> dict[str, str]:
@@ -34,12 +35,15 @@ def bits() -> dict[str, str]:
     import lobench.inner.optimizers as shipped
     from lobench import Task
     from lobench.core.case import Case, SeedBlock
+    from lobench.engine.workers.devices import settle_blas
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend
     from lobench.inner.train import Program
 
     class Tiny(Task):
-        """A layer with leaves of one and of two axes."""
+        """A layer with leaves of one and of two axes, which gives all that an optimizer may want."""
+
+        num_losses = 2
 
         def init(self, key: jax.Array) -> dict[str, jax.Array]:
             return {"w": jax.random.normal(key, (5, 4)), "b": jnp.zeros(4)}
@@ -48,6 +52,17 @@ def bits() -> dict[str, str]:
             inputs = jax.random.normal(key, (8, 5))
             return jnp.mean((jnp.tanh(inputs @ params["w"] + params["b"]) - jnp.sin(inputs[:, :4])) ** 2)
 
+        def memory_loss(self, params: dict[str, jax.Array], state: object, key: jax.Array) -> jax.Array:
+            return self.loss(params, key, None)
+
+        def losses(self, params: dict[str, jax.Array], state: object, key: jax.Array, data: object) -> jax.Array:
+            loss = self.loss(params, key, data)
+            return jnp.stack([0.5 * loss, 1.5 * loss])
+
+        def scale_invariant(self, params: dict[str, jax.Array]) -> dict[str, int | None]:
+            return {"w": 1, "b": None}
+
+    settle_blas(1)
     assert claim_backend(1)
     task, block = Tiny(), SeedBlock(start=0, size=2)
     case = Case(task=task, num_inner_steps=20, num_seeds=2, eval_every=5)

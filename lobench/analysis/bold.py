@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lobench.analysis.comparison import Effect, paired_t
+from lobench.analysis.comparison import Effect, mean_difference
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval
+from lobench.analysis.samples import Apart, Differences, Estimate, pooled
 from lobench.analysis.student import t_isf, t_sf
+from lobench.analysis.subjects import LOBENCH_SEEDS, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 
@@ -22,14 +24,22 @@ _ALPHA = 0.05
 Column = dict[int, float]
 
 
-def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alone: bool = False) -> set[int]:
+def bold_columns(
+    columns: Sequence[Column],
+    direction: Direction | None,
+    *,
+    alone: bool = False,
+    draws: Sequence[str] = (),
+) -> set[int]:
     """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds.
 
-    Of two of which one was found by a search, and is shown on fresh seeds, Welch's t test tells.
+    Of two of which one was found by a search, and is shown on fresh seeds, Welch's t test tells; so it does where the
+    seeds of one are not the other's draws.
 
     Args:
       direction: None: nobody knows what is better, and nothing is bold.
       alone: The best, and what equals it, alone.
+      draws: `Cell.draws` of each column; (): all are lobench's own.
     """
     if direction is None:
         return set()
@@ -41,15 +51,15 @@ def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alon
     if alone:
         return {index for index, mean in enumerate(means) if mean == means[best]}
     found = {best}
+    draws = draws or [LOBENCH_SEEDS] * len(columns)
     for index, column in enumerate(columns):
-        seeds = sorted(column.keys() & columns[best].keys())
         if index == best or math.isnan(means[index]):
             continue
-        if _is_fresh(column) != _is_fresh(columns[best]):
-            p_value = _welch_p(list(column.values()), list(columns[best].values()))
-        else:
-            p_value = paired_t([column[seed] - columns[best][seed] for seed in seeds]).p_value
-        if not p_value <= _ALPHA:  # NaN below two common seeds: nothing tells the two apart
+        sides = columns[best], column
+        found_on: Differences = [column[seed] - columns[best][seed] for seed in sorted(column.keys() & sides[0].keys())]
+        if _is_fresh(column) != _is_fresh(columns[best]) or not are_common(draws[index], draws[best]):
+            found_on = Apart(a=tuple(sides[0].values()), b=tuple(sides[1].values()))
+        if not mean_difference(found_on).p_value <= _ALPHA:  # NaN below two seeds: nothing tells the two apart
             found.add(index)
     return found
 
@@ -57,18 +67,6 @@ def bold_columns(columns: Sequence[Column], direction: Direction | None, *, alon
 def _is_fresh(column: Column) -> bool:
     """Says whether a column is of seeds that a search is reported on, which nobody without a search has."""
     return min(column) >= FIRST_REPORT_SEED
-
-
-def _welch_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Returns the two-sided p-value of Welch's t test, of means that share no seed; NaN below two seeds of one.
-
-    Example: (1, 1.1) and (2, 2.1) differ by 1 with a standard error of 0.071, on 2 degrees of freedom: p = 0.005.
-    """
-    if min(len(ours), len(theirs)) < 2:
-        return math.nan
-    errors = [float(np.var(side, ddof=1)) / len(side) for side in (ours, theirs)]
-    difference = abs(float(np.mean(ours)) - float(np.mean(theirs)))
-    return _welch(difference, errors, [len(ours) - 1, len(theirs) - 1])
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:
@@ -101,14 +99,11 @@ def _independent_p(one: Interval, other: Interval) -> float:
     found = [(side.upper - side.mean) / t_isf(_ALPHA / 2, side.degrees) for side in (one, other)]
     if any(map(math.isnan, found)):
         return math.nan
-    return _welch(abs(one.mean - other.mean), [error**2 for error in found], [one.degrees, other.degrees])
-
-
-def _welch(difference: float, errors: Sequence[float], degrees: Sequence[float]) -> float:
-    """Returns the p-value of a difference, from the squared standard errors of both sides."""
-    total = math.fsum(errors)
-    if not total:
-        return 1.0 if difference == 0 else 0.0
-    # Shares, and not the errors themselves: their squares would underflow for small losses.
-    inverse = math.fsum((error / total) ** 2 / degree for error, degree in zip(errors, degrees, strict=True))
-    return 2 * t_sf(difference / math.sqrt(total), 1 / inverse if inverse else math.inf)
+    parts = [
+        Estimate(mean=side.mean, variance=error**2, degrees=side.degrees)
+        for side, error in zip((one, other), found, strict=True)
+    ]
+    variance, degrees = pooled(parts)
+    if not variance:
+        return 1.0 if one.mean == other.mean else 0.0
+    return 2 * t_sf(abs(one.mean - other.mean) / math.sqrt(variance), degrees)

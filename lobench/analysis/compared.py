@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lobench.analysis.comparison import Comparison, PairedT, compare_cases
-from lobench.analysis.findings import differences, improvement, is_changed
+from lobench.analysis.comparison import Comparison, MeanDifference, compare_cases, mean_difference
+from lobench.analysis.findings import between, differences, improvement, is_changed
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateRules
 from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import case_names
+from lobench.analysis.samples import Apart, Differences
 from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing
 from lobench.analysis.subjects import Subject, headline_metrics
@@ -34,6 +35,7 @@ class MetricEffect:
       margins: What the gate tolerates on each case.
       tolerated: How many times higher a loss that is; NaN on a linear scale.
       ratios: How many times A's loss B's is; no bounds, and no mean, where a seed is clipped or on a linear scale.
+      values: Final value of B less that of A, in the metric's own unit.
       notes: What limits a case's verdict; only of cases of which there is something to say.
     """
 
@@ -45,6 +47,7 @@ class MetricEffect:
     margins: Mapping[str, float]
     tolerated: Mapping[str, float]
     ratios: Mapping[str, Interval]
+    values: Mapping[str, MeanDifference]
     notes: Mapping[str, str]
 
 
@@ -183,62 +186,78 @@ def _effect(
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
     gated = {key: [math.nan] * len(values) if key in signed else values for key, values in found.items()}
     comparison = compare_cases(found, alpha=rules.alpha)
-    pairs = {key: pairs for key in found if (pairs := _common(a, b, key, names[key]))}
+    ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     return MetricEffect(
         metric=label,
         comparison=comparison,
         gate=decide(gated, rules, margins),
         improvement=improvement(a, b, metric, scales),
-        num_pairs=sum(len(values) for values in found.values()),
+        num_pairs=sum(len(values) for values in found.values() if not isinstance(values, Apart)),
         margins=margins,
         tolerated={key: scale.tolerated_ratio(margins[key]) for key, scale in scale_of.items()},
-        ratios={
-            key: _ratio(effects[key], pairs[key], scale_of[key], scales.starts(cases[key], names[key])) for key in pairs
-        },
-        notes={
-            key: note
-            for key in pairs
-            if (note := _note(pairs[key], scale_of[key], scales.starts(cases[key], names[key]), key in signed))
-        },
+        ratios={key: _ratio(effects[key], one, scale_of[key]) for key, one in ends.items()},
+        values={key: mean_difference(one.differences, 1 - rules.alpha) for key, one in ends.items()},
+        notes={key: note for key, one in ends.items() if (note := _note(one, scale_of[key], key in signed))},
     )
 
 
-# Of the common seeds of a case: the seeds, and the final values of A and B; NaN where one diverged.
-_Pairs = tuple[list[int], list[float], list[float]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """What both sides reached on a case: NaN where a seed diverged. Pairs in order, where they are pairs.
+
+    Attributes:
+      begins: Where each seed of either side began, as far as it is known.
+    """
+
+    ours: list[float]
+    theirs: list[float]
+    begins: tuple[list[float], list[float]]
+    differences: Differences
+
+    @classmethod
+    def of(cls, a: Subject, b: Subject, identity: str, metric: str, scales: Scales) -> _Ends | None:
+        if identity not in a.cells or identity not in b.cells:
+            return None
+        cells = [side.cells[identity] for side in (a, b)]
+        finals = [
+            {
+                seed: math.nan if seed in cell.diverged_at else value
+                for seed, value in cell.final.get(metric, {}).items()
+            }
+            for cell in cells
+        ]
+        found = between(finals[0], finals[1], cells[0], cells[1])
+        if not len(found):
+            return None
+        common = None if isinstance(found, Apart) else sorted(finals[0].keys() & finals[1].keys())
+        seeds = [common or list(side) for side in finals]
+        starts = [scales.starts_of(cell, metric) for cell in cells]
+        ours, theirs = ([side[seed] for seed in own] for side, own in zip(finals, seeds, strict=True))
+        begun_a, begun_b = (
+            [begun.get(seed, math.nan) for seed in own] for begun, own in zip(starts, seeds, strict=True)
+        )
+        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), differences=found)
 
 
-def _common(a: Subject, b: Subject, identity: str, metric: str) -> _Pairs | None:
-    if identity not in a.cells or identity not in b.cells:
-        return None
-    cells = [side.cells[identity] for side in (a, b)]
-    finals = [cell.final.get(metric, {}) for cell in cells]
-    seeds = sorted(finals[0].keys() & finals[1].keys())
-    if not seeds:
-        return None
-    ours, theirs = (
-        [math.nan if seed in cell.diverged_at else values[seed] for seed in seeds]
-        for cell, values in zip(cells, finals, strict=True)
+def _ratio(paired: MeanDifference, ends: _Ends, scale: ScoreScale) -> Interval:
+    is_plain = all(
+        are_plain(side, scale, starts=begins).all()
+        for side, begins in zip((ends.ours, ends.theirs), ends.begins, strict=True)
     )
-    return seeds, ours, theirs
-
-
-def _ratio(paired: PairedT, pairs: _Pairs, scale: ScoreScale, starts: Mapping[int, float]) -> Interval:
-    seeds, ours, theirs = pairs
-    begins = [starts.get(seed, math.nan) for seed in seeds]
-    is_plain = all(are_plain(side, scale, starts=begins).all() for side in (ours, theirs))
     mean, lower, upper = (
         scale.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
     )
     return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
 
 
-def _note(pairs: _Pairs, scale: ScoreScale, starts: Mapping[int, float], is_signed: bool) -> str:
-    seeds, ours, theirs = pairs
-    silent = say_nothing(ours, theirs, scale, starts=[starts.get(seed, math.nan) for seed in seeds]).sum()
+def _note(ends: _Ends, scale: ScoreScale, is_signed: bool) -> str:
     found = [SIGNED] if is_signed else []
-    if silent:
-        found.append(f"on {silent} of {len(seeds)} seeds both are clipped alike or at the floor, which is no evidence")
+    if isinstance(ends.differences, Apart):
+        found.append("no common seeds: Welch's interval")
+    elif silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
+        seeds = len(ends.ours)
+        found.append(f"on {silent} of {seeds} seeds both are clipped alike or at the floor, which is no evidence")
     if scale.is_usable and scale.is_thin:
         found.append("thin scale")
     return "; ".join(found)

@@ -1,4 +1,4 @@
-"""Paired comparison: is B better than A, by how much, and on which cases? Seeds are common, so differences pair."""
+"""Is B better than A, by how much, and on which cases? Common seeds make pairs; of others Welch's t test tells."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.intervals import Interval, stratified_t
+from lobench.analysis.samples import Apart, Differences, are_finite, estimate
 from lobench.analysis.student import t_isf, t_sf
 
-__all__ = ["CaseEffect", "Comparison", "Effect", "PairedT", "compare_cases", "holm", "paired_t"]
+__all__ = ["CaseEffect", "Comparison", "Effect", "MeanDifference", "compare_cases", "holm", "mean_difference"]
 
 
 class Effect(enum.StrEnum):
@@ -24,14 +26,18 @@ class Effect(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedT:
-    """A mean difference over paired seeds, with Student's interval.
+class MeanDifference:
+    """A mean difference, with Student's interval over paired seeds or Welch's over two samples.
 
     Attributes:
-      mean: Of score(B) - score(A); above 0: B is better.
+      num_seeds: Pairs; of two samples the size of the smaller one.
+      mean: Of b - a; of scores: above 0, B is better.
       lower, upper: NaN where one pair, or none, leaves nothing to say.
-      sd: Standard deviation of the differences, ddof 1.
+      sd: Of one seed's part: the standard error times the root of `num_seeds`. Of pairs that is the standard deviation
+        of the differences, ddof 1.
       p_value: Two-sided; 1 where every difference is 0, NaN below two pairs.
+      degrees: Of freedom; Satterthwaite's of two samples.
+      method: "paired", or "welch" of sides whose seeds are not the same draws.
       note: Why nothing was decided, where that does not hang on the values.
     """
 
@@ -41,6 +47,8 @@ class PairedT:
     upper: float = math.nan
     sd: float = math.nan
     p_value: float = math.nan
+    degrees: float = math.nan
+    method: Literal["paired", "welch"] = "paired"
     note: str = ""
 
 
@@ -49,7 +57,7 @@ class CaseEffect:
     """One case of a comparison; `p_holm` is adjusted over the cases of the comparison, and the verdict is its."""
 
     case: str
-    paired: PairedT
+    paired: MeanDifference
     p_holm: float
     verdict: Effect
 
@@ -74,30 +82,41 @@ class Comparison:
     num_undecidable: int
 
 
-def paired_t(differences: Sequence[float], confidence: float = 0.95) -> PairedT:
-    """Returns the mean of paired differences with Student's t interval and two-sided p-value.
+def mean_difference(differences: Differences, confidence: float = 0.95) -> MeanDifference:
+    """Returns the mean of differences with its t interval and two-sided p-value.
 
     Args:
-      differences: score(B) - score(A) of each seed; a NaN (a case without a scale) makes the whole undecidable.
+      differences: b - a of each common seed, or both samples; of scores a NaN (a case without a scale) makes the whole
+        undecidable.
       confidence: Strictly between 0 and 1.
+    Source: Student 1908; Welch 1947.
     """
-    values = np.asarray(differences, np.float64)
-    n = len(values)
-    if n == 0 or not np.isfinite(values).all():
-        note = "no common seed" if n == 0 else "no score: the case has no scale"
-        return PairedT(num_seeds=n, note=note)
-    mean = math.fsum(values) / n
+    n = len(differences)
+    method: Literal["paired", "welch"] = "welch" if isinstance(differences, Apart) else "paired"
+    if n == 0 or not are_finite(differences):
+        none = "no seed" if method == "welch" else "no common seed"
+        note = none if n == 0 else "no score: the case has no scale"
+        return MeanDifference(num_seeds=n, method=method, note=note)
+    found = estimate(differences)
+    mean, degrees = found.mean, found.degrees
     if n < 2:
-        return PairedT(num_seeds=n, mean=mean, note="undecidable below n = 2")
-    sd = float(values.std(ddof=1))
-    # Differences of one value have no spread but their rounding: no t statistic must rise from that.
-    if sd <= 1e-12 * float(np.abs(values).max(initial=0.0)):
-        p_value = 1.0 if mean == 0 else 0.0
-        return PairedT(num_seeds=n, mean=mean, lower=mean, upper=mean, sd=0.0, p_value=p_value)
-    error = sd / math.sqrt(n)
-    half = t_isf(0.5 - confidence / 2, n - 1) * error
-    p_value = 2 * t_sf(abs(mean) / error, n - 1)
-    return PairedT(num_seeds=n, mean=mean, lower=mean - half, upper=mean + half, sd=sd, p_value=p_value)
+        return MeanDifference(num_seeds=n, mean=mean, method=method, note="undecidable below n = 2")
+    if found.variance == 0:
+        p_value, half = (1.0 if mean == 0 else 0.0), 0.0
+    else:
+        error = math.sqrt(found.variance)
+        half = t_isf(0.5 - confidence / 2, degrees) * error
+        p_value = 2 * t_sf(abs(mean) / error, degrees)
+    return MeanDifference(
+        num_seeds=n,
+        mean=mean,
+        lower=mean - half,
+        upper=mean + half,
+        sd=math.sqrt(found.variance * n),
+        p_value=p_value,
+        degrees=degrees,
+        method=method,
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -120,25 +139,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def compare_cases(differences: Mapping[str, Sequence[float]], *, alpha: float = 0.05) -> Comparison:
+def compare_cases(differences: Mapping[str, Differences], *, alpha: float = 0.05) -> Comparison:
     """Compares B with A on every case and overall.
 
     Args:
-      differences: score(B) - score(A) of each seed, by case.
+      differences: score(B) - score(A) of each seed, or the scores of both, by case.
       alpha: Level of the overall verdict, and of the cases' verdicts together (Holm).
     Raises:
       ValueError: no case.
     """
     if not differences:
         raise ValueError("compare_cases needs at least one case")
-    found = {case: paired_t(values, 1 - alpha) for case, values in differences.items()}
+    found = {case: mean_difference(values, 1 - alpha) for case, values in differences.items()}
     adjusted = holm([paired.p_value for paired in found.values()])
     cases = tuple(
         CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_verdict(paired.mean, p_holm, alpha))
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
-    usable = [differences[case] for case, paired in found.items() if not math.isnan(paired.p_value)]
-    overall = stratified_t_mean(usable, 1 - alpha) if usable else Interval()
+    usable = [estimate(differences[case]) for case, paired in found.items() if not math.isnan(paired.p_value)]
+    overall = stratified_t(usable, 1 - alpha) if usable else Interval()
     p_value = _two_sided_p(overall, alpha) if usable else math.nan
     return Comparison(
         cases=cases,

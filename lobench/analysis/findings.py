@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import numpy as np
 from lobench.analysis.aggregates import iqm_interval, probability_of_improvement_interval
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
-from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.intervals import Interval, stratified_t, stratified_t_mean
 from lobench.analysis.mean_scores import MeanScore, mean_score
 from lobench.analysis.reading import Reading, read_store
+from lobench.analysis.samples import Apart, Differences, are_finite, estimate
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
-from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject, are_common, headline_metrics, place_of
 from lobench.core.case import HEADLINES, ROLES
 from lobench.core.result import mean_of
 
@@ -25,6 +27,7 @@ __all__ = [
     "AgainstTuned",
     "CaseFinding",
     "Findings",
+    "between",
     "differences",
     "findings_of",
     "improvement",
@@ -60,8 +63,10 @@ def seeds_say(comparison: Comparison, found: Interval) -> str:
     return ""
 
 
-def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, list[float]]:
+def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, Differences]:
     """Returns score(B) - score(A) of each common seed, by the identity of the case.
+
+    Where the seeds of the two are not the same draws, as those of imported curves, they are both sides' scores.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
     empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
@@ -69,15 +74,29 @@ def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> d
     Args:
       metric: None: each case's primary one.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, Differences] = {}
     for identity in {**a.cells, **b.cells}:
         if is_changed(identity, a, b):
             continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
         ours, theirs = (scales.scores(cell, metric) if cell is not None else {} for cell in sides)
         if ours or theirs or any(cell is not None and cell.lost for cell in sides):
-            found[identity] = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
+            found[identity] = between(ours, theirs, *sides)
     return found
+
+
+def between(a: Mapping[int, float], b: Mapping[int, float], of_a: Cell | None, of_b: Cell | None) -> Differences:
+    """Returns b - a of the common seeds of two cells, or both sides where their seeds are not the same draws.
+
+    Args:
+      a, b: A value of each seed.
+      of_a, of_b: None where a side was not evaluated.
+    """
+    if of_a is None or of_b is None:
+        return []
+    if are_common(of_a.draws, of_b.draws):
+        return [b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())]
+    return Apart(a=tuple(a.values()), b=tuple(b.values()))
 
 
 def is_changed(identity: str, a: Subject, b: Subject) -> bool:
@@ -218,12 +237,12 @@ class Findings:
                 continue
             tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
             ours, theirs = self.scales.scores(cell, name), self.scales.seed_scores(cell.case, name, tuned)
-            pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-            if len(pairs) > 1 and all(map(math.isfinite, pairs)):
-                found.append(pairs)
+            pairs = between(theirs, ours, dataclasses.replace(cell, draws=LOBENCH_SEEDS), cell)
+            if len(pairs) > 1 and are_finite(pairs):
+                found.append(estimate(pairs))
             else:
                 undecided += 1
-        difference = stratified_t_mean(found) if found else Interval()
+        difference = stratified_t(found) if found else Interval()
         return AgainstTuned(difference=difference, num_cases=len(found), num_undecided=undecided)
 
     def comparison(self, before: int, after: int, metric: str) -> Comparison | None:

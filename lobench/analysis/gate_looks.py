@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from lobench.analysis.gates import GateReport, GateResult, GateRules, gate, gate_cases
+from lobench.analysis.samples import Differences, first_of, shifted
 
 __all__ = ["decide", "is_settled", "look_sizes", "usable", "with_margin"]
 
@@ -29,7 +30,7 @@ def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def is_settled(differences: Sequence[float], rules: GateRules, num_cases: int) -> bool:
+def is_settled(differences: Differences, rules: GateRules, num_cases: int) -> bool:
     """Returns whether more seeds of this case can be spared, before the other cases are known.
 
     REGRESSED at the strictest level that Holm can ask of it, or PASS; the p-values hold whenever one stops, so that a
@@ -48,7 +49,7 @@ def usable(num_common: int, rules: GateRules) -> int:
 
 
 def decide(
-    differences: Mapping[str, Sequence[float]], rules: GateRules, margins: Mapping[str, float] | None = None
+    differences: Mapping[str, Differences], rules: GateRules, margins: Mapping[str, float] | None = None
 ) -> GateReport:
     """Returns the verdicts; with looks by replaying them, so that what was rejected at one look stays rejected.
 
@@ -57,30 +58,30 @@ def decide(
       margins: Of cases that have one of their own. The mean's is then the mean of the cases' margins.
     """
     own = {case: (margins or {}).get(case, rules.margin) for case in differences}
-    shifted = {case: with_margin(values, own[case], rules) for case, values in differences.items()}
-    report = _replay(shifted, rules)
+    with_own = {case: with_margin(values, own[case], rules) for case, values in differences.items()}
+    report = _replay(with_own, rules)
     cases = tuple(_unshifted(result, own[result.case] - rules.margin) for result in report.cases)
     mean_margin = math.fsum(own.values()) / len(own)
     return dataclasses.replace(report, cases=cases, overall=_unshifted(report.overall, mean_margin - rules.margin))
 
 
-def with_margin(differences: Sequence[float], margin: float, rules: GateRules) -> list[float]:
+def with_margin(differences: Differences, margin: float, rules: GateRules) -> Differences:
     """Returns differences that are to `rules.margin` what the given ones are to a margin of their own."""
-    return [value + (margin - rules.margin) for value in differences]
+    return shifted(differences, margin - rules.margin)
 
 
 def _unshifted(result: GateResult, shift: float) -> GateResult:
     return dataclasses.replace(result, harm=result.harm + shift, lower=result.lower + shift, upper=result.upper + shift)
 
 
-def _replay(differences: Mapping[str, Sequence[float]], rules: GateRules) -> GateReport:
+def _replay(differences: Mapping[str, Differences], rules: GateRules) -> GateReport:
     if rules.looks is None:
         return gate_cases(differences, rules)
     most = max(len(values) for values in differences.values())
     sizes: Iterable[int] = [size for size in rules.looks.sizes if size <= most] or [most]
     previous: dict[str, GateResult] = {}
     for size in sizes:
-        seen = {case: values[: usable(min(size, len(values)), rules)] for case, values in differences.items()}
+        seen = {case: first_of(values, usable(min(size, len(values)), rules)) for case, values in differences.items()}
         report = gate_cases(seen, rules, previous=previous)
         previous = {result.case: result for result in report.cases}
         if len(differences) > 1:

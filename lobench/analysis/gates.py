@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lobench.analysis.comparison import holm, paired_t
-from lobench.analysis.intervals import stratified_t_mean
+from lobench.analysis.comparison import holm, mean_difference
+from lobench.analysis.intervals import stratified_t
 from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf
+from lobench.analysis.samples import Differences, are_finite, estimate
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
 from lobench.analysis.student import t_isf, t_sf
@@ -100,11 +101,12 @@ class GateReport:
     rules: GateRules
 
 
-def gate(differences: Sequence[float], rules: GateRules | None = None, *, case: str = "") -> GateResult:
+def gate(differences: Differences, rules: GateRules | None = None, *, case: str = "") -> GateResult:
     """Returns the verdict on one case by itself; for several cases call `gate_cases`.
 
     Args:
-      differences: score(B) - score(A) of each common seed; a NaN (a case without a scale) leaves nothing to say.
+      differences: score(B) - score(A) of each common seed, or both sides' scores; a NaN (a case without a scale) leaves
+        nothing to say.
     Raises:
       ValueError: a number of seeds that is no planned look.
     """
@@ -113,7 +115,7 @@ def gate(differences: Sequence[float], rules: GateRules | None = None, *, case: 
 
 
 def gate_cases(
-    differences: Mapping[str, Sequence[float]],
+    differences: Mapping[str, Differences],
     rules: GateRules | None = None,
     *,
     previous: Mapping[str, GateResult] | None = None,
@@ -226,21 +228,20 @@ class _Measured:
         return self.error * math.sqrt(self.num_seeds)
 
 
-def _measure(differences: Sequence[float], case: str) -> _Measured:
-    found = paired_t(differences)
+def _measure(differences: Differences, case: str) -> _Measured:
+    found = mean_difference(differences)
     n, harm, note = found.num_seeds, 0.0 - found.mean, found.note.partition(":")[0]
     if math.isnan(found.sd):
         return _Measured(case=case, num_seeds=n, harm=harm, note=note)
-    return _Measured(case=case, num_seeds=n, harm=harm, error=found.sd / math.sqrt(n), degrees=n - 1)
+    return _Measured(case=case, num_seeds=n, harm=harm, error=found.sd / math.sqrt(n), degrees=found.degrees)
 
 
-def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
+def _measure_mean(differences: Mapping[str, Differences]) -> _Measured:
     """Returns the mean over the cases that can be measured, by the stratified t."""
-    cells = [[-value for value in values] for values in differences.values() if len(values) > 1]
-    cells = [cell for cell in cells if all(math.isfinite(value) for value in cell)]
+    cells = [values for values in differences.values() if len(values) > 1 and are_finite(values)]
     if not cells:
         return _Measured(case="", num_seeds=0, note="no case can be measured")
-    interval = stratified_t_mean(cells, 0.95)
+    interval = stratified_t([estimate(cell) for cell in cells], 0.95)
     error = 0.0
     if interval.upper > interval.mean:
         error = (interval.upper - interval.mean) / t_isf(0.025, interval.degrees)
@@ -248,7 +249,7 @@ def _measure_mean(differences: Mapping[str, Sequence[float]]) -> _Measured:
     return _Measured(
         case="",
         num_seeds=min(len(cell) for cell in cells),
-        harm=interval.mean,
+        harm=0.0 - interval.mean,
         error=error,
         degrees=interval.degrees,
         note=f"without {missing} cases that cannot be measured" if missing else "",

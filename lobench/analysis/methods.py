@@ -108,7 +108,8 @@ def of_members(
         label = bindings.get("label", method)
         make = functools.partial(_method, is_command="command" in bindings)
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
-        subjects.append(subject.named(name.replace(method, label, 1)))
+        mark = " (imported)" if subject.who.is_imported else ""
+        subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
         searched.append(search)
     cases = {row.case.identity: row.case for row in used}
@@ -224,7 +225,7 @@ def are_one_run(reading: Reading) -> bool:
     """Says whether the subjects are checkpoints of one run, each at a step of its own: a course, and no methods."""
     whos = [subject.who for subject in reading.subjects]
     places = {(who.generation, who.outer_step) for who in whos}
-    one = all(not who.is_optimizer for who in whos) and len({who.variant for who in whos}) == 1
+    one = all(who.has_theta for who in whos) and len({who.variant for who in whos}) == 1
     return one and not reading.methods and len(places) == len(whos) > 1
 
 

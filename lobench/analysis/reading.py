@@ -118,7 +118,7 @@ def _labels(subjects: Sequence[Subject]) -> list[str]:
     found = []
     for subject in subjects:
         generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
-        by_name = subject.is_optimizer or len(steps) == 1 or steps[generation, outer_step] > 1
+        by_name = not subject.who.has_theta or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
     return found

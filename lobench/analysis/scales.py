@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from lobench.analysis.baseline_file import (
     Baseline,
@@ -17,7 +18,7 @@ from lobench.analysis.baseline_file import (
 )
 from lobench.analysis.reading import case_names
 from lobench.analysis.score_scale import ScoreScale, exploded, is_signed, merits, scores
-from lobench.analysis.subjects import Cell, Subject
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction, direction_of, how_to_declare
 
@@ -100,7 +101,8 @@ class Scales:
           metric: None: the case's primary one.
         """
         name = metric or cell.case.primary_metric
-        return self.seed_scores(cell.case, name, cell.final.get(name, {}), cell.diverged_at, cell.untrained)
+        starts = {**cell.untrained.get(name, {}), **self.starts_of(cell, name)}
+        return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
 
     def seed_scores(
         self,
@@ -108,22 +110,20 @@ class Scales:
         metric: str,
         finals: Mapping[int, float],
         diverged: Collection[int] = (),
-        untrained: Mapping[str, Mapping[int, float]] | None = None,
     ) -> dict[int, float]:
-        """Returns the score of each seed of anybody who was trained on a case, a tuned baseline's seeds included.
+        """Returns the score of each seed of a case that lobench trained, a tuned baseline's seeds included."""
+        return seed_scores(finals, self.starts(case, metric), diverged, self.scale(case, metric))
 
-        Args:
-          untrained: Where the seeds began, of seeds that nobody who was read has.
-        """
-        starts = {**(untrained or {}).get(metric, {}), **self.starts(case, metric)}
-        return seed_scores(finals, starts, diverged, self.scale(case, metric))
+    def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
+        """Returns where the seeds of a cell began; of seeds that are not lobench's, as far as its own curves say it."""
+        return self.starts(cell.case, metric) if cell.draws == LOBENCH_SEEDS else cell.untrained.get(metric, {})
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
-        """Returns where each seed began, for all who are compared on it: of the first run that has it."""
+        """Returns where each of lobench's seeds began, for all who are compared on it: of the first run that has it."""
         key = (self._identity(case), metric)
         if key not in self._starts:
             found: dict[int, float] = {}
-            for cell in self.among.get(key[0], ()):
+            for cell in (one for one in self.among.get(key[0], ()) if one.draws == LOBENCH_SEEDS):
                 for seed, value in cell.untrained.get(metric, {}).items():
                     if math.isfinite(value):
                         found.setdefault(seed, value)
@@ -136,7 +136,7 @@ class Scales:
 
     def _num_exploded(self, cell: Cell) -> int:
         name = cell.case.primary_metric
-        finals, starts = cell.final.get(name, {}), self.starts(cell.case, name) or cell.untrained.get(name, {})
+        finals, starts = cell.final.get(name, {}), self.starts_of(cell, name) or cell.untrained.get(name, {})
         if all(value <= starts.get(seed, -math.inf) for seed, value in finals.items()):
             return 0  # as nearly always
         found = exploded(
@@ -208,19 +208,29 @@ class Scales:
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, case, direction)
         is_primary = metric == case.primary_metric
+        # Seeds that are not the same draws are other seeds, whatever their numbers.
+        own = [_Own(cell, place if cell.draws != LOBENCH_SEEDS else -1) for place, cell in enumerate(cells)]
         finals = [
-            {seed: math.nan if seed in cell.diverged_at else value for seed, value in values.items()}
-            for cell in cells
-            if (values := cell.final.get(metric, {}))
+            {(one.place, seed): math.nan if seed in one.cell.diverged_at else value for seed, value in values.items()}
+            for one in own
+            if (values := one.cell.final.get(metric, {}))
         ]
+        starts = {(one.place, seed): at for one in own for seed, at in self.starts_of(one.cell, metric).items()}
+        if not starts:  # nobody evaluated step 0
+            starts = {(one.place, seed): at for one in own for seed, at in one.cell.starts(metric).items()}
         return ScoreScale.among(
             metric,
             direction,
             finals=finals,
-            starts=self.starts(case, metric),
+            starts=starts,
             declared=(case.scale or "") if is_primary else "",
             minimum=case.minimum if is_primary else None,
         )
+
+    def _begins(self, identity: str, metric: str) -> bool:
+        """Says whether anyone, or a baseline, evaluated step 0, or nobody has the metric at all."""
+        cells = [cell for cell in self.among.get(identity, ()) if metric in cell.final]
+        return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
 
     @property
     def one(self) -> str:
@@ -250,11 +260,20 @@ class Scales:
             if not scale.has_starts:
                 text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
                 found.setdefault(text, []).append(name)
+            if not self._begins(identity, case.primary_metric):
+                found.setdefault("nobody evaluated step 0, and 0 is where the curves begin", []).append(name)
             for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so that its scale is linear: Case.scale = "linear" says so'
                     found.setdefault(text, []).append(name)
         return [f"{text}: {', '.join(sorted(members))}" for text, members in found.items()]
+
+
+class _Own(NamedTuple):
+    """A cell with its place among others, -1 where its seeds are lobench's."""
+
+    cell: Cell
+    place: int
 
 
 def seed_scores(

@@ -11,6 +11,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +46,8 @@ SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and r
 
 _SIGNED = -1e-6  # times L0: what lies below is no rounding of a loss that is never below 0
 _EXPLODED = 2.0  # times the seed's own start
+
+K = TypeVar("K")  # what tells seeds apart
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -141,8 +144,8 @@ class ScoreScale:
         metric: str,
         direction: Direction | None = Direction.MIN,
         *,
-        finals: Sequence[Mapping[int, float]],
-        starts: Mapping[int, float],
+        finals: Sequence[Mapping[K, float]],
+        starts: Mapping[K, float],
         declared: str = "",
         minimum: float | None = None,
     ) -> ScoreScale:

@@ -19,8 +19,10 @@ from lobench.core.subject import Subject as Who
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
+    "LOBENCH_SEEDS",
     "Cell",
     "Subject",
+    "are_common",
     "current_forms",
     "headline_metrics",
     "last_subject",
@@ -29,6 +31,14 @@ __all__ = [
     "subjects_of",
 ]
 
+LOBENCH_SEEDS = "lobench"  # the draws of seeds that lobench trained
+_LABELS = ""  # of seeds that are labels, and nobody else's
+
+
+def are_common(draws: str, others: str) -> bool:
+    """Says whether seed 3 of one side and seed 3 of another are the same draws, so that they make a pair."""
+    return draws == others != _LABELS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -36,12 +46,14 @@ class Cell:
 
     Attributes:
       final: By metric, then seed: the value after the last inner step; NaN where the seed diverged.
-      untrained: By metric, then seed: the value before the first one.
+      untrained: By metric, then seed: the value before the first one; not of curves from elsewhere that begin later.
       diverged_at: By seed that met a non-finite loss: the first such inner step.
       lost: Seeds of which no evaluation gave curves, counted by the outcome of the last one.
       troubles: Outcome and message of each evaluation that did not pass.
       sources: By seed: the curves of its block, and its row in them.
       directions: By metric, as task and plugins declare them.
+      draws: Whose the seeds are: initial parameters and data of a seed are the same for all cells of the same draws.
+        LOBENCH_SEEDS of what lobench trained; "" where seeds are mere labels.
     """
 
     case: CaseInfo
@@ -52,6 +64,7 @@ class Cell:
     troubles: tuple[tuple[Outcome, str], ...] = ()
     sources: Mapping[int, tuple[Curves, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
+    draws: str = LOBENCH_SEEDS
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -64,15 +77,35 @@ class Cell:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The inner steps of the evaluations: int64[num_evals]."""
-        return np.asarray(next(iter(self.sources.values()))[0].eval_steps, np.int64)
+        """The inner steps of the evaluations: int64[num_evals].
+
+        Of curves from elsewhere, whose seeds may have steps of their own, those of all seeds; the last one alone where
+        they share none.
+        """
+        grids = {curves.eval_steps for curves, _ in self.sources.values()}
+        if len(grids) == 1:
+            return np.asarray(grids.pop(), np.int64)
+        common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
+        return np.asarray(sorted(common), np.int64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
         """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+        steps = self.steps
         rows = [
-            np.asarray(curves.metrics[metric])[row] for curves, row in self.sources.values() if metric in curves.metrics
+            values if len(values) == len(steps) else values[_places(curves.eval_steps, steps)]
+            for curves, row in self.sources.values()
+            if metric in curves.metrics
+            for values in [np.asarray(curves.metrics[metric])[row]]
         ]
         return np.asarray(np.stack(rows).astype(np.float64).mean(axis=0))
+
+    def starts(self, metric: str) -> dict[int, float]:
+        """Returns the first value of each seed, at whatever step its curve begins."""
+        return {
+            seed: float(np.asarray(curves.metrics[metric])[row, 0])
+            for seed, (curves, row) in self.sources.items()
+            if metric in curves.metrics
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +165,12 @@ class Subject:
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""
         return {**self.former, **self.cells}
+
+
+def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Returns where in its own steps a curve has these; its end where it has none of them."""
+    found = np.flatnonzero(np.isin(own, steps))
+    return found if len(found) == len(steps) else np.asarray([len(own) - 1])
 
 
 def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None) -> list[Subject]:
@@ -261,6 +300,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     untrained: dict[str, dict[int, float]] = {}
     directions: dict[str, Direction] = {}
     blocks = {id(curves): curves for curves, _ in sources.values()}
+    draws = {curves.provenance.imported.get("draws", LOBENCH_SEEDS) for curves in blocks.values()}
     for curves in blocks.values():
         directions |= curves.directions
         counting = [(place, seed) for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
@@ -268,7 +308,8 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             block = np.asarray(view)
             if not is_of_batch(name) and block.size:
                 first, last = block[:, 0].tolist(), block[:, -1].tolist()
-                untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
+                if curves.eval_steps[0] == 0:
+                    untrained.setdefault(name, {}).update({seed: first[place] for place, seed in counting})
                 final.setdefault(name, {}).update({seed: last[place] for place, seed in counting})
     return Cell(
         case=rows[-1].case,
@@ -279,4 +320,5 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         troubles=tuple((row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED),
         sources=sources,
         directions=directions,
+        draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,
     )

@@ -17,7 +17,8 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import are_one_run, check_named, chosen, hyperparameters, place_of_case, place_of_method
-from lobench.analysis.subjects import Cell, Subject
+from lobench.analysis.scales import seed_scores
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
@@ -242,7 +243,7 @@ class _Maker:
         """Returns one case's cells, by method."""
         info, name = self._findings.reading.cases[case], self._findings.metric_of(case, metric)
         columns = [self._column(place, case, name) for place, _ in self._methods]
-        bold = self._bold(info, name, columns)
+        bold = self._bold(info, name, columns, [self._cell(place, case) for place, _ in self._methods])
         entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
@@ -269,6 +270,9 @@ class _Maker:
             return dict(zip(tuned.seeds, tuned.tuned[metric], strict=True)) if tuned and known else {}
         return _values(self._findings.reading.cell(place, case), metric)
 
+    def _cell(self, place: int, case: int) -> Cell | None:
+        return self._findings.reading.cell(place, case) if place >= 0 else None
+
     def _entry(self, column: Column, metric: str, *, is_bold: bool) -> Entry | None:
         if not column:
             return None
@@ -280,20 +284,21 @@ class _Maker:
             found = Interval(mean=found.mean, degrees=found.degrees)
         return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold, is_share=share)
 
-    def _bold(self, case: CaseInfo, metric: str, columns: Sequence[Column]) -> set[int]:
+    def _bold(self, case: CaseInfo, metric: str, columns: Sequence[Column], cells: Sequence[Cell | None]) -> set[int]:
         """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
         scales, alone = self._findings.scales, self._spec.bold == "best"
         if self._spec.bold == "none":
             return set()
-        if not scales.scale(case, metric).is_usable:
-            return bold_columns(columns, scales.direction(case, metric), alone=alone)
+        draws = [cell.draws if cell is not None else LOBENCH_SEEDS for cell in cells]
+        if not (scale := scales.scale(case, metric)).is_usable:
+            return bold_columns(columns, scales.direction(case, metric), alone=alone, draws=draws)
         scored = [
             dict.fromkeys(column, math.nan)
             if any(map(math.isnan, column.values()))
-            else scales.seed_scores(case, metric, column)
-            for column in columns
+            else seed_scores(column, scales.starts_of(cell, metric) if cell else scales.starts(case, metric), (), scale)
+            for column, cell in zip(columns, cells, strict=True)
         ]
-        return bold_columns(scored, Direction.MAX, alone=alone)
+        return bold_columns(scored, Direction.MAX, alone=alone, draws=draws)
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""

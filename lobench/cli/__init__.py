@@ -17,6 +17,7 @@ _COMMANDS = {
     "run": ("lobench.cli.run:run", "Run an experiment: methods x cases x sessions."),
     "tune": ("lobench.cli.tune:tune", "Tune an optimizer: an experiment with one method, printed as gin."),
     "watch": ("lobench.cli.watch:watch", "Evaluate every new checkpoint of a run."),
+    "import": ("lobench.cli.importing:import_curves", "Take curves that were made elsewhere into a store."),
     "results": ("lobench.cli.results:results", "Show or export what a store holds."),
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
     "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),

@@ -18,12 +18,14 @@ A, B and C are, whatever fits first:
   a store, or a run's folder with one store below it: its last checkpoint; STORE@STEP or STORE@NAME picks another
   with --suite, a checkpoint or an optimizer ('adam(); adam.learning_rate = 0.01'): evaluated now;
     gin bindings for it alone follow a semicolon: 'celo.msgpack; Case.learned_optimizer = @Celo()'
-  with --store, what that store holds: an outer step, the end of a checkpoint's path, the start of its sha256
+  with --store, what that store holds: an outer step, the end of a checkpoint's path, the start of its sha256,
+    the name of what was imported
 
 \b
 Examples:
   lobench compare runs/yesterday/lobench_results/quick runs/today/lobench_results/quick
   lobench compare 100 200 --store runs/today/lobench_results/quick
+  lobench compare muon soap --store runs/imported --target val/loss=3.28
   lobench compare dm.npz dm_cl.npz --suite suites/digits --gin-param 'Case.learned_optimizer = @L2ODM()'
 
 Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is undecided), 2 usage."""
@@ -57,6 +59,11 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     type=Number(0.0001, 0.5),
     help="Chance of a false alarm; intervals are of level 1 - alpha.",
 )
+@click.option(
+    "--target",
+    metavar="[METRIC=]VALUE",
+    help="After how many steps is either there? Of the primary metric if none is said.",
+)
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
 @click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
@@ -72,6 +79,6 @@ def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: objec
     with make_progress(sys.stderr) as progress:
         found = compared(*subjects, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
     text = comparison_json if kind == "json" else comparison_text
-    click.echo(text(found.pairs, scale=found.scale))
+    click.echo(text(found.pairs, scale=found.scale, steps=found.steps))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
     sys.exit(1 if bad.intersection(found.verdicts()) else 0)

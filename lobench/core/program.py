@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lobench.core.result import Provenance
 
-__all__ = ["ELSEWHERE", "PROGRAM_VERSION", "Program", "describe_programs"]
+__all__ = ["ELSEWHERE", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
 
 # Raise it when a change of the inner program changes its numbers: tests/test_golden_bits.py says when.
 PROGRAM_VERSION = "5"
@@ -21,6 +21,7 @@ PROGRAM_VERSION = "5"
 ELSEWHERE = "elsewhere"  # the device of work whose machine is not known before it is done
 
 _HASHED = 10  # hex digits
+_IMPORTED = "imported"  # the version of what lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,8 @@ class Program:
         return f"{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
 
     def __str__(self) -> str:
+        if self.version == _IMPORTED:
+            return _IMPORTED
         if not (self.jax or self.jaxlib or self.device):
             return f"unknown program (version {self.version})"
         versions = f"jax {self.jax or '?'}" + ("" if self.jaxlib in ("", self.jax) else f" (jaxlib {self.jaxlib})")
@@ -67,12 +70,16 @@ class Program:
         return f"version {self.version}, {versions}, {device}{together}"
 
 
+IMPORTED = Program(version=_IMPORTED)
+
+
 def describe_programs(programs: Collection[Program | str]) -> str:
-    """Returns a line on results of several programs, or their texts; "" where there is one at most."""
-    if len(programs) < 2:
-        return ""
-    named = "; ".join(sorted(map(str, programs)))
-    return f"results of {len(programs)} programs, which may differ in bits: {named}"
+    """Returns a line on results of several programs, or their texts; "" where there is one at most.
+
+    What was imported is no program's.
+    """
+    named = sorted({str(program) for program in programs} - {_IMPORTED})
+    return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
 
 
 def _kind(device: str) -> str:

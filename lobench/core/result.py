@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.film import Film
 from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
@@ -66,6 +67,8 @@ class Provenance:
         and "alone: ..." with the reason where it should have been computed together.
       optimizer: Which program ran for an object of google/learned_optimization of whose class lobench has its own:
         "lobench's MLPLOpt in place of ...", or "... itself: " and the reason; "" for all others.
+      imported: Of curves that were made elsewhere: `file` and its `sha256`, what `kind` of file it is, what it calls
+        the `run`, and whose `draws` its seeds are (see `lobench.analysis.subjects.Cell`); empty of all others.
     """
 
     host: str = ""
@@ -77,6 +80,7 @@ class Provenance:
     worker: str = ""
     together: str = ""
     optimizer: str = ""
+    imported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,7 @@ class Curves:
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       directions: Which way metrics are better, as task and plugins declare it.
       added: The metrics that plugins computed from the others; None in payloads of an older lobench.
+      film: An episode of the first seed after the last step; None where the task films nothing.
     """
 
     seeds: tuple[int, ...]
@@ -117,6 +122,7 @@ class Curves:
     problems: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
     added: tuple[str, ...] | None = ()
+    film: Film | None = None
 
     @property
     def num_diverged(self) -> int:
@@ -181,9 +187,11 @@ class Curves:
             "directions": dict(self.directions),
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
+            **({} if self.film is None else {"film": self.film.header()}),
         }
         text = json.dumps(header, sort_keys=True).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
+        body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body
 
     @classmethod
@@ -223,6 +231,7 @@ class Curves:
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
+            film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""What cases are trained with: a checkpoint, or an optimizer without theta, each with gin bindings of its own."""
+"""What curves are of: a checkpoint or an optimizer without theta, each with gin bindings of its own, or an import."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ __all__ = [
     "optimizer_sha256",
 ]
 
-Kind: TypeAlias = Literal["checkpoint", "optimizer"]
+Kind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
 
 _HASHED = 12  # hex digits
+_IMPORTED = "imported:"  # before the name, in the uri of what was trained elsewhere
 
 
 class SubjectKey(NamedTuple):
@@ -58,15 +59,16 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an evaluation is of. `Subject.of_checkpoint` and `Subject.of_optimizer` make them.
+    """What an evaluation is of. `Subject.of_checkpoint`, `of_optimizer` and `of_imported` make them.
 
     Attributes:
-      kind: "optimizer" says that there is no theta.
-      sha256: Of theta's content (`theta_sha256`); of an optimizer, of its canonical gin text (`optimizer_sha256`).
+      kind: "optimizer" says that there is no theta; "imported" that lobench trained nothing of it.
+      sha256: Of theta's content (`theta_sha256`); of an optimizer, of its canonical gin text (`optimizer_sha256`); of
+        what was imported, of its name: which file each of its curves comes from, the curve says.
       label: How people call it.
       variant: The bindings that its cases are trained with.
-      uri: Where a checkpoint lies, or lay; the gin text of an optimizer.
-      outer_step, generation, run: Where a checkpoint stands; 0 and "" of an optimizer.
+      uri: Where a checkpoint lies, or lay; the gin text of an optimizer; `imported:NAME`.
+      outer_step, generation, run: Where a checkpoint stands; 0 and "" of others.
     """
 
     kind: Kind
@@ -121,6 +123,23 @@ class Subject:
             uri=text,
         )
 
+    @classmethod
+    def of_imported(cls, name: str, *, label: str = "") -> Subject:
+        """Returns a method whose curves were made elsewhere.
+
+        Args:
+          name: What its file calls it, `adam`.
+          label: How people call it; "": by its name. `(imported)` stands behind either.
+        """
+        uri = _IMPORTED + name
+        return cls(
+            kind="imported",
+            sha256=hashlib.sha256(uri.encode()).hexdigest(),
+            label=f"{label or name} (imported)",
+            variant=Variant(trainer_config=""),
+            uri=uri,
+        )
+
     @property
     def key(self) -> SubjectKey:
         return SubjectKey(self.sha256, self.variant.key)
@@ -130,8 +149,21 @@ class Subject:
         return self.kind == "optimizer"
 
     @property
+    def is_imported(self) -> bool:
+        return self.kind == "imported"
+
+    @property
+    def has_theta(self) -> bool:
+        return self.kind == "checkpoint"
+
+    @property
+    def name(self) -> str:
+        """What the file of an import calls it; of others their label."""
+        return self.uri.removeprefix(_IMPORTED) if self.is_imported else self.label
+
+    @property
     def checkpoint(self) -> Checkpoint:
-        """Where it stands, as sinks place it; an optimizer stands at outer step 0, and its text is the uri."""
+        """Where it stands, as sinks place it; what has no theta stands at outer step 0, its text as the uri."""
         return Checkpoint(
             uri=self.uri,
             sha256=self.sha256,

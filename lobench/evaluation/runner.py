@@ -19,11 +19,13 @@ from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
+from lobench.engine.workers.devices import settle_blas
 from lobench.evaluation.asked import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs, Warm
 from lobench.inner.adapters import as_learned_optimizer
 from lobench.inner.backend import claim_backend, device_description, foreign_maker
 from lobench.inner.theta import match_theta
+from lobench.inner.unmet import refuse_unmet
 
 __all__ = ["BlockRunner", "claim_for", "wrong_threads"]
 
@@ -50,6 +52,8 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
       ConfigError: see `num_cpus_of`.
     """
     num_cpus = num_cpus_of(spec, layers)
+    if num_cpus is not None:
+        settle_blas(num_cpus)
     return num_cpus is None or claim_backend(num_cpus)
 
 
@@ -83,6 +87,7 @@ class BlockRunner:
             flags = {name: os.environ.get(name) for name in _FLAGS}
             bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
             bound.require_optimizer()
+            refuse_unmet(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.identity != self.bind(spec, test).identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",

@@ -23,7 +23,20 @@ class InnerOptimizer(Protocol):
     and further `grad` (the gradient), `value_fn` and `obj_fn` (params -> the batch's loss): what it takes of these. It
     returns (updates, state), and parameters become `params + updates`. An optional attribute
     `eval_params(state, params) -> params` says where the optimizer wants to be evaluated, and
-    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters.
+    `initial_params(params) -> params` where it starts from instead of the task's own initial parameters. What
+    `metrics(state)` gives, float32[] by name, is written down with the evaluations, as `train/NAME`.
+
+    An optional attribute `wants`, a tuple of names, says what more `update` gets, by keyword, and what is computed for
+    it alone:
+
+    - "memory": the gradient of the task's `memory_loss`, a tree like params; zeros while the memory is empty.
+    - "task_losses": float32[K], the values of its `losses`; with it comes `weighted_gradient`, a function: weights
+      float32[K] -> the gradient of the losses so weighted, a tree like params, for one backward pass.
+    - "task_gradients": their gradients, a tree like params with a leading axis [K].
+    - "scale_invariant": its `scale_invariant(params)`, axes from 0 up.
+
+    `init`, and `initial_params`, get what they take of `num_losses` (K) and `scale_invariant`. `lobench.wanting` makes
+    an optimizer whose wants are seen through whatever wraps it (`optax.chain`).
     """
 
     init: Callable[..., PyTree]

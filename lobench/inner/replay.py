@@ -138,4 +138,5 @@ class Replay(Program):
             course.watch, course.state_of = watch, state_of
             course.run(None, None)
         assert course.carry is not None
-        return self._curves(course.carry, Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end), block)
+        trained = Trained(course.carry, 0.0, 0.0, 0.0, 0, course.end)
+        return self._curves(course.carry, trained, block, theta, settings)

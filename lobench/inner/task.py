@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.case import Case
+from lobench.core.film import Scene
 from lobench.inner.optimizer import PyTree
 
 __all__ = [
+    "OPTIONAL",
     "SPLITS",
     "ArrayDataset",
     "Batch",
@@ -31,6 +33,7 @@ __all__ = [
 Batch: TypeAlias = PyTree
 Index: TypeAlias = "int | jax.Array"
 SPLITS = ("train", "inner_valid", "outer_valid", "test")
+OPTIONAL = ("memory_loss", "losses", "num_losses")  # what a task may define for optimizers that want it
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +111,31 @@ class Datasets:
 class Task:
     """An inner problem. Override `init` and `loss`, or, where there is state or metrics, the `_with_state` forms.
 
+    Optimizers that want more than the gradient (`lobench.wanting`) train a task that gives it. A task, or the tasks of
+    a family, may define for them, beside `scale_invariant`:
+
+    - `memory_loss(params, state, key) -> float32[]`, the loss on a batch of an episodic memory, which the model state
+      holds; 0 while the memory is empty. The optimizer gets its gradient.
+    - `losses(params, state, key, data) -> float32[K]`, of several losses whose plain mean is the task's loss, with
+      `num_losses = K`. The optimizer gets their values, or their gradients.
+
+    Both get the model state as the step's loss gets it, `losses` its key and its batch too.
+
     Attributes:
       datasets: None for a task without data (then `batch` is None and only the `train` split exists).
       metric_directions: "min" or "max" by the name of each metric beside the loss (`{"return": "max"}`; `test/return`
         names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
       num_phases: Of a task that changes with the phases of a training: how many it is made for. None: it does not.
+      gives_if: What to bind so that it gives what an optimizer may want, for the error where it does not.
+      scene: What its film shows, which a report has of the first seed; None: there is no film. A task that has one
+        defines `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], how many of them count int32[]`.
     """
 
     datasets: Datasets | None = None
     metric_directions: Mapping[str, str] = types.MappingProxyType({})
     num_phases: int | None = None
+    gives_if: Mapping[str, str] = types.MappingProxyType({})
+    scene: Scene | None = None
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters."""
@@ -180,6 +198,16 @@ class Task:
 
     def check_case(self, case: Case) -> None:
         """Raises ConfigError where a case asks for what the task cannot give; called when it is bound."""
+
+    def scale_invariant(self, params: PyTree) -> PyTree:
+        """Returns for each leaf the axis that counts its neurons, or None: a tree like params, the same at any time.
+
+        A neuron's incoming weights are what lies at one index of that axis, and its norm is over all other axes. The
+        training loss must not change when one neuron's weights are multiplied by a positive number, as it does not
+        where batch norm follows without a bias. So `{"w": 1, "b": None}` for weights [inputs, neurons], and 3 for a
+        kernel [height, width, inputs, neurons]. Unless overridden it is None everywhere.
+        """
+        return jax.tree.map(lambda leaf: None, params)
 
 
 class TaskFamily(abc.ABC):

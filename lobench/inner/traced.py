@@ -17,6 +17,7 @@ from lobench.inner.block import Carry
 from lobench.inner.data import (
     INIT,
     LOSS,
+    MEMORY,
     OPTIMIZER,
     Lane,
     draw_ahead,
@@ -34,6 +35,7 @@ from lobench.inner.phases import Handover, Place, handed_over
 from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
 from lobench.inner.rule_inputs import rule_inputs
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
+from lobench.inner.wants import BatchLosses, facts_of
 
 __all__ = ["Traced"]
 
@@ -84,17 +86,20 @@ class Traced:
         stepper = self._stepper(given)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:
-            params, model_state = self._task_of(lane).init_with_state(stream(lane, INIT))
-            params = stepper.initial_params(params)
-            return stepper.init(params, model_state, stream(lane, OPTIMIZER)), params, model_state
+            task = self._task_of(lane)
+            params, model_state = task.init_with_state(stream(lane, INIT))
+            facts = facts_of(stepper.wants(params), lambda: task, params)
+            params = stepper.initial_params(params, facts)
+            return stepper.init(params, model_state, stream(lane, OPTIMIZER), facts), params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(lanes)
 
         def of_batch() -> PyTree:
-            def one(lane: Lane, drawn: PyTree, params: PyTree, state: PyTree) -> dict[str, jax.Array]:
-                return self._batch_loss(lane, arrays, drawn, jnp.int32(0), state)(params)[1][1]
+            def one(lane: Lane, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+                named = self._batch_losses(lane, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+                return {**_said(stepper, opt_state), **named}
 
-            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), params, model_state)
+            return per_lane(one, lanes)(lanes, self._first_drawn(lanes, chunk), opt_state, params, model_state)
 
         def of_evaluation() -> PyTree:
             evaluation = self._evaluation(lanes, arrays, eval_batches)
@@ -119,7 +124,8 @@ class Traced:
             params, model_state = self._task_of(lane).enter_phase(params, model_state, at.number)
             # The keys of the steps are folded with 1 and higher: this one is nobody's.
             key = jax.random.fold_in(jax.random.fold_in(stream(lane, OPTIMIZER), 0), at.start)
-            opt_state = handed_over(opt_state, stepper.init(params, model_state, key), handover)
+            facts = facts_of(stepper.wants(params), lambda: self._task_of(lane), params)
+            opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
             return opt_state, params, model_state
 
         opt_state, params, model_state = per_lane(one, lanes)(
@@ -156,7 +162,7 @@ class Traced:
                 values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
                 for index, split in enumerate(splits.split(",")):
                     metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
-            return metrics
+            return {**{f"train/{name}": value for name, value in _said(stepper, opt_state).items()}, **metrics}
 
         return per_lane(one, lanes)(lanes, evaluation, opt_state, params, model_state)
 
@@ -260,11 +266,11 @@ class Traced:
             seen["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
             return stepper.step(*arguments, **more)
 
-        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
-            return self._batch_loss(lane, arrays, drawn, index, model_state)
+        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(lane, arrays, drawn, index, model_state)
 
         observed = dataclasses.replace(stepper, step=step)
-        inner_step(self._case, observed, loss_of, lane, drawn, index, state)
+        inner_step(self._case, observed, losses_of, lane, drawn, index, state)
         return seen
 
     def _step(
@@ -272,30 +278,42 @@ class Traced:
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
         """One inner step of every lane; the values are the batch's before the update, float32[(num_lanes)]."""
 
-        def loss_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> Any:
-            return self._batch_loss(lane, arrays, drawn, index, model_state)
+        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(lane, arrays, drawn, index, model_state)
 
         def one(lane: Lane, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
-            return inner_step(self._case, stepper, loss_of, lane, drawn, index, (state[0], state[1], state[2]))
+            said = _said(stepper, state[0]) if self._recorder.keeps_batches else {}
+            *new, values = inner_step(
+                self._case, stepper, losses_of, lane, drawn, index, (state[0], state[1], state[2])
+            )
+            return *new, {**said, **values}
 
         return per_lane(one, lanes)(lanes, drawn, carry.opt_state, carry.params, carry.model_state)
 
-    def _batch_loss(
+    def _batch_losses(
         self, lane: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
-    ) -> Callable[[PyTree], tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]]:
-        """Returns params -> (loss, (model state, named values)) of a step's batch; no values where none are kept."""
+    ) -> BatchLosses:
+        """Returns what a step computes on its batch; no values beside the loss where none are kept."""
         task = self._task_of(lane)
         data = train_batch(self._datasets["train"], arrays.get("train"), lane, index, drawn)
 
+        def key(which: int) -> jax.Array:
+            return jax.random.fold_in(stream(lane, which), index)
+
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
-            key = jax.random.fold_in(stream(lane, LOSS), index)
-            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key, data)
+            loss, state, aux = task.loss_with_state_and_aux(params, model_state, key(LOSS), data)
             if not self._recorder.keeps_batches:
                 return loss, (state, {})
             named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
             return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
 
-        return loss_fn
+        given: Any = task  # what the two below call is there where it is wanted
+        return BatchLosses(
+            loss=loss_fn,
+            task=lambda: task,
+            memory=lambda params: given.memory_loss(params, model_state, key(MEMORY)),
+            each=lambda params: given.losses(params, model_state, key(LOSS), data),
+        )
 
     def _first_drawn(self, lanes: Lane, chunk: PyTree) -> PyTree:
         """Returns what the batches of step 0 are made from."""
@@ -304,3 +322,8 @@ class Traced:
             return draw_ahead(dataset, lanes, jnp.int32(0), 1)[0]
         first = (0,) + (slice(None),) * lanes.seed.ndim + (0,) * (num_lanes(self._case) > 1)  # of a round's lanes
         return jax.tree.map(lambda leaf: leaf[first], chunk)
+
+
+def _said(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:
+    """Returns what an optimizer says of itself, float32[] by name."""
+    return {name: jnp.asarray(value, jnp.float32) for name, value in stepper.metrics(opt_state).items()}

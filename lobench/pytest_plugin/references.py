@@ -13,7 +13,7 @@ import pytest
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, find_baselines
 from lobench.analysis.reading import read_store
-from lobench.analysis.subjects import Cell
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError
@@ -181,6 +181,13 @@ def _store_reference(path: Path) -> Reference:
     # One problem can be several cases: one that got more seeds, say.
     cells: dict[str, list[Cell]] = {}
     shown = reading.subjects[reading.shown]
+    if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
+        raise UsageError(
+            "seeds of imported curves are not this session's, and a gate in pytest pairs by seed",
+            where=str(path),
+            got=shown.label,
+            next_step="evaluate into this store with --lobench-store: the gate of `lobench compare` takes Welch's test",
+        )
     for cell in shown.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
     return _StoreReference(label=f"{reading.labels[reading.shown]} of {path}", cells=cells, programs=shown.programs)

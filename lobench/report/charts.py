@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,17 +9,17 @@ import numpy as np
 
 from lobench.analysis.courses import courses_of
 from lobench.analysis.findings import Findings
-from lobench.analysis.methods import hyperparameters
+from lobench.analysis.methods import hyperparameters, shows_methods
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
 from lobench.core.errors import StoreError
 from lobench.report.heat_map import accuracy_section
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, number
+from lobench.report.svg import Chart, Series, is_wide, number
+from lobench.report.task_panels import task_panels
 
 __all__ = ["sections"]
 
-_LOG_FROM = 20.0  # a loss that falls by more than this factor is drawn on a log axis
 _MAX_POINTS = 400
 
 
@@ -49,6 +48,9 @@ def _all(findings: Findings) -> list[Section]:
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
     found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+    beside = every if shows_methods(findings.reading) else sorted(drawn)
+    panels = task_panels(findings.reading, beside)
+    found += [panels] if panels is not None else []
     labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
     searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
     return found + [one for one in searches if one is not None]
@@ -211,8 +213,7 @@ def _case(findings: Findings, case: int) -> Figure:
                 label = f"{findings.baseline_label}, {name.partition('/')[0]}"
                 x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
-    values = np.asarray([value for one in series for value in one.y if math.isfinite(value)])
-    log = bool(len(values)) and values.min() > 0 and values.max() / values.min() > _LOG_FROM
+    log = is_wide(series)
     ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
     return Figure(
         title=reading.name(case),

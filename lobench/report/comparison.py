@@ -9,25 +9,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from lobench.analysis.compared import Compared, MetricEffect
-from lobench.analysis.comparison import Effect
+from lobench.analysis.comparison import Effect, MeanDifference
 from lobench.analysis.findings import seeds_say
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.intervals import Interval
 from lobench.analysis.score_scale import SCORE_VERSION
+from lobench.analysis.steps_to_target import CaseSteps
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.report.lines import interval_cell, one_line, text_table
+from lobench.report.steps_to_target import steps_record, steps_text
 
 __all__ = ["comparison_json", "comparison_text"]
 
 _SIGNED = "+.3f"
 
 
-def comparison_text(found: Sequence[Compared], *, scale: str) -> str:
+def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
     """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
-    return "\n\n".join(_pair(compared, scale) for compared in found)
+    texts = [
+        "\n\n".join([_pair(pair, scale), *([steps_text(pair, own)] if own else [])])
+        for pair, own in zip(found, steps or [()] * len(found), strict=True)
+    ]
+    return "\n\n".join(texts)
 
 
 def _pair(found: Compared, scale: str) -> str:
@@ -35,7 +41,7 @@ def _pair(found: Compared, scale: str) -> str:
     level = 100 * (1 - primary.comparison.alpha)
     head = [
         f"{b}{_origin(found.b)} against {a}{_origin(found.a)}",
-        f"{len(primary.comparison.cases)} cases, {primary.num_pairs} pairs of seeds; {_counts(found)}",
+        f"{len(primary.comparison.cases)} cases, {_seeds(primary)}; {_counts(found)}",
         *scale.splitlines(),
     ]
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {_margins(primary)}"]
@@ -44,6 +50,17 @@ def _pair(found: Compared, scale: str) -> str:
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
     parts = ["\n".join(map(one_line, head)), text_table([header, *rows]), *tables]
     return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, _sentence(found)]))])
+
+
+def _seeds(effect: MetricEffect) -> str:
+    """Returns how many pairs there are; of cases without common seeds that Welch's interval is theirs."""
+    num_apart = sum(one.paired.method == "welch" for one in effect.comparison.cases)
+    pairs = f"{effect.num_pairs} pairs of seeds"
+    return (
+        f"{pairs}, and {num_apart} without common seeds"
+        if num_apart and effect.num_pairs
+        else ("no common seeds" if num_apart else pairs)
+    )
 
 
 def _margins(effect: MetricEffect) -> str:
@@ -81,7 +98,9 @@ def _headline(effect: MetricEffect) -> list[str]:
 
 
 def _cases(found: Compared, effect: MetricEffect) -> str:
-    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label), "difference", "ratio", "p Holm"]
+    has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
+    header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
+    header += [*(["B - A"] * has_values), "difference", "ratio", "p Holm"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
@@ -89,7 +108,8 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
         shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
         row = [
             found.name(one.case),
-            *(_final(subject.cells.get(one.case), metric) for subject in (found.a, found.b)),
+            *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
+            *([_value(effect.values.get(one.case))] if has_values else []),
             interval_cell(shown, _SIGNED) if not math.isnan(shown.lower) else paired.note,
             _ratio(effect.ratios.get(one.case)),
             _p(one.p_holm),
@@ -100,6 +120,13 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
         ]
         rows.append(row)
     return text_table([[*header, "effect", "gate", "margin", "note"], *sorted(rows)])
+
+
+def _value(found: MeanDifference | None) -> str:
+    """Returns by how much B's final value is above A's."""
+    if found is None or math.isnan(found.mean):
+        return "-"
+    return f"{found.mean:+.4g}" + ("" if math.isnan(found.lower) else f" [{found.lower:+.4g}, {found.upper:+.4g}]")
 
 
 def _ratio(found: Interval | None) -> str:
@@ -114,11 +141,11 @@ def _tolerated(effect: MetricEffect, case: str) -> str:
     return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" (x{ratio:.3g})")
 
 
-def _final(cell: Cell | None, metric: str) -> str:
+def _final(cell: Cell | None, metric: str, digits: int) -> str:
     values = list(cell.final.get(metric, {}).values()) if cell is not None else []
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    return f"{mean_of(values):.4g}" if values else "-"
+    return f"{mean_of(values):.{digits}g}" if values else "-"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
@@ -154,9 +181,12 @@ def _short(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
 
 
-def comparison_json(found: Sequence[Compared], *, scale: str) -> str:
+def comparison_json(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
     """Returns every pair with every number; NaN and infinities are null."""
-    return json.dumps([_record(compared) | {"scale": scale} for compared in found], indent=1, allow_nan=False)
+    records = [_record(compared) | {"scale": scale} for compared in found]
+    for record, pair, own in zip(records, found, steps, strict=False):
+        record["steps_to_target"] = steps_record(pair, own)
+    return json.dumps(records, indent=1, allow_nan=False)
 
 
 def _record(found: Compared) -> dict[str, Any]:
@@ -175,6 +205,7 @@ def _record(found: Compared) -> dict[str, Any]:
             case = found.cases[row.case]
             cases[found.name(row.case)] = {
                 **dataclasses.asdict(row.paired),
+                "values": dataclasses.asdict(effect.values[row.case]) if row.case in effect.values else None,
                 "p_holm": row.p_holm,
                 "effect": str(row.verdict),
                 "ratio": dataclasses.asdict(ratio) if (ratio := effect.ratios.get(row.case)) else None,

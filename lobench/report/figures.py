@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["write_figures"]
 
 _COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
+_COLOURS |= {"s5": "#a01f60", "s6": "#6b6000", "s7": "#59636e", "s8": "#00758a"}
 _INCHES = 3.3  # a column of most papers
 _PER_PAGE = 12
 
@@ -69,13 +70,14 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         # Every chart of a section draws the same things: one legend, where it hides no curve.
         entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
         entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
-        figure.legend(
-            handles=list(entries.values()),
-            labels=list(entries),
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
+        if entries:
+            figure.legend(
+                handles=list(entries.values()),
+                labels=list(entries),
+                loc="outside lower center",
+                ncols=columns,
+                frameon=False,
+            )
         if section.trained_with:
             text = textwrap.fill(_text(section.trained_with), 60 * columns)
             figure.text(0.01, -0.01, text, fontsize=6, va="top")

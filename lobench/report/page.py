@@ -26,6 +26,7 @@ from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
+from lobench.report.films import films
 from lobench.report.lines import without_controls
 from lobench.report.method_table import method_panels
 from lobench.report.records import records
@@ -80,6 +81,7 @@ def render_page(findings: Findings, spec: TableSpec | None = None, figure: str |
         "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
         "chart_sections": sections(findings, figure),
+        "films": films(findings) if figure is None else [],
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
         **_methods(findings, spec),

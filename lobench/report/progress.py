@@ -45,7 +45,7 @@ class PlainProgress(SilentProgress):
 
     def admitted(self, subject: Subject) -> None:
         if not self._quiet:
-            self.say(_name(subject) if subject.is_optimizer else f"{_name(subject)}: {subject.uri}")
+            self.say(f"{_name(subject)}: {subject.uri}" if subject.has_theta else _name(subject))
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         if not self._quiet or event.outcome is not Outcome.PASSED:
@@ -125,6 +125,6 @@ def describe(event: EvaluationFinished) -> str:
 
 def _name(subject: Subject) -> str:
     """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
-    if subject.is_optimizer or subject.variant.bindings:
+    if not subject.has_theta or subject.variant.bindings:
         return subject.label
     return f"outer step {subject.outer_step}"

@@ -39,6 +39,7 @@ class Section:
     Attributes:
       kind: The page's class for their size.
       trained_with: Bindings of the methods that are drawn, where their names do not say them; "" where there are none.
+      has_one_legend: Whether a style means the same in all charts, so that one legend over them is enough.
     """
 
     id: str
@@ -47,3 +48,10 @@ class Section:
     kind: str
     figures: tuple[Figure, ...]
     trained_with: str = ""
+    has_one_legend: bool = False
+
+    @property
+    def legend(self) -> list[dict[str, str]]:
+        """Returns the legend of all charts; [] where each has its own."""
+        entries = [entry for figure in self.figures for entry in figure.legend] if self.has_one_legend else []
+        return list({entry["style"]: entry for entry in entries}.values())

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-__all__ = ["Chart", "Note", "Series", "number"]
+__all__ = ["Chart", "Note", "Series", "is_wide", "number"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTERS = {"x": 14, "y": 7}  # of a name beside an axis
+_LOG_FROM = 20.0  # positive values that differ by more than this factor are drawn on a log axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,12 @@ class Series:
     steps: bool = False
     dots: bool = False
     line: bool = True
+
+
+def is_wide(series: Sequence[Series]) -> bool:
+    """Says whether the values are all positive and so far apart that they belong on a log axis."""
+    values = [value for one in series for value in one.y if math.isfinite(value)]
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _LOG_FROM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

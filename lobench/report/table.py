@@ -91,7 +91,7 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
 
 def _subject(line: Overview) -> str:
     subject = line.subject
-    if subject.is_optimizer:
+    if not subject.has_theta:
         return subject.label
     return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
 
@@ -133,7 +133,7 @@ def _summary(lines: Sequence[Overview]) -> str:
 
 
 def _counted(subjects: Collection[Subject]) -> str:
-    """Returns how many checkpoints and optimizers there are, in words."""
-    optimizers = sum(subject.is_optimizer for subject in subjects)
-    counts = {"checkpoint": len(subjects) - optimizers, "optimizer": optimizers}
-    return " and ".join(counted(count, name) for name, count in counts.items() if count) or "no subjects"
+    """Returns how many checkpoints, optimizers and imported methods there are, in words."""
+    names = {"checkpoint": "checkpoint", "optimizer": "optimizer", "imported": "imported method"}
+    counts = Counter(names[subject.kind] for subject in subjects)
+    return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"

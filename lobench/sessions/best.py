@@ -123,7 +123,7 @@ def ranked_run(store: Path, suites: Sequence[str], metric: str) -> tuple[str | N
       UsageError: nobody has the metric. UnknownDirection: nobody declares which way it is better.
     """
     reading = read_store(store)
-    subjects = [subject for subject in reading.subjects if not subject.is_optimizer]
+    subjects = [subject for subject in reading.subjects if subject.who.has_theta]
     found = _metric(metric, subjects, store)
     scales = Scales.of(reading.subjects, [Path(suite) for suite in suites])
     for name in scales.undeclared(found):

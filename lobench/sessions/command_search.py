@@ -65,7 +65,7 @@ class CommandSearch(SearchRun):
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
         key = key_of(subject)
-        if subject.is_optimizer:
+        if not subject.has_theta:
             return
         for number, runs in self._runs.items():
             for run in runs:

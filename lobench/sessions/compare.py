@@ -16,6 +16,7 @@ from lobench.analysis.gates import GateRules
 from lobench.analysis.history import find_stores
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
+from lobench.analysis.steps_to_target import CaseSteps, compare_steps, parse_target
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import CheckpointError, LobenchError, UsageError
 from lobench.core.subject import Given
@@ -42,10 +43,12 @@ class Comparison:
 
     Attributes:
       scale: What 0 and 1 on the scale are.
+      steps: Of each pair how many steps either takes to the target, case by case; () without one.
     """
 
     pairs: tuple[Compared, ...]
     scale: str
+    steps: tuple[tuple[CaseSteps, ...], ...] = ()
 
     def verdicts(self) -> tuple[str, ...]:
         """Returns the gate's verdict on each of B, C, ..."""
@@ -60,6 +63,7 @@ def compare(
     metrics: Sequence[str] = (),
     margin: float | None = None,
     alpha: float = 0.05,
+    target: str | float | None = None,
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
     gin_params: Sequence[str] = (),
@@ -76,6 +80,7 @@ def compare(
       metrics: Default: the primary metric, train/loss and test/loss.
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
+      target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, gin_files, gin_params: Of the evaluations.
       progress: What is told while it runs; None: nothing is shown.
     Raises:
@@ -105,7 +110,11 @@ def compare(
         margin=margin,
         scales=scales,
     )
-    return Comparison(pairs=tuple(pairs), scale=scales.describe())
+    steps: list[tuple[CaseSteps, ...]] = []
+    if target is not None:
+        asked = parse_target(str(target))
+        steps = [tuple(compare_steps(pair.a, pair.b, asked, scales, alpha=alpha)) for pair in pairs]
+    return Comparison(pairs=tuple(pairs), scale=scales.describe(), steps=tuple(steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +185,9 @@ def _picked(subjects: Sequence[Subject], store: Path, which: str) -> Subject:
         return last_subject(subjects)
     found = [subject for subject in subjects if _is_called(subject, which)]
     if not found:
-        known = ", ".join(f"{subject.checkpoint.outer_step} ({subject.label})" for subject in subjects[-8:])
+        known = ", ".join(
+            f"{one.checkpoint.outer_step} ({one.label})" if one.who.has_theta else one.label for one in subjects[-8:]
+        )
         raise UsageError(f"no checkpoint {which!r}", where=str(store), expected=f"one of {known}")
     if len({(subject.checkpoint.sha256, subject.optimizer_hashes) for subject in found}) > 1:
         named = ", ".join(f"{subject.checkpoint.uri} ({subject.checkpoint.sha256[:12]})" for subject in found)
@@ -186,6 +197,8 @@ def _picked(subjects: Sequence[Subject], store: Path, which: str) -> Subject:
 
 def _is_called(subject: Subject, which: str) -> bool:
     checkpoint = subject.checkpoint
+    if subject.who.is_imported:  # by its whole name: the end of `imported:nadam` is `adam`, too
+        return which in (subject.label, subject.who.name)
     if which.isdecimal() and checkpoint.outer_step == int(which):
         return True
     is_hash = len(which) >= 6 and checkpoint.sha256.startswith(which)

@@ -85,7 +85,7 @@ class Roster:
             if is_it and subject.variant == given.variant:
                 yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
         for run in self.runs:
-            if not subject.is_optimizer and Path(subject.uri).is_relative_to(run.folder):
+            if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):
                 yield Role(method=run.method, name=run.method.name, trial=run.session, sessions=self._sessions)
         for search in self.searches:
             for name, trial, is_report in search.roles_of(subject):

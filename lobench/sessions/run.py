@@ -14,6 +14,8 @@ from lobench.engine.config.experiment_files import read_experiment
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
 from lobench.report.progress import SilentProgress
+from lobench.sessions.cases import specs_called
+from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
 from lobench.sessions.places import num_workers
@@ -34,11 +36,13 @@ class RunSettings:
     Attributes:
       experiment: Path of the file.
       methods: Names of those that are run now; none: all.
+      cases: The same, `relu32` or `quick/relu32`.
     """
 
     experiment: str
     store: str = ""
     methods: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
     workers: str | int = "auto"
     executor: str = "local"
@@ -128,6 +132,10 @@ class ExperimentRun:
         self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
+        for name in settings.cases:
+            specs_called(name, experiment.suites)
+        self._curves = [method for method in chosen if method.kind == "curves"]
+        chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
         searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
@@ -149,7 +157,9 @@ class ExperimentRun:
         """
         record = self._record
         given = tuple(self._given.values())
-        watched = run_rounds(self._watch_settings(), progress, given=given, has_source=False, guest=record)
+        with ExperimentCurves(self._curves) as curves:
+            record.curves = curves
+            watched = run_rounds(self._watch_settings(), progress, given=given, has_source=False, guest=record)
         return Ran(
             store=self._store,
             name=self._file.experiment.name,

@@ -34,7 +34,7 @@ _NO_NOTES: Mapping[int, str] = MappingProxyType({})
 
 def key_of(subject: Given) -> Key:
     """Returns what tells subjects apart before and after a checkpoint is read."""
-    if isinstance(subject, Subject) and subject.is_optimizer:
+    if isinstance(subject, Subject) and not subject.has_theta:
         return subject.sha256, subject.variant
     return subject.uri, subject.variant
 

@@ -21,6 +21,7 @@ from lobench.core.errors import ThetaMismatch
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.theta import leaf_paths, match_theta
 from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of, types_of
+from lobench.testing.giving import facts_for, wanted_for
 
 __all__ = ["OptimizerContract"]
 
@@ -129,14 +130,16 @@ def _program(contract: Any) -> Callable[..., Any]:
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
-        state = stepper.init(params, None, key_of(0))
+        facts, wanted = facts_for(stepper, params), wanted_for(stepper, params, grads)
+        params = stepper.initial_params(params, facts)
+        state = stepper.init(params, None, key_of(0), facts)
         start = {"state": state}
         # The first step outside of the loop: a state that changes is to be a finding, not an error of the loop's.
-        state, params, _ = stepper.step(state, params, None, grads, _loss(grads), key_of(1))
+        state, params, _ = stepper.step(state, params, None, grads, _loss(grads), key_of(1), None, wanted)
         if types_of(state) == types_of(start["state"]) and types_of(params) == types_of(_params(0)):
 
             def step(index: jax.Array, carry: Any) -> Any:
-                state, params, _ = stepper.step(carry[0], carry[1], None, grads, _loss(grads), key_of(2))
+                state, params, _ = stepper.step(carry[0], carry[1], None, grads, _loss(grads), key_of(2), None, wanted)
                 return state, params
 
             state, params = jax.lax.fori_loop(1, _NUM_STEPS, step, (state, params))

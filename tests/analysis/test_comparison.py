@@ -10,30 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.comparison import Effect, compare_cases, holm, paired_t
+from lobench.analysis.comparison import Effect, compare_cases, holm, mean_difference
 
 A, B = [0.5, 0.7, 0.4, 0.9], [0.8, 0.9, 0.7, 1.0]
 
 
-def test_paired_t_is_scipys() -> None:
+def test_a_paired_difference_is_scipys() -> None:
     known = stats.ttest_rel(B, A)
     interval = known.confidence_interval(0.95)
-    found = paired_t((np.array(B) - A).tolist())
+    found = mean_difference((np.array(B) - A).tolist())
     assert (found.mean, found.p_value) == pytest.approx((0.225, known.pvalue))
     assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
 
 
 def test_below_two_pairs_nothing_is_decided_and_it_says_so() -> None:
-    found = paired_t([0.3])
+    found = mean_difference([0.3])
     assert found.mean == 0.3 and math.isnan(found.lower) and math.isnan(found.p_value)
     assert found.note == "undecidable below n = 2"
-    assert paired_t([]).note == "no common seed"
-    assert "no scale" in paired_t([0.1, math.nan]).note
+    assert mean_difference([]).note == "no common seed"
+    assert "no scale" in mean_difference([0.1, math.nan]).note
 
 
 def test_equal_differences_are_certain_or_nothing() -> None:
-    assert paired_t([0.0] * 4).p_value == 1.0
-    same = paired_t([0.3, 0.3 + 1e-16, 0.3])
+    assert mean_difference([0.0] * 4).p_value == 1.0
+    same = mean_difference([0.3, 0.3 + 1e-16, 0.3])
     assert (same.lower, same.upper, same.p_value) == (same.mean, same.mean, 0.0)
 
 

@@ -10,9 +10,11 @@ from report_store import make_baseline, make_store
 from scipy import stats
 from stores import add
 
-from lobench.analysis.bold import _independent_p, _welch_p, bold_columns
+from lobench.analysis.bold import _independent_p, bold_columns
+from lobench.analysis.comparison import mean_difference
 from lobench.analysis.findings import findings_of
 from lobench.analysis.intervals import stratified_t_mean
+from lobench.analysis.samples import Apart
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.latex import escape, latex_table
@@ -21,7 +23,7 @@ from lobench.report.latex import escape, latex_table
 def test_means_that_share_no_seed_are_compared_by_welchs_t_test() -> None:
     one, other = (1.0, 1.2, 0.9), (2.0, 2.6, 2.1, 2.2)
     expected = float(stats.ttest_ind(one, other, equal_var=False).pvalue)
-    assert _welch_p(one, other) == pytest.approx(expected, rel=1e-9)
+    assert mean_difference(Apart(a=one, b=other)).p_value == pytest.approx(expected, rel=1e-9)
     sides = (stratified_t_mean([one]), stratified_t_mean([other]))
     assert _independent_p(*sides) == pytest.approx(expected, rel=1e-9)
     assert _independent_p(stratified_t_mean([one, one]), stratified_t_mean([[1.0, 1.0]])) > 0.05

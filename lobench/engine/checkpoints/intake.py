@@ -96,13 +96,13 @@ class Intake:
         """Returns the checkpoint that lies at a place, where it was read before and is as it was then."""
         with contextlib.suppress(CheckpointError):
             if self._is_known(seen):
-                at = [one for one in self._ledger.sightings().values() if one.uri == seen.uri and not one.is_optimizer]
+                at = [one for one in self._ledger.sightings().values() if one.uri == seen.uri and one.has_theta]
                 return at[-1].checkpoint if at else None
         return None
 
     def fetch(self, subject: Subject) -> bool:
         """Says whether the spool holds a subject's theta, after copying it again from its place where it does not."""
-        if subject.is_optimizer or self.holds(subject.sha256):
+        if not subject.has_theta or self.holds(subject.sha256):
             return True
         path = epath.Path(subject.uri)
         reader = reader_for(path, self._readers)

@@ -59,4 +59,4 @@ class Errands:
 
     def _theta(self, evaluation: EvaluationId) -> tuple[str, str]:
         subject = self._subjects.first(evaluation)
-        return subject.uri, "" if subject.is_optimizer else str(self._spool.path(evaluation.sha256))
+        return subject.uri, str(self._spool.path(evaluation.sha256)) if subject.has_theta else ""

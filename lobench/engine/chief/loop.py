@@ -145,7 +145,7 @@ class Chief:
             self._waking.close()
         case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
         if self._has_source:
-            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if not one.is_optimizer}
+            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if one.has_theta}
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s),

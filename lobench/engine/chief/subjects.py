@@ -109,7 +109,7 @@ class Subjects:
             self.release_unneeded(subject)
 
     def release_unneeded(self, subject: Subject) -> None:
-        if not subject.is_optimizer and subject.sha256 not in self._needed:
+        if subject.has_theta and subject.sha256 not in self._needed:
             self._intake.release(subject.sha256)
 
 
@@ -119,7 +119,7 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
     Of several things that lay at one place, and that earlier starts were through with, the last one counts. What was
     given by name, with bindings of its own or without theta, is no checkpoint of the run.
     """
-    of_the_run = {position: one for position, one in sightings.items() if not one.is_optimizer and not one.variant.key}
+    of_the_run = {position: one for position, one in sightings.items() if one.has_theta and not one.variant.key}
     last = {subject.uri: position for position, subject in of_the_run.items()}
     for position, subject in of_the_run.items():
         is_done = is_through(position, history)

@@ -20,8 +20,8 @@ SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subject
 
 
 def _variant_of(subject: Subject) -> str:
-    """Returns what tells subjects of one hash apart in the ledger; "" of an optimizer, whose hash tells all."""
-    return "" if subject.is_optimizer else subject.variant.key
+    """Returns what tells subjects of one hash apart in the ledger; "" without theta, where the hash tells all."""
+    return subject.variant.key if subject.has_theta else ""
 
 
 def values_of(subject: Subject) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def values_of(subject: Subject) -> dict[str, Any]:
         "generation": subject.generation,
         "run": subject.run,
         "label": "",
-        "bindings": json.dumps([] if subject.is_optimizer else subject.variant.bindings),
-        "trainer_config": None if subject.is_optimizer else subject.variant.trainer_config,
+        "bindings": json.dumps(subject.variant.bindings if subject.has_theta else []),
+        "trainer_config": subject.variant.trainer_config if subject.has_theta else None,
     }
     is_named = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
     return values | {"variant": _variant_of(subject), "label": subject.label if is_named else ""}
@@ -46,6 +46,9 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
     kind, uri, sha256, outer_step, generation, run, label, bindings, trainer_config = row
     if kind == "optimizer":
         return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
+    if kind == "imported":
+        found = Subject.of_imported(uri.partition(":")[2])
+        return dataclasses.replace(found, label=label or found.label)
     return Subject.of_checkpoint(
         Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run),
         json.loads(bindings) if bindings != "[]" else (),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 
-__all__ = ["DeviceLeases", "devices_here", "equal_shares", "instruction_set", "known_device"]
+__all__ = ["DeviceLeases", "devices_here", "equal_shares", "instruction_set", "known_device", "settle_blas"]
 
 # Feature levels of x86-64 (System V psABI), highest first: what XLA's code for a CPU is made of.
 _LEVELS = {
@@ -114,6 +115,17 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             break
         found = level
     return found
+
+
+def settle_blas(num_cpus: int) -> None:
+    """Says to OpenBLAS, before scipy loads it, what the bits of LAPACK's results hang on, where the user does not.
+
+    jax's eigenvectors and QR on a CPU are scipy's. OpenBLAS would take the kernels of the very processor, others on a
+    Zen than on a Xeon of the same instructions, and as many threads in each worker as the machine has cores.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(num_cpus))
+    if instruction_set() in ("x86-64-v3", "x86-64-v4"):
+        os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")  # the kernels that all of these can run
 
 
 def known_device(device: str) -> str:

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 from lobench.engine.workers.child_python import current_folder_last
 from lobench.engine.workers.compilation_cache import cache_environment
+from lobench.engine.workers.devices import settle_blas
 from lobench.engine.workers.protocol import Configure
 
 __all__ = ["main", "run_worker"]
@@ -25,6 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 def run_worker(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs the function that the configuration names; see `Configure.serve`."""
+    settle_blas(configure.num_cpus)
     serve = pkgutil.resolve_name(configure.serve)
     serve(connection, configure, owns_process=owns_process)
 

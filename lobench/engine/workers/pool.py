@@ -100,9 +100,7 @@ class LocalPool:
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         threads = str(num_cpus)
-        # LAPACK's threads are OpenBLAS's own: as many as the machine has cores, in every worker, unless they are told.
-        environment = {"OPENBLAS_NUM_THREADS": threads, **os.environ, "NPROC": threads}
-        environment |= self._devices.lease(worker, num_gpus)
+        environment = {**os.environ, "NPROC": threads, **self._devices.lease(worker, num_gpus)}
         log = self._config.log_folder / f"worker-{worker}.log"
         try:
             process = WorkerProcess(environment, log)

@@ -12,7 +12,16 @@ import jax
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters.counterparts import Counterpart, counterpart_of
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
+from lobench.inner.task import (
+    OPTIONAL,
+    SPLITS,
+    ArrayDataset,
+    Datasets,
+    IteratorDataset,
+    SampledDataset,
+    Task,
+    TaskFamily,
+)
 
 __all__ = ["as_learned_optimizer", "as_task", "runs_as"]
 
@@ -67,6 +76,9 @@ class _ForeignTask(Task):
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
         self.datasets = _datasets(getattr(wrapped, "datasets", None))
+        for name in ("scale_invariant", *OPTIONAL):
+            if hasattr(wrapped, name):
+                setattr(self, name, getattr(wrapped, name))
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self._wrapped.init_with_state(key)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,9 +12,11 @@ import jax
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.adapters.offered import call_offering
 from lobench.inner.adapters.scheduled import Watches
+from lobench.inner.offered import call_offering
 from lobench.inner.optimizer import PyTree
+from lobench.inner.wanting import asked_for, declared_wants, offering, starts_of, wants_of
+from lobench.inner.wants import NOTHING, Facts, Wanted, Wants
 
 __all__ = ["Stepper", "as_stepper"]
 
@@ -25,33 +28,46 @@ class Stepper:
     """What the inner program calls.
 
     Attributes:
-      init: (params, model_state, key) -> opt_state.
-      step: (opt_state, params, model_state, grads, loss, key, value_fn=None) -> (opt_state, params, model_state);
-        `model_state` is the one after the loss, `value_fn` the loss of the same batch as a function of parameters.
+      init: (params, model_state, key, facts={}) -> opt_state; `facts` are those that the task says of itself.
+      step: (opt_state, params, model_state, grads, loss, key, value_fn=None, wanted={}) -> (opt_state, params,
+        model_state); `model_state` is the one after the loss, `value_fn` the loss of the same batch as a function of
+        parameters, `wanted` what the optimizer wants.
       eval_params: (opt_state, params) -> the parameters to evaluate.
-      initial_params: The task's initial parameters -> those that training starts from.
+      initial_params: The task's initial parameters, and facts -> those that training starts from.
+      wants: params -> what it wants.
+      metrics: opt_state -> what the optimizer says of itself, float32[] by name.
     """
 
-    init: Callable[[PyTree, PyTree, jax.Array], PyTree]
+    init: Callable[..., PyTree]
     step: Callable[..., tuple[PyTree, PyTree, PyTree]]
     eval_params: Callable[[PyTree, PyTree], PyTree]
-    initial_params: Callable[[PyTree], PyTree] = lambda params: params
+    initial_params: Callable[..., PyTree] = lambda params, facts=NOTHING: params
+    wants: Callable[[PyTree], Wants] = lambda params: NOTHING
+    metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
 def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0) -> Stepper:
     """Wraps an optimizer; the schedules that it takes for rates run over `num_steps` updates.
 
     Args:
-      optimizer: optax transformation (with or without extra arguments, with optional `eval_params` and
-        `initial_params`), or an object with google/learned_optimization's `init`, `update`, `get_params`, `get_state`.
+      optimizer: optax transformation (with or without extra arguments, with optional `eval_params`,
+        `initial_params` and `metrics`), or an object with google/learned_optimization's `init`, `update`,
+        `get_params` and `get_state`.
       num_steps: Updates of the inner training.
       first_step: Updates that its state has seen before; a schedule's first one comes after them.
     Raises:
       ConfigError: it is neither.
     """
     stepper = _stepper(optimizer, num_steps)
-    watches = Watches(stepper.init, stepper.step, stepper.eval_params, num_steps, first_step)
-    return dataclasses.replace(stepper, init=watches.init, step=watches.step, eval_params=watches.eval_params)
+    watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.wants, num_steps, first_step)
+    return dataclasses.replace(
+        stepper,
+        init=watches.init,
+        step=watches.step,
+        eval_params=watches.eval_params,
+        wants=watches.wants,
+        metrics=lambda opt_state: stepper.metrics(watches.own_state(opt_state)),
+    )
 
 
 def _stepper(optimizer: Any, num_steps: int) -> Stepper:
@@ -68,13 +84,21 @@ def _stepper(optimizer: Any, num_steps: int) -> Stepper:
 
 
 def _optax_stepper(optimizer: Any) -> Stepper:
-    eval_params = getattr(optimizer, "eval_params", None)
-    initial_params = getattr(optimizer, "initial_params", None)
+    eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
+    wants = functools.partial(wants_of, optimizer)
+    declared = declared_wants(optimizer)
+
+    def initial_params(params: PyTree, facts: Facts = NOTHING) -> PyTree:
+        for start in starts_of(optimizer, params):
+            params = call_offering(start, params, **facts)
+        return params
+
     if type(optimizer) is optax.GradientTransformation:
         optimizer = optax.with_extra_args_support(optimizer)
 
-    def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
-        return optimizer.init(params)
+    def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
+        with offering(facts, NOTHING):
+            return call_offering(optimizer.init, params, **facts)
 
     def step(
         opt_state: PyTree,
@@ -84,16 +108,22 @@ def _optax_stepper(optimizer: Any) -> Stepper:
         loss: jax.Array,
         key: jax.Array,
         value_fn: ValueFn | None = None,
+        wanted: Wanted = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         more = _of_the_loss(value_fn, grads) if value_fn is not None else {}
-        updates, opt_state = call_offering(optimizer.update, grads, opt_state, params, value=loss, key=key, **more)
+        offered = {"value": loss, "key": key, **more, **wanted}
+        with offering(NOTHING, wanted):
+            update = asked_for(optimizer.update, declared, offered)
+            updates, opt_state = call_offering(update, grads, opt_state, params, **offered)
         return opt_state, optax.apply_updates(params, updates), model_state
 
     return Stepper(
         init=init,
         step=step,
         eval_params=eval_params or (lambda opt_state, params: params),
-        initial_params=initial_params or (lambda params: params),
+        initial_params=initial_params,
+        wants=wants,
+        metrics=metrics or (lambda opt_state: NOTHING),
     )
 
 
@@ -108,8 +138,10 @@ def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
 
 
 def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
-    def init(params: PyTree, model_state: PyTree, key: jax.Array) -> PyTree:
-        return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key)
+    declared = declared_wants(optimizer)
+
+    def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
+        return call_offering(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
 
     def step(
         opt_state: PyTree,
@@ -119,10 +151,13 @@ def _google_stepper(optimizer: Any, num_steps: int) -> Stepper:
         loss: jax.Array,
         key: jax.Array,
         value_fn: ValueFn | None = None,
+        wanted: Wanted = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
         # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.
-        opt_state = call_offering(optimizer.update, opt_state, grads, loss=loss, model_state=model_state, key=key)
+        offered = {"loss": loss, "model_state": model_state, "key": key, **wanted}
+        update = asked_for(optimizer.update, declared, offered)
+        opt_state = call_offering(update, opt_state, grads, **offered)
         return opt_state, optimizer.get_params(opt_state), optimizer.get_state(opt_state)
 
-    return Stepper(init=init, step=step, eval_params=lambda opt_state, params: params)
+    return Stepper(init=init, step=step, eval_params=lambda opt_state, params: params, wants=lambda params: declared)

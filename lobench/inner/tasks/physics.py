@@ -146,7 +146,7 @@ class StiffODE(Task):
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         def rest(y: jax.Array) -> jax.Array:
-            return self._rates * through_layers(params, y, jnp.tanh)
+            return jnp.asarray(self._rates) * through_layers(params, y, jnp.tanh)
 
         return self.loss_of(rest, data)
 

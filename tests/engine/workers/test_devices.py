@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from lobench.core.errors import UsageError
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.devices import DeviceLeases, devices_here
+from lobench.engine.workers import devices
+from lobench.engine.workers.devices import DeviceLeases, devices_here, settle_blas
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 
 
@@ -33,10 +34,7 @@ def environment_of(pid: int) -> dict[str, str]:
         time.sleep(0.01)
     parts = text.split("\0")
     found = dict(part.split("=", 1) for part in parts if "=" in part)
-    names = (
-        *("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS"),
-        *("NPROC", "OPENBLAS_NUM_THREADS"),
-    )
+    names = ("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS", "NPROC")
     return {name: found[name] for name in names if name in found}
 
 
@@ -44,7 +42,6 @@ def environment_of(pid: int) -> dict[str, str]:
 def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     layers = Layers(trainer_config=None, gin_files=(), gin_params=(), gin_modules=())
     config = WorkerConfig(
         arguments=(), layers=layers, serve="no:where", log_folder=tmp_path / "logs", compilation_cache=tmp_path / "x"
@@ -53,7 +50,7 @@ def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
     try:
         for worker, num_gpus in enumerate((0.5, 0.5, 1.0, 0.0)):
             pool.start(worker, 1, num_gpus)
-        one = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
+        one = {"NPROC": "1"}
         half = {**one, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
         assert [environment_of(pool.pids[worker]) for worker in range(4)] == [
             {**half, "CUDA_VISIBLE_DEVICES": "2"},
@@ -68,6 +65,17 @@ def test_workers_see_what_they_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
             pool.start(5, 1, 3.0)
     finally:
         pool.close()
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_blas_gets_kernels_that_all_processors_of_an_instruction_set_have(
+    level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "instruction_set", lambda: level)
+    monkeypatch.setattr(os, "environ", {"OPENBLAS_NUM_THREADS": "3"})  # what the user says stays
+    settle_blas(1)
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+    assert os.environ.get("OPENBLAS_CORETYPE") == ("Haswell" if level in ("x86-64-v3", "x86-64-v4") else None)
 
 
 def test_without_devices_the_environment_stays_and_a_case_that_wants_one_says_so() -> None:

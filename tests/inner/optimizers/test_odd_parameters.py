@@ -12,6 +12,7 @@ import pytest
 from lobench import LearnedOptimizer
 from lobench.extend import as_stepper
 from lobench.inner import optimizers
+from lobench.testing.giving import facts_for, wanted_for
 
 KEY = jax.random.key(0)
 
@@ -25,8 +26,11 @@ def odd(dtype: Any) -> dict[str, Any]:
     }
 
 
+NEEDING = {"opt_list", *optimizers.weighters.__all__}  # a file, a task with several losses
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("name", [name for name in optimizers.__all__ if name != "opt_list"])  # that needs a file
+@pytest.mark.parametrize("name", [name for name in optimizers.__all__ if name not in NEEDING])
 def test_it_steps(name: str, dtype: Any) -> None:
     optimizer = getattr(optimizers, name)()
     if isinstance(optimizer, LearnedOptimizer):
@@ -37,9 +41,12 @@ def test_it_steps(name: str, dtype: Any) -> None:
     def train(params: Any) -> Any:
         def step(_: jax.Array, carry: Any) -> Any:
             state, params = carry
-            return stepper.step(state, params, None, params, jnp.float32(1), KEY)[:2]
+            wanted = wanted_for(stepper, params, params)
+            return stepper.step(state, params, None, params, jnp.float32(1), KEY, None, wanted)[:2]
 
-        state, params = jax.lax.fori_loop(0, 3, step, (stepper.init(params, None, KEY), params))
+        facts = facts_for(stepper, params)
+        params = stepper.initial_params(params, facts)
+        state, params = jax.lax.fori_loop(0, 3, step, (stepper.init(params, None, KEY, facts), params))
         return stepper.eval_params(state, params)
 
     end = train(odd(dtype))

@@ -14,6 +14,7 @@ import pytest
 from saved_worlds import states_in
 
 from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
 from lobench.core.phases import task_sequence
 from lobench.core.result import Curves
 from lobench.inner.optimizers import sgd
@@ -24,6 +25,7 @@ from lobench.inner.tasks.continual.memory import Examples, Memory
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.train import Program
+from lobench.inner.wants import facts_of
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract
 
@@ -245,7 +247,13 @@ def test_the_loss_of_an_empty_memory_is_0_and_that_of_a_full_one_is_of_the_earli
     value, gradient = loss(params, task.enter_phase(params, state, 1)[1], KEY)
     assert 0 < value < 5
     assert (gradient["w1"][:, :2] != 0).any() and (gradient["w1"][:, 2:] == 0).all(), "task 0 has the classes 0 and 1"
-    assert not hasattr(SplitStream(task=network(), num_tasks=3), "memory_loss")
+
+
+def test_who_wants_a_memory_of_size_0_is_told_what_to_bind() -> None:
+    with pytest.raises(ConfigError) as caught:
+        facts_of({"memory": "agem"}, lambda: SplitStream(task=network()), {})
+    assert str(caught.value).startswith("agem wants 'memory'") and "\n" not in str(caught.value)
+    assert str(caught.value).endswith("bind SplitStream.memory_size = 50, say: the examples kept of each task")
 
 
 def test_replay_of_an_empty_memory_is_no_replay_and_later_the_memory_joins_the_batch() -> None:

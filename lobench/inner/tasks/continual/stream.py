@@ -73,11 +73,13 @@ class Stream(Wrapping):
         self.num_phases = 1 if interleaved else num_tasks
         self.metric_directions = history.DIRECTIONS | {history.of_task(task): "max" for task in range(num_tasks)}
         self._has_own = protocol in OWN and num_tasks > 1
+        advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
         if memory_size:
             self.memory_loss = self._memory_loss
+        else:
+            self.gives_if = {"memory": advice}
         if replay and not self._remembers:
             got = "interleaved = True: there are no earlier tasks" if interleaved else "memory_size = 0"
-            advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
             raise ConfigError(
                 f"{name}.replay = True: there is no memory to replay from",
                 got=got,

@@ -13,6 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_task
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import (
+    OPTIONAL,
     SPLITS,
     Batch,
     Dataset,
@@ -34,11 +35,13 @@ class Wrapping(Task):
 
     def __init__(self, task: Task) -> None:
         self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
-        self.num_phases = task.num_phases
+        self.num_phases, self.gives_if = task.num_phases, task.gives_if
 
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet: while it is copied, say
             raise AttributeError(name)
+        if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
+            raise AttributeError(name)  # the other's are of another loss than this one
         return getattr(self.task, name)
 
     def init(self, key: jax.Array) -> PyTree:
@@ -77,6 +80,9 @@ class Wrapping(Task):
 
     def check_case(self, case: Case) -> None:
         self.task.check_case(case)
+
+    def scale_invariant(self, params: PyTree) -> PyTree:
+        return self.task.scale_invariant(params)
 
 
 class _Family(TaskFamily):

@@ -1,0 +1,146 @@
+"""Folders that TensorBoard and MLflow write, and the csv that TensorBoard's page gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lobench.analysis.imports.points import Asked, Points, Run, named_run, step_numbers
+from lobench.analysis.imports.tables import numbers_of, opened, parts_of
+from lobench.core.errors import UsageError
+from lobench.core.headline import cause
+
+__all__ = ["event_files", "mlflow_runs", "read_events", "read_mlflow", "read_tensorboard_csv"]
+
+_CHUNK = 100_000  # events
+_CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
+
+
+def event_files(place: Path) -> list[Path]:
+    """Returns TensorBoard's event files in or below a folder, in the order of their writing."""
+    return sorted(path for path in place.rglob("*tfevents*") if path.is_file())
+
+
+def read_events(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the scalars of TensorBoard's event files, whose folders are runs. Of a step logged twice the later counts.
+
+    Raises:
+      UsageError: tensorboard is not installed; a file is no event file.
+    """
+    try:
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    except ImportError as error:
+        advice = "pip install tensorboard"
+        raise UsageError("event files need tensorboard", where=str(place), next_step=advice) from error
+    for file in event_files(place):
+        folder = file.parent.relative_to(place).as_posix()
+        run = named_run(place.name if folder == "." else folder, asked)
+        found: dict[str, list[tuple[int, float]]] = {}
+        num_found = 0
+        try:
+            for event in EventFileLoader(str(file)).Load():
+                for value in event.summary.value:
+                    number = _scalar(value)
+                    if number is not None and (not asked.metrics or value.tag in asked.metrics):
+                        found.setdefault(value.tag, []).append((event.step, number))
+                        num_found += 1
+                if num_found >= _CHUNK:
+                    yield from _points(run, found)
+                    found, num_found = {}, 0
+        except (OSError, ValueError) as error:
+            raise UsageError("this is no event file of TensorBoard", where=str(file), got=cause(error)) from error
+        yield from _points(run, found)
+
+
+def _scalar(value: Any) -> float | None:
+    """Returns the number of a summary's value; None of a picture, a histogram or a text."""
+    if value.HasField("simple_value"):
+        return float(value.simple_value)
+    if not value.HasField("tensor") or value.tensor.tensor_shape.dim or value.tensor.string_val:
+        return None
+    from tensorboard.util.tensor_util import make_ndarray
+
+    found = make_ndarray(value.tensor)
+    return float(found) if found.size == 1 and found.dtype.kind in "fiu" else None
+
+
+def _points(run: Run, found: dict[str, list[tuple[int, float]]]) -> Iterator[Points]:
+    for tag, points in found.items():
+        steps, values = zip(*points, strict=True)
+        yield Points.of_curve(run, tag, steps, values)
+
+
+def read_tensorboard_csv(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of a csv that TensorBoard's page gives: `Wall time,Step,Value`, run and tag in its name.
+
+    Raises:
+      UsageError: the name says neither, and nobody else does.
+    """
+    found = _CSV_NAME.fullmatch(path.stem)
+    metric = next(iter(asked.metrics), "") or (found["tag"] if found else "")
+    if not metric or not (found or asked.method):
+        raise UsageError(
+            "a csv of TensorBoard's page says run and tag in its name alone",
+            where=str(path),
+            expected="run-RUN-tag-TAG.csv, or --method and --metric",
+        )
+    for frame, first in parts_of(path, ["Step", "Value"], texts=()):
+        lines = first + np.arange(len(frame), dtype=np.int64)
+        steps = step_numbers(numbers_of(frame["Step"], lines, str(path), fill=False), lines, str(path), "Step")
+        values = numbers_of(frame["Value"], lines, str(path), fill=True)
+        yield Points.of_curve(named_run(found["run"] if found else asked.method, asked), metric, steps, values, lines)
+
+
+def mlflow_runs(place: Path) -> list[Path]:
+    """Returns the folders of runs in or below a folder of MLflow's file store; those that were deleted are none."""
+    found = [path.parent for path in sorted(place.rglob("meta.yaml")) if (path.parent / "metrics").is_dir()]
+    return [run for run in found if _said(run, "lifecycle_stage") != "deleted" and ".trash" not in run.parts]
+
+
+def read_mlflow(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
+
+    Raises:
+      UsageError: a line is no `timestamp value step`.
+    """
+    for folder in mlflow_runs(place):
+        tag = folder / "tags" / "mlflow.runName"
+        name = tag.read_text(encoding="utf-8").strip() if tag.is_file() else _said(folder, "run_name")
+        run = named_run(name or folder.name, asked)
+        for file in sorted(path for path in (folder / "metrics").rglob("*") if path.is_file()):
+            metric = file.relative_to(folder / "metrics").as_posix()
+            if not asked.metrics or metric in asked.metrics:
+                yield _mlflow_metric(file, run, metric)
+
+
+def _mlflow_metric(file: Path, run: Run, metric: str) -> Points:
+    times, values, steps = [], [], []
+    with opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                times.append(int(words[0]))
+                values.append(float(words[1]))
+                steps.append(int(words[2]) if len(words) > 2 else 0)
+            except (ValueError, IndexError) as error:
+                place, got = f"{file}, line {number}", repr(line.strip()[:60])
+                raise UsageError(
+                    "this is no metric of MLflow", where=place, got=got, expected="TIME VALUE STEP"
+                ) from error
+    order = np.lexsort((values, times, steps))
+    return Points.of_curve(run, metric, np.asarray(steps)[order], np.asarray(values)[order], order + 1)
+
+
+def _said(folder: Path, key: str) -> str:
+    """Returns a plain value of a run's meta.yaml; "" where it says none."""
+    for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip().strip("'\"")
+    return ""

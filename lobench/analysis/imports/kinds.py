@@ -1,0 +1,162 @@
+"""Which reader a file or folder has: by looking at it, or by name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.imports import folders, nanogpt, records, tables, wandb
+from lobench.analysis.imports.points import Asked, Points
+from lobench.analysis.subjects import LOBENCH_SEEDS
+from lobench.core.case import CaseInfo
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.headline import cause
+from lobench.core.metric import Direction
+
+__all__ = ["KINDS", "Kind", "kind_of", "sha256_of"]
+
+_BLOCK = 1 << 20
+
+
+def _no_directions(path: Path, asked: Asked) -> dict[str, Direction]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How files of one kind are read.
+
+    Attributes:
+      about: What such a file is, for the help.
+      read: Yields its points, and adds what is odd of it to notes.
+      files: What of a folder is read; None: these are files.
+      last_counts: Whether of a step that a run has twice the last value counts; otherwise it is an error.
+      draws: Whose its seeds are; "": labels.
+      cases: What the file itself says of its cases, by suite and name.
+      directions: Which way it says that metrics are better.
+    """
+
+    about: str
+    read: Callable[[Path, Asked, list[str]], Iterator[Points]]
+    files: Callable[[Path], list[Path]] | None = None
+    last_counts: bool = False
+    draws: str = ""
+    cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
+    directions: Callable[[Path, Asked], dict[str, Direction]] = _no_directions
+
+
+def _mlflow_files(place: Path) -> list[Path]:
+    return sorted(path for run in folders.mlflow_runs(place) for path in run.rglob("*") if path.is_file())
+
+
+KINDS: dict[str, Kind] = {
+    "tidy": Kind(
+        about="csv or parquet with columns method, case, seed, step, metric, value, or a column for each --metric",
+        read=lambda path, asked, notes: tables.read_table(path, asked),
+    ),
+    "lobench": Kind(
+        about="`lobench results --format json --curves`",
+        read=records.read_records,
+        draws=LOBENCH_SEEDS,
+        cases=records.cases_of_records,
+        directions=lambda path, asked: records.directions_of_records(path),
+    ),
+    "wandb-chart": Kind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
+    "wandb-history": Kind(about="W&B's `run.history()` as csv or parquet", read=wandb.read_api, last_counts=True),
+    "tensorboard": Kind(
+        about="a folder of event files", read=folders.read_events, files=folders.event_files, last_counts=True
+    ),
+    "tensorboard-csv": Kind(about="a csv of TensorBoard's page", read=folders.read_tensorboard_csv, last_counts=True),
+    "mlflow": Kind(
+        about="a folder of MLflow's file store", read=folders.read_mlflow, files=_mlflow_files, last_counts=True
+    ),
+    "algoperf": Kind(
+        about="AlgoPerf's evaluations, with --targets",
+        read=records.read_algoperf,
+        directions=records.algoperf_directions,
+        last_counts=True,
+    ),
+    "nanogpt": Kind(
+        about="a log of modded-nanogpt, or a folder of them", read=nanogpt.read_logs, files=nanogpt.log_files
+    ),
+}
+
+
+def kind_of(path: Path, asked: str = "") -> str:
+    """Returns the name of what reads a file or folder.
+
+    Raises:
+      UsageError: there is no such file; nothing reads it; no kind of that name.
+    """
+    if asked and asked not in KINDS:
+        raise UsageError("--kind", got=repr(asked), expected=", ".join(KINDS), next_step=suggestion(asked, KINDS))
+    if not path.exists():
+        raise UsageError("there is no such file", where=str(path))
+    if asked:
+        if path.is_dir() and KINDS[asked].files is None:
+            raise UsageError(f"this is a folder, and {asked} is {KINDS[asked].about}", where=str(path))
+        return asked
+    try:
+        found = _of_folder(path) if path.is_dir() else _of_file(path)
+    except OSError as error:
+        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
+    if not found:
+        expected = "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items())
+        raise UsageError("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
+    return found
+
+
+def _of_folder(path: Path) -> str:
+    if folders.event_files(path):
+        return "tensorboard"
+    if folders.mlflow_runs(path):
+        return "mlflow"
+    return "nanogpt" if nanogpt.log_files(path) else ""
+
+
+def _of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(1)
+    if not head:
+        raise UsageError("the file is empty", where=str(path))
+    if "tfevents" in path.name:
+        raise UsageError(
+            "this is one event file", where=str(path), next_step="name its folder, whose name is the run's"
+        )
+    if tables.is_parquet(path):
+        return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
+    if head == b"[":
+        return "lobench"
+    if nanogpt.is_log(path):
+        return "nanogpt"
+    return _of_table(path)
+
+
+def _of_table(path: Path) -> str:
+    names = tables.column_names(path)
+    if wandb.is_runs_table(names):
+        wandb.refuse_runs_table(path)
+    if wandb.is_chart(names):
+        return "wandb-chart"
+    if names[:3] == ["Wall time", "Step", "Value"]:
+        return "tensorboard-csv"
+    if wandb.is_api(names):
+        return "wandb-history"
+    if {"submission", "workload", "study", "trial", "val_metric"} <= set(names):
+        return "algoperf"
+    return "tidy"
+
+
+def sha256_of(path: Path, kind: Kind) -> str:
+    """Returns the hash of a file's content, or of what is read of a folder: names and contents."""
+    digest = hashlib.sha256()
+    is_folder = path.is_dir() and kind.files is not None
+    for file in kind.files(path) if is_folder and kind.files is not None else [path]:
+        if is_folder:
+            digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as content:
+            while block := content.read(_BLOCK):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,239 @@
+"""Tidy tables, csv (gzipped or not) or parquet, a part at a time: a row for each value, or a column for each metric.
+
+method,case,seed,step,metric,value          method,case,seed,step,val_loss,val_acc
+adam,mnist,0,100,val_loss,0.31              adam,mnist,0,100,0.31,0.91
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.analysis.imports.points import Asked, Points, Run, step_numbers
+from lobench.core.errors import UsageError
+from lobench.core.headline import cause
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["column_names", "is_given", "is_parquet", "numbers_of", "opened", "parts_of", "read_table"]
+
+_ROLES = ("method", "case", "seed", "step", "metric", "value")
+_CHUNK = 200_000  # rows
+_MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
+
+
+def opened(path: Path) -> IO[str]:
+    """Opens a file of text, gzipped or not, whatever its name.
+
+    Raises:
+      UsageError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as raw:
+            is_packed = raw.read(2) == b"\x1f\x8b"
+        open_it: Any = gzip.open if is_packed else open
+        file: IO[str] = open_it(path, "rt", encoding="utf-8-sig", errors="strict", newline="")
+        return file
+    except OSError as error:
+        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
+
+
+def column_names(path: Path) -> list[str]:
+    """Returns the header of a csv or parquet file.
+
+    Raises:
+      UsageError: it cannot be read, or has none.
+    """
+    if is_parquet(path):
+        return list(_parquet(path).schema_arrow.names)
+    try:
+        with opened(path) as file:
+            names = next(csv.reader(file), [])
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError("this is not a csv file", where=str(path), got=cause(error)) from error
+    if not any(name.strip() for name in names):
+        raise UsageError("the file is empty", where=str(path))
+    return [name.strip() for name in names]
+
+
+def is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError(
+            "parquet needs pyarrow", where=str(path), next_step="pip install 'lobench[parquet]', or import a csv"
+        ) from error
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, ValueError) as error:
+        raise UsageError("this is not a parquet file", where=str(path), got=cause(error)) from error
+
+
+def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Iterator[tuple[pd.DataFrame, int]]:
+    """Yields a table's rows a part at a time, each with the line of its first row; 0 of a file without lines.
+
+    Args:
+      columns: Those that are read.
+      texts: Those among them that are read as texts, as categories: names repeat.
+    Raises:
+      UsageError: it cannot be read.
+    """
+    if is_parquet(path):
+        for batch in _parquet(path).iter_batches(batch_size=_CHUNK, columns=list(columns)):
+            frame = batch.to_pandas()
+            for name in texts:
+                frame[name] = frame[name].astype(object).map(_text).astype("category")
+            yield frame, 0
+        return
+    import pandas as pd
+
+    line = 2
+    try:
+        with opened(path) as file:
+            parts = pd.read_csv(
+                file,
+                usecols=lambda name: name.strip() in columns,
+                dtype=dict.fromkeys(texts, "category"),
+                keep_default_na=False,
+                na_values={name: _MISSING for name in columns if name not in texts},
+                chunksize=_CHUNK,
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+            )
+            for frame in parts:
+                frame.columns = [str(name).strip() for name in frame.columns]
+                yield frame, line
+                line += len(frame)
+    except (
+        pd.errors.ParserError,
+        pd.errors.EmptyDataError,
+        UnicodeDecodeError,
+        OSError,
+        EOFError,
+        zlib.error,
+    ) as error:
+        raise UsageError("this is not a csv file", where=str(path), got=cause(error)) from error
+
+
+def _text(value: object) -> str:
+    is_whole = isinstance(value, float) and value.is_integer()
+    return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
+
+
+def read_table(path: Path, asked: Asked) -> Iterator[Points]:
+    """Yields the points of a tidy table.
+
+    Raises:
+      UsageError: a column is missing, a value is no number, a name is empty; with the line.
+    """
+    found = column_names(path)
+    place = {role: asked.columns.get(role, role) for role in _ROLES}
+    said = {"method": asked.method, "case": asked.case, "seed": asked.seed}
+    is_long = place["metric"] in found or place["value"] in found or not asked.metrics
+    needed = ["step", *(["metric", "value"] if is_long else [])]
+    needed += [role for role in said if place[role] in found or role in asked.columns or not said[role]]
+    wide = [] if is_long else list(asked.metrics)
+    missing = [place[role] for role in needed if place[role] not in found] + [
+        name for name in wide if name not in found
+    ]
+    if missing:
+        raise UsageError(
+            f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            where=str(path),
+            got=", ".join(found)[:200],
+            expected=", ".join(place[role] for role in needed),
+            next_step="--column ROLE=COLUMN names another one; --method, --case, --seed say it of all rows, "
+            "--metric COLUMN of a table with a column for each metric",
+        )
+    names = [role for role in ("method", "case", "seed", "metric") if role in needed]
+    texts = [place[role] for role in names]
+    columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
+    if twice := [name for name in columns if found.count(name) > 1]:
+        raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
+    for frame, first in parts_of(path, columns, texts=texts):
+        lines = first + np.arange(len(frame), dtype=np.int64) if first else np.zeros(len(frame), np.int64)
+        where = str(path)
+        steps = step_numbers(numbers_of(frame[place["step"]], lines, where, fill=False), lines, where, place["step"])
+        runs, run = _runs(frame, {role: place[role] for role in names if role != "metric"}, said, lines, where)
+        if is_long:
+            metrics, metric = _categories(frame[place["metric"]], lines, where)
+            values = numbers_of(frame[place["value"]], lines, where, fill=True)
+            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=lines)
+            continue
+        for name in wide:
+            values = numbers_of(frame[name], lines, where, fill=True)
+            there = is_given(frame[name])
+            none = np.zeros(int(there.sum()), np.int64)
+            at = (run[there], none, steps[there], values[there], lines[there])
+            yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
+
+
+def numbers_of(column: pd.Series, lines: NDArray[np.int64], where: str, *, fill: bool) -> NDArray[np.float64]:
+    """Returns floats; an empty value is NaN.
+
+    Args:
+      fill: Whether a value may be empty.
+    """
+    import pandas as pd
+
+    values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
+    odd = np.isnan(values)
+    if odd.any() and fill:
+        odd &= is_given(column)  # an empty one is what pandas writes for NaN
+        odd &= ~column.astype(str).str.strip().str.lower().isin(["nan", "+nan", "-nan"]).to_numpy(bool)
+    if odd.any():
+        row = int(odd.argmax())
+        got = column.iloc[row]
+        place = f"{where}, line {lines[row]}" if lines[row] else f"{where}, row {row + 1}"
+        raise UsageError(f"{column.name} is no number", where=place, got=repr("" if got != got else got))
+    return values
+
+
+def is_given(column: pd.Series) -> NDArray[np.bool_]:
+    """Says of each row whether it has a value; the text NaN is one."""
+    return np.asarray(column.notna().to_numpy(), bool)
+
+
+def _categories(column: pd.Series, lines: NDArray[np.int64], where: str) -> tuple[list[str], NDArray[np.integer]]:
+    """Returns the names of a column, and which each row has."""
+    names = [str(name).strip() for name in column.cat.categories]
+    codes = column.cat.codes.to_numpy()
+    empty = [place for place, name in enumerate(names) if not name]
+    odd = (codes < 0) | np.isin(codes, empty)
+    if odd.any():
+        row = int(odd.argmax())
+        raise UsageError(f"no {column.name}", where=f"{where}, line {lines[row]}" if lines[row] else where)
+    return names, codes
+
+
+def _runs(
+    frame: pd.DataFrame, place: Mapping[str, str], said: Mapping[str, str], lines: NDArray[np.int64], where: str
+) -> tuple[list[Run], NDArray[np.integer]]:
+    """Returns the runs of a part, and which each row is of."""
+    parts = {role: _categories(frame[column], lines, where) for role, column in place.items()}
+    code = np.zeros(len(frame), np.int64)
+    for names, codes in parts.values():
+        code = code * (len(names) + 1) + codes
+    known, first, run = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # runs in the order of the file
+    rank = np.empty(len(known), np.int64)
+    rank[order] = np.arange(len(known))
+    runs = [
+        Run(**{role: parts[role][0][parts[role][1][row]] if role in parts else said[role] for role in said})
+        for row in first[order].tolist()
+    ]
+    return runs, rank[run]

@@ -1,0 +1,104 @@
+"""Histories that W&B exports: the csv of a chart on its web page, and what `run.history()` gives.
+
+"Step","adam-1 - val/loss","adam-1 - val/loss__MIN","adam-1 - val/loss__MAX"      a chart: a column for each run
+,_step,_runtime,_timestamp,val/loss                                               the API: one run, or a run_id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lobench.analysis.imports.points import Asked, Points, named_run, step_numbers
+from lobench.analysis.imports.tables import column_names, is_given, numbers_of, parts_of
+from lobench.core.errors import UsageError
+
+__all__ = ["is_api", "is_chart", "is_runs_table", "read_api", "read_chart", "refuse_runs_table"]
+
+_BOUNDS = ("__MIN", "__MAX")
+_RUN_COLUMNS = ("run_id", "run_name", "run", "name")
+
+
+def is_chart(names: Sequence[str]) -> bool:
+    return len(names) > 1 and all(" - " in name for name in names[1:])
+
+
+def is_api(names: Sequence[str]) -> bool:
+    return "_step" in names
+
+
+def is_runs_table(names: Sequence[str]) -> bool:
+    return len({"Name", "State", "Created", "Runtime", "User"} & set(names)) >= 4
+
+
+def refuse_runs_table(path: Path) -> None:
+    """Raises UsageError: it has a row for each run, and no curves."""
+    raise UsageError(
+        "this is W&B's table of runs, which has a row for each run and no history",
+        where=str(path),
+        expected="the csv of a chart (its menu, Export, CSV), or `run.history(samples=10**9).to_csv()`",
+    )
+
+
+def read_chart(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of a chart's csv.
+
+    Raises:
+      UsageError: its axis is no step; a value is no number.
+    """
+    axis, *rest = column_names(path)
+    if "time" in axis.lower():
+        raise UsageError(
+            "the chart's axis is time",
+            where=str(path),
+            got=repr(axis),
+            next_step="export it over Step, with no grouping by time",
+        )
+    columns = [name for name in rest if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
+    split = {name: name.rpartition(" - ")[::2] for name in columns}
+    wanted = {name for name in columns if not asked.metrics or split[name][1] in asked.metrics}
+    is_bucketed = False
+    for frame, first in parts_of(path, [axis, *rest], texts=()):
+        lines = first + np.arange(len(frame), dtype=np.int64)
+        steps = step_numbers(numbers_of(frame[axis], lines, str(path), fill=False), lines, str(path), axis)
+        for name in sorted(wanted, key=columns.index):
+            run, metric = split[name]
+            values = numbers_of(frame[name], lines, str(path), fill=True)
+            there = is_given(frame[name])
+            low, high = (frame.get(name + bound) for bound in _BOUNDS)
+            is_bucketed |= low is not None and high is not None and bool((low < high).any())
+            yield Points.of_curve(
+                named_run(run.removeprefix("Group: "), asked), metric, steps[there], values[there], lines[there]
+            )
+    if is_bucketed:
+        notes.append(
+            f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not what was logged"
+        )
+
+
+def read_api(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of what `run.history()` or `Api().runs(...).histories()` gives, as csv or parquet.
+
+    Raises:
+      UsageError: it has no metric; a value is no number.
+    """
+    found = [name for name in column_names(path) if name]
+    run_column = next((name for name in (asked.columns.get("method", ""), *_RUN_COLUMNS) if name in found), "")
+    axis = asked.columns.get("step", "_step")
+    known = [name for name in found if not name.startswith("_") and name not in (run_column, axis)]
+    columns = [name for name in known if not asked.metrics or name in asked.metrics]
+    if not columns:
+        expected = f"one of {', '.join(asked.metrics)}" if asked.metrics else "a column for each metric beside _step"
+        raise UsageError("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
+    texts = [run_column] if run_column else []
+    for frame, first in parts_of(path, [*texts, axis, *columns], texts=texts):
+        lines = first + np.arange(len(frame), dtype=np.int64) if first else np.zeros(len(frame), np.int64)
+        steps = step_numbers(numbers_of(frame[axis], lines, str(path), fill=False), lines, str(path), axis)
+        groups = frame[run_column].astype(str) if run_column else None
+        for name in columns:
+            values, there = numbers_of(frame[name], lines, str(path), fill=True), is_given(frame[name])
+            for run in [path.stem.partition(".")[0]] if groups is None else groups.unique():
+                own = there if groups is None else there & (groups == run).to_numpy(bool)
+                yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], lines[own])

@@ -1,0 +1,65 @@
+"""`lobench import`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+__all__ = ["import_curves"]
+
+
+@click.command(
+    "import",
+    epilog="""\b
+What is read, told by looking at it:
+  a csv (gzipped or not) or parquet: method, case, seed, step, metric, value; or a column for each --metric
+  W&B: the csv of a chart, what run.history() gives;  TensorBoard: a folder of event files, the csv of its page
+  MLflow: a folder of its file store;  modded-nanogpt: a log, or a folder of them;  AlgoPerf: its csv, with --targets
+  lobench: what `lobench results --format json --curves` prints
+
+\b
+Examples:
+  lobench import curves.csv --store runs/mine
+  lobench import runs.csv --column seed=run --metric val_loss --method adam --case wikitext --store runs/mine
+  lobench import wandb_export.csv --method mine --case wikitext --store runs/mine
+  lobench import tb_logs --pattern '(?P<method>.+)-s(?P<seed>[0-9]+)' --metric val/loss --store runs/mine
+  lobench import logs/muon logs/soap --case gpt2 --until-step soap=3125 --store runs/mine
+  lobench compare adam mine --store runs/mine
+
+Exit codes: 0, 2 usage: nothing was written.""",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--store", required=True, type=click.Path(path_type=Path), help="Where they go; made where there is none."
+)
+@click.option("--kind", default="", help="What the files are, where looking at them does not tell.")
+@click.option("--method", default="", help="Whose the curves are, where the file says none; runs are then its seeds.")
+@click.option("--case", default="", help="What all were trained on, where the file does not say.")
+@click.option("--seed", default="", help="The seed of all, where the file does not say.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME[=AS]", help="Take it; the first one is the primary.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=COLUMN", help="Of a table: seed=run, value=loss, ...")
+@click.option("--pattern", default="", help="Regular expression of runs' names, with groups method, case and seed.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a method or a case.")
+@click.option("--until-step", multiple=True, metavar="[METHOD=]STEP", help="Where curves end; else at their last.")
+@click.option("--maximize", multiple=True, metavar="METRIC", help="A metric that is better above.")
+@click.option("--minimize", multiple=True, metavar="METRIC", help="A metric that is better below, if it is no loss.")
+@click.option(
+    "--paired-seeds",
+    is_flag=True,
+    help="Seeds of one number have the same data and initial parameters in every file imported with this; "
+    "otherwise seeds are labels, and comparisons take Welch's interval.",
+)
+@click.option("--replace", is_flag=True, help="Take the place of what the store has of these files and curves.")
+@click.option("--targets", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
+    """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.
+
+    A second import of the same files adds nothing. Where anything is wrong nothing is written.
+    """
+    from lobench.sessions.imports import import_curves as imported
+
+    found = imported(*files, store=store, **options)
+    click.echo(json.dumps(found.to_record(), indent=1) if output == "json" else found.describe())

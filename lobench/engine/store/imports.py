@@ -1,0 +1,161 @@
+"""Curves that were made elsewhere, in a ledger: evaluations of their own subjects, which no chief runs again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.errors import UsageError
+from lobench.core.program import IMPORTED
+from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.schema import intact_rows, store_errors
+
+__all__ = [
+    "Added",
+    "ImportedFile",
+    "add_curves",
+    "forget_file",
+    "imported_files",
+    "known_cases",
+    "record_file",
+    "sight",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFile:
+    """A file, or a folder, of which curves were taken.
+
+    Attributes:
+      options: What was said of it, canonical: the same file with other options is another import.
+    """
+
+    file: str
+    sha256: str
+    reader: str
+    options: str
+
+
+class Added:
+    """What became of curves: those that were new, those that the store had, those that took another one's place."""
+
+    def __init__(self) -> None:
+        self.new = self.known = self.replaced = 0
+
+
+def imported_files(ledger: Ledger) -> list[ImportedFile]:
+    """Returns what was imported into a store, in order."""
+    fields = ImportedFile.__dataclass_fields__
+    return [
+        ImportedFile(**{name: str(detail.get(name, "")) for name in fields}) for _, detail in ledger.events("imported")
+    ]
+
+
+def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
+    """Records that a file was imported; belongs into the transaction of its curves."""
+    ledger.record_event(
+        "imported", file=file.file, sha256=file.sha256, reader=file.reader, options=file.options, **counts
+    )
+
+
+def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
+    """Returns the cases that a store holds, the one that was recorded last at the end, and whether it was imported."""
+    query = "SELECT case_json, program_version FROM evaluations GROUP BY case_json ORDER BY MAX(id)"
+    with store_errors(ledger.store), intact_rows(ledger.store):
+        rows = ledger.connection.execute(query).fetchall()
+        return [(CaseInfo(**json.loads(text)), program == IMPORTED.key) for text, program in rows]
+
+
+def sight(ledger: Ledger, subject: Subject) -> None:
+    """Records an imported subject, which no chief is to run, and of which no sink is to be told."""
+    with ledger.transaction():
+        position = ledger.record_sighting(subject)
+        finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
+        ledger.connection.execute(finished, (position,))
+
+
+def add_curves(
+    ledger: Ledger, subject: Subject, case: CaseInfo, curves: Curves, added: Added, *, replaces: bool
+) -> EvaluationKey:
+    """Records one seed of an imported subject on a case, once.
+
+    Args:
+      curves: Of one seed; its provenance says where it is from.
+      added: Is counted up.
+      replaces: Whether it takes the place of another one; otherwise that is an error.
+    Raises:
+      UsageError: the store has other values of this subject, case and seed.
+    """
+    block = SeedBlock(start=curves.seeds[0], size=1)
+    key = EvaluationKey.of(subject.sha256, replace(case, optimizer_hash=""), block, IMPORTED.key)
+    stored = _stored(ledger, key)
+    if stored is not None and _are_equal(stored, curves):
+        added.known += 1
+        return key
+    if stored is not None and not replaces:
+        raise _other_values(subject, case, stored, curves)
+    ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves, positions=(), replace=replaces, program=IMPORTED)
+    added.replaced += stored is not None
+    added.new += stored is None
+    return key
+
+
+def forget_file(ledger: Ledger, file: str) -> int:
+    """Drops what was imported from a file, before it is imported anew; returns how many curves that were."""
+    with ledger.transaction():
+        gone = [
+            number for number, curves in _imported(ledger) if file in curves.provenance.imported["file"].split("; ")
+        ]
+        for number in gone:
+            for table in ("memberships", "deliveries", "completions"):
+                ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (number,))
+            ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (number,))
+        return len(gone)
+
+
+def _imported(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
+    query = "SELECT id FROM evaluations WHERE program_version = ?"
+    with intact_rows(ledger.store):
+        for (number,) in ledger.connection.execute(query, (IMPORTED.key,)).fetchall():
+            (payload,) = ledger.connection.execute("SELECT payload FROM evaluations WHERE id = ?", (number,)).fetchone()
+            yield number, Curves.from_payload(payload)
+
+
+def _stored(ledger: Ledger, key: EvaluationKey) -> Curves | None:
+    query = (
+        "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND seed_start = ? "
+        "AND program_version = ?"
+    )
+    values = (key.checkpoint_sha256, key.case_identity, key.seed_block.start, key.program_version)
+    with intact_rows(ledger.store):
+        row = ledger.connection.execute(query, values).fetchone()
+        return Curves.from_payload(row[0]) if row is not None else None
+
+
+def _are_equal(one: Curves, other: Curves) -> bool:
+    """Says whether two are the same values at the same steps, of the same draws."""
+    draws = [side.provenance.imported.get("draws") for side in (one, other)]
+    values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (one, other)]
+    return one.eval_steps == other.eval_steps and values[0] == values[1] and draws[0] == draws[1]
+
+
+def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
+    before, now = stored.provenance.imported, curves.provenance.imported
+    seed = f"seed {curves.seeds[0]}" + (f" ({now['run']})" if now.get("run") else "")
+    is_same_file = before.get("file") == now.get("file")
+    return UsageError(
+        f"the store has other values of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}",
+        where=now.get("file", ""),
+        got=(
+            f"a file that has changed since it was imported ({before.get('sha256', '')[:12]}, "
+            f"now {now.get('sha256', '')[:12]})"
+            if is_same_file
+            else f"those of {before.get('file', '')}"
+        ),
+        next_step="--replace takes these in their place"
+        + ("" if is_same_file else f"; --rename {subject.name}=NEW makes it another method"),
+    )

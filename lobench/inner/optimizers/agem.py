@@ -1,0 +1,77 @@
+"""A-GEM: gradients that do not undo what an episodic memory holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.offered import call_offering
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.baselines import sgd
+from lobench.inner.wanting import wanting
+
+__all__ = ["agem"]
+
+
+@configurable
+def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
+    """A-GEM: where the gradient g and that of the memory r disagree, the part of g along r is taken out.
+
+    g - (g'r / r'r) r if g'r < 0, else g, over all parameters as one vector; the inner optimizer gets the result. Before
+    the memory holds anything r is 0, and g goes on as it is. The task defines `memory_loss`.
+
+    Args:
+      inner: What steps by the gradient; None: SGD of rate 0.1.
+    Source: Chaudhry et al. 2019, "Efficient lifelong learning with A-GEM", arXiv 1812.00420, equation 11.
+    """
+    optimizer: Any = sgd() if inner is None else inner
+    if type(optimizer) is optax.GradientTransformation:
+        optimizer = optax.with_extra_args_support(optimizer)
+
+    def init(params: PyTree, **facts: Any) -> PyTree:
+        return call_offering(optimizer.init, params, **facts)
+
+    def update(
+        grads: PyTree, state: PyTree, params: PyTree = None, *, memory: PyTree, **extra: Any
+    ) -> tuple[PyTree, PyTree]:
+        grads = agreeing(grads, memory)
+        extra |= {"memory": memory} | ({"grad": grads} if "grad" in extra else {})
+        moved: tuple[PyTree, PyTree] = call_offering(optimizer.update, grads, state, params, **extra)
+        return moved
+
+    return wanting(init, update, ("memory",), inner=optimizer)
+
+
+def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
+    """Returns the gradient without what of it goes against the memory's; itself to the last bit where nothing does."""
+    largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
+    is_there = largest >= float(np.finfo(np.float32).tiny)
+    # Of size 1: the square of a small gradient would be 0.
+    along = jax.tree.map(lambda leaf: _wide(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
+    square = jnp.where(is_there, _dot(along, along), 1.0)
+    # Twice: the second time takes out what rounding has left.
+    return _without(_without(grads, along, square, is_there), along, square, is_there)
+
+
+def _without(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
+    product = _dot(grads, along)
+
+    def one(grad: jax.Array, each: jax.Array) -> jax.Array:
+        return jnp.where(is_there & (product < 0), (_wide(grad) - product / square * each).astype(grad.dtype), grad)
+
+    return jax.tree.map(one, grads, along)
+
+
+def _wide(leaf: jax.Array) -> jax.Array:
+    return leaf.astype(jnp.float32)
+
+
+def _dot(one: PyTree, other: PyTree) -> jax.Array:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    total: jax.Array = sum((jnp.sum(_wide(a) * _wide(b)) for a, b in pairs), jnp.float32(0))
+    return total

@@ -1,0 +1,108 @@
+"""SGD-G and Adam-G: each neuron's weights as a point of the sphere, moved along geodesics."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizers.baselines import adam
+from lobench.inner.optimizers.baselines import momentum as heavy_ball
+from lobench.inner.optimizers.neurons import dot, on_neurons, safe_norm, unit
+from lobench.inner.schedule import Rate, rate_at
+
+__all__ = ["adam_g", "sgd_g"]
+
+
+class AdamGState(NamedTuple):
+    """State of `adam_g` for one leaf."""
+
+    mu: jax.Array  # like the weights
+    nu: jax.Array  # a number for each neuron, all other axes of size 1
+
+
+@configurable
+def sgd_g(
+    learning_rate: Rate = 0.2, momentum: Rate = 0.9, clip: Rate = 0.1, rest: Any = None
+) -> optax.GradientTransformationExtraArgs:
+    """SGD-G: SGD with momentum on the sphere, for the incoming weights of neurons that batch norm follows.
+
+    With y = w / |w|: h <- g - y (y'g), shortened to `clip`; d <- momentum d - learning_rate h;
+    w <- y cos|d| + d/|d| sin|d|, and d goes along. Training starts at weights of norm 1 and keeps them there. The task
+    declares which weights (`Task.scale_invariant`). The paper's penalty on neurons that are alike is left out.
+
+    Args:
+      momentum: What d keeps of itself.
+      clip: The longest gradient of a neuron.
+      rest: Optimizer of all other parameters; None: SGD of rate 0.01 and momentum 0.9.
+    Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 3.
+    """
+
+    def move(
+        grad: jax.Array, weights: jax.Array, before: jax.Array, axis: int, count: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        at = unit(weights, axis)
+        step = momentum * before - rate_at(learning_rate, count) * _tangent(grad, at, clip, axis)
+        moved, length, direction = _along(step, at, axis)
+        after = length * (direction * jnp.cos(length) - at * jnp.sin(length))
+        return moved - weights, after
+
+    rest = heavy_ball() if rest is None else rest
+    return on_neurons("sgd_g", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest, starts_at_one=True)
+
+
+@configurable
+def adam_g(
+    learning_rate: Rate = 0.05,
+    b1: Rate = 0.9,
+    b2: Rate = 0.99,
+    eps: Rate = 1e-8,
+    clip: Rate = 0.1,
+    rest: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Adam-G: Adam on the sphere, with one second moment a neuron; otherwise as `sgd_g`.
+
+    m <- b1 m + (1 - b1) h; v <- b2 v + (1 - b2) h'h; d = -learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / sqrt(v + eps);
+    w is moved along d, and m is transported along it.
+
+    Args:
+      clip: The longest gradient of a neuron.
+      rest: Optimizer of all other parameters; None: Adam of rate 0.001.
+    Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 4.
+    """
+
+    def begin(leaf: jax.Array, axis: int) -> AdamGState:
+        shape = tuple(size if each == axis else 1 for each, size in enumerate(leaf.shape))
+        return AdamGState(jnp.zeros(leaf.shape, jnp.float32), jnp.zeros(shape, jnp.float32))
+
+    def move(
+        grad: jax.Array, weights: jax.Array, before: AdamGState, axis: int, count: jax.Array
+    ) -> tuple[jax.Array, AdamGState]:
+        at = unit(weights, axis)
+        grad = _tangent(grad, at, clip, axis)
+        mu = b1 * before.mu + (1 - b1) * grad
+        nu = b2 * before.nu + (1 - b2) * dot(grad, grad, axis)
+        num_updates = count + 1
+        rate = rate_at(learning_rate, count) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
+        moved, length, direction = _along(-rate * mu / jnp.sqrt(nu + eps), at, axis)
+        part = dot(direction, mu, axis)
+        mu = mu - part * (jnp.sin(length) * at + (1 - jnp.cos(length)) * direction)
+        return moved - weights, AdamGState(mu, nu)
+
+    return on_neurons("adam_g", begin, move, adam() if rest is None else rest, starts_at_one=True)
+
+
+def _tangent(grad: jax.Array, at: jax.Array, clip: Rate, axis: int) -> jax.Array:
+    """Returns the part of a gradient that is tangent to the sphere at points of it, at most `clip` long."""
+    grad = grad - at * dot(at, grad, axis)
+    return grad * jnp.minimum(1.0, clip / safe_norm(grad, axis))
+
+
+def _along(step: jax.Array, at: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Moves points along geodesics; returns where they end, how far that is, and in which direction they left."""
+    length = jnp.sqrt(dot(step, step, axis))
+    direction = unit(step, axis)
+    return at * jnp.cos(length) + direction * jnp.sin(length), length, direction

@@ -1,0 +1,113 @@
+"""Optimizers that step each neuron's incoming weights as one vector, and all other parameters otherwise.
+
+Which weights these are the task says (`Task.scale_invariant`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.offered import call_offering
+from lobench.inner.optimizer import PyTree
+from lobench.inner.wanting import wanting
+
+__all__ = ["dot", "on_neurons", "safe_norm", "unit"]
+
+# (gradient, weights, state, axis of neurons, count) -> (update, state)
+Move: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, int, jax.Array], tuple[PyTree, PyTree]]
+
+
+class NeuronsState(NamedTuple):
+    """State of an optimizer of neurons."""
+
+    num_updates: jax.Array  # int32[], updates before this one
+    own: tuple[PyTree, ...]  # of each scale-invariant leaf
+    rest: PyTree  # of the optimizer of all others
+
+
+def on_neurons(
+    name: str, begin: Callable[[jax.Array, int], PyTree], move: Move, rest: Any, *, starts_at_one: bool = False
+) -> optax.GradientTransformationExtraArgs:
+    """Returns an optimizer that moves the leaves that a task declares scale-invariant.
+
+    Args:
+      name: How errors call it.
+      begin: (weights, axis of neurons) -> the state of a leaf.
+      move: Its step, in float32.
+      rest: The optimizer of all other leaves.
+      starts_at_one: Whether training starts at weights of norm 1.
+    """
+    rest = optax.with_extra_args_support(rest) if type(rest) is optax.GradientTransformation else rest
+
+    def init(params: PyTree, scale_invariant: PyTree, **facts: Any) -> NeuronsState:
+        own = tuple(begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None)
+        others = _others(params, params, scale_invariant)
+        return NeuronsState(jnp.zeros([], jnp.int32), own, call_offering(rest.init, others, **facts))
+
+    def update(
+        grads: PyTree, state: NeuronsState, params: PyTree = None, *, scale_invariant: PyTree, **extra: Any
+    ) -> tuple[PyTree, NeuronsState]:
+        others = [_others(tree, params, scale_invariant) for tree in (grads, params)]
+        extra |= {"scale_invariant": scale_invariant} | ({"grad": others[0]} if "grad" in extra else {})
+        moves, rest_state = call_offering(rest.update, others[0], state.rest, others[1], **extra)
+        structure: Any = jax.tree.structure(params)
+        found, states, before = [], [], iter(state.own)
+        for (leaf, axis), grad, other in zip(
+            _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
+        ):
+            if axis is not None:
+                other, after = move(_wide(grad), _wide(leaf), next(before), axis, state.num_updates)
+                states.append(after)
+            found.append(other)
+        return structure.unflatten(found), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
+
+    def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
+        leaves = [
+            leaf if axis is None else unit(_wide(leaf), axis).astype(leaf.dtype)
+            for leaf, axis in _leaves(params, scale_invariant)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(params), leaves)
+
+    start = initial_params if starts_at_one else None
+    return wanting(init, update, ("scale_invariant",), name=name, initial_params=start)
+
+
+def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, int | None]]:
+    structure: Any = jax.tree.structure(params)
+    return list(zip(jax.tree.leaves(params), structure.flatten_up_to(scale_invariant), strict=True))
+
+
+def _others(tree: PyTree, params: PyTree, scale_invariant: PyTree) -> PyTree:
+    """Returns a tree like params without what is scale-invariant."""
+    structure: Any = jax.tree.structure(params)
+    axes = structure.flatten_up_to(scale_invariant)
+    leaves = structure.flatten_up_to(tree)
+    return structure.unflatten(
+        [leaf if axis is None else optax.MaskedNode() for leaf, axis in zip(leaves, axes, strict=True)]
+    )
+
+
+def _wide(leaf: jax.Array) -> jax.Array:
+    return leaf.astype(jnp.float32)
+
+
+def dot(one: jax.Array, other: jax.Array, axis: int) -> jax.Array:
+    """Returns a product for each neuron, all other axes of size 1."""
+    others = tuple(each for each in range(one.ndim) if each != axis)
+    return jnp.sum(one * other, axis=others, keepdims=True)
+
+
+def safe_norm(weights: jax.Array, axis: int) -> jax.Array:
+    """Returns the norm of each neuron's weights; 1 where they are all 0, so that it may divide."""
+    norm = jnp.sqrt(dot(weights, weights, axis))
+    return jnp.where(norm > 0, norm, 1.0)
+
+
+def unit(weights: jax.Array, axis: int) -> jax.Array:
+    """Returns each neuron's weights at norm 1."""
+    return weights / safe_norm(weights, axis)

@@ -1,0 +1,80 @@
+"""PSI-SGD: steps that the scale of scale-invariant weights does not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizers.neurons import dot, on_neurons
+from lobench.inner.schedule import Rate, rate_at
+
+__all__ = ["psi_sgd"]
+
+_WIDEST = 16  # exponent of a norm, up and down, before it is brought back to 1
+_BIAS, _MANTISSA = 127, 23  # of a float32's bits
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """An update u with an exponent k for each neuron: `params + update` is (params + u) 2^k, to the last bit.
+
+    No array does that: (params + u) 2^k - params has to be rounded. An update of zeros moves nothing.
+    """
+
+    step: jax.Array
+    exponent: jax.Array  # int32
+
+    __array_ufunc__ = None  # numpy's arrays leave the sum to this
+
+    def __radd__(self, params: jax.Array) -> jax.Array:
+        moved = params + self.step.astype(jnp.result_type(params))
+        return (moved * _power_of_two(self.exponent)).astype(moved.dtype)
+
+
+def _power_of_two(exponent: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type((exponent + _BIAS) << _MANTISSA, jnp.float32)
+
+
+def _exponent(norm_square: jax.Array) -> jax.Array:
+    """Returns the power of two that brings a norm into 1/2 .. 2, int32, where it has left `_WIDEST`; else 0."""
+    of_square = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
+    of_norm = of_square >> 1
+    has_left = (jnp.abs(of_norm) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
+    return jnp.where(has_left, -of_norm, 0)
+
+
+@configurable
+def psi_sgd(
+    learning_rate: Rate = 0.1, momentum: Rate = 0.0, rest: Any = None, protect: bool = True
+) -> optax.GradientTransformationExtraArgs:
+    """PSI-SGD: SGD whose step does not hang on the scale of a neuron's weights, where the loss does not either.
+
+    u <- momentum u - learning_rate |w|^2 grad, w <- w + u, for the weights w of each neuron. Weights times 8 at the
+    start give the same losses to the last bit, if the network's own arithmetic does: batch norm without an eps. The
+    gradient is orthogonal to w, so norms grow; `protect` keeps them from overflow. The task declares which weights
+    (`Task.scale_invariant`).
+
+    Args:
+      momentum: Heavy-ball; 0: none.
+      rest: Optimizer of all other parameters; None: SGD of the same rate and momentum.
+      protect: Multiplies w and u of a neuron by a power of two, once its norm is above 2^16 or below 2^-16. That
+        changes no bit of the losses. Running statistics of batch norm follow in a few steps, as after any step.
+    Source: Yi 2022, "Accelerating training of batch normalization: a manifold perspective", arXiv 2101.02916.
+    """
+
+    def move(
+        grad: jax.Array, weights: jax.Array, before: jax.Array, axis: int, count: jax.Array
+    ) -> tuple[Any, jax.Array]:
+        step = momentum * before - rate_at(learning_rate, count) * dot(weights, weights, axis) * grad
+        moved = weights + step
+        exponent = jnp.where(protect, _exponent(dot(moved, moved, axis)), 0)
+        return _Moved(step, exponent), step * _power_of_two(exponent)
+
+    rest = optax.sgd(learning_rate, momentum) if rest is None else rest
+    return on_neurons("psi_sgd", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest)

@@ -1,0 +1,125 @@
+"""Weights by the losses' gradients: their lengths, the balance of these, and where they contradict each other."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.baselines import Rate
+from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
+from lobench.inner.schedules.settings import check_numbers
+
+__all__ = ["gradnorm", "pcgrad", "slw"]
+
+_ROUNDING = 1e-5  # as a share of the mean length: lengths that differ by less are equal
+_LEAST_WEIGHT = 1e-6  # a step of Adam may take a weight below zero, and then would climb
+
+
+class _Rates(NamedTuple):
+    is_begun: jax.Array  # bool[]
+    first: jax.Array  # float32[K], the losses of the first step
+    adam: PyTree  # of the weights
+
+
+@configurable
+def gradnorm(
+    inner: Any = None, alpha: Rate = 1.5, weight_rate: Rate = 0.025, shared: str = ""
+) -> optax.GradientTransformationExtraArgs:
+    """GradNorm: Adam moves the weights until the weighted gradients are as long as how slowly each loss falls asks for.
+
+    Adam descends the sum of abs(w_i G_i - mean(w G) r_i^alpha): G_i is the length of loss i's gradient, and r_i what is
+    left of the loss, as a share of the first one, over the mean of that. The target is a constant to the derivative.
+    Lengths that differ from it by rounding do not move a weight.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      alpha: How much more slow losses are to weigh; 0: equally long gradients.
+      weight_rate: Adam's learning rate of the weights.
+      shared: Of which part of the parameters the gradients are, "trunk" for lobench's tasks; "": of all.
+    Source: Chen et al. 2018 (arXiv 1711.02257), algorithm 1.
+    """
+    check_numbers("gradnorm", alpha=alpha, at_least=0.0)
+    check_numbers("gradnorm", weight_rate=weight_rate, above=0.0)
+    adam = optax.scale_by_adam()
+
+    def start(count: int) -> tuple[_Rates, jax.Array]:
+        ones = jnp.ones(count, jnp.float32)
+        return _Rates(jnp.bool_(False), ones, adam.init(ones)), ones
+
+    def weigh(memory: _Rates, weights: jax.Array, seen: Seen) -> tuple[_Rates, jax.Array]:
+        first = jnp.where(memory.is_begun, memory.first, seen.losses)
+        left = jnp.where(first == 0, 1.0, seen.losses / jnp.where(first == 0, 1.0, first))
+        lengths = _lengths(seen)
+        weighted = weights * lengths
+        target = weighted.mean() * (left / left.mean()) ** alpha
+        above = weighted - target
+        sign = jnp.where(jnp.abs(above) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(above))
+        step, state = adam.update(sign * lengths, memory.adam)
+        moved = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
+        return _Rates(jnp.bool_(True), first, state), of_sum_k(moved)
+
+    return weighed("gradnorm", inner, Rule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
+
+
+@configurable
+def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtraArgs:
+    """Scaled loss weighting: one over the length of each loss's gradient, so that all pull equally.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      shared: Of which part of the parameters the gradients are, "trunk" for lobench's tasks; "": of all.
+    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates it.
+    """
+
+    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, one_over(_lengths(seen))
+
+    return weighed("slw", inner, Rule(weigh=weigh, is_prompt=True, sees_gradients=True, shared=shared))
+
+
+@configurable
+def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
+    """Gradient surgery: what contradicts another loss's gradient is taken out of each, in random order.
+
+    From g_i each g_j that it points against, one after the other, takes the part along g_j away. The step goes by the
+    mean of what is left: where nothing contradicts, it is the inner optimizer's own. What is left of g_i is a sum of
+    all g_j, so the whole is one of weighted losses; these weights are >= 1, and do not sum to K.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+    Source: Yu et al. 2020 (arXiv 2001.06782), algorithm 1.
+    """
+
+    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+        assert seen.gram is not None
+        gram, count = seen.gram, len(weights)
+
+        def parts(index: jax.Array, key: jax.Array) -> jax.Array:
+            """Returns what is left of one gradient, as its parts of each of them."""
+            order = jax.random.permutation(key, count)
+
+            def project(place: jax.Array, parts: jax.Array) -> jax.Array:
+                other = order[place]
+                product, square = jnp.dot(parts, gram[other], precision="highest"), gram[other, other]
+                against = (product < 0) & (square > 0) & (other != index)
+                taken = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
+                return parts - taken * jax.nn.one_hot(other, count, dtype=gram.dtype)
+
+            whole = jax.nn.one_hot(index, count, dtype=gram.dtype)
+            return jax.lax.fori_loop(0, count, project, whole)
+
+        left = jax.vmap(parts)(jnp.arange(count), jax.random.split(seen.key, count))
+        return memory, left.sum(axis=0)
+
+    return weighed("pcgrad", inner, Rule(weigh=weigh, is_prompt=True, sees_gradients=True))
+
+
+def _lengths(seen: Seen) -> jax.Array:
+    """Returns the lengths of the losses' gradients, float32[K]."""
+    assert seen.gram is not None
+    return jnp.sqrt(jnp.diagonal(seen.gram))

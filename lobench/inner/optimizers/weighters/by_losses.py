@@ -1,0 +1,159 @@
+"""Weights by how the losses move: their fall over windows of steps, or their spread."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizers.baselines import Rate
+from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, one_over, weighed
+from lobench.inner.schedules.settings import check_numbers, check_whole
+
+__all__ = ["dwa", "lbtw", "mldw", "slaw"]
+
+_LEAST_SPREAD = 1e-6  # of a loss, as a share of its mean: below it a deviation in 32 bits is rounding
+
+
+def _ratio(now: jax.Array, before: jax.Array) -> jax.Array:
+    """Returns `now / before`, 1 where `before` is 0."""
+    return jnp.where(before == 0, 1.0, now / jnp.where(before == 0, 1.0, before))
+
+
+class _Windows(NamedTuple):
+    """The mean losses of the last two whole windows, float32[K], and the sum of the one that runs.
+
+    Attributes:
+      num_steps: int32[], that have been seen.
+    """
+
+    num_steps: jax.Array
+    total: jax.Array
+    last: jax.Array
+    before: jax.Array
+
+
+@configurable
+def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.GradientTransformationExtraArgs:
+    """Dynamic weight average: softmax of how much each loss kept from window to window; slow ones weigh more.
+
+    A loss is averaged over a window; the weights are 1 in the first two windows, and then change at the end of each.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      temperature: Of the softmax; high: nearly equal weights.
+      window: Steps of a window; in the source it is an epoch.
+    Source: Liu et al. 2019 (arXiv 1803.10704), section 3.2.
+    """
+    check_numbers("dwa", temperature=temperature, above=0.0)
+    check_whole("dwa", window=window, at_least=1)
+
+    def start(count: int) -> tuple[_Windows, jax.Array]:
+        zeros = jnp.zeros(count, jnp.float32)
+        return _Windows(jnp.int32(0), zeros, zeros, zeros), jnp.ones(count, jnp.float32)
+
+    def weigh(memory: _Windows, weights: jax.Array, seen: Seen) -> tuple[_Windows, jax.Array]:
+        num_steps, total = memory.num_steps + 1, memory.total + seen.losses
+        is_end = num_steps % window == 0
+        last = jnp.where(is_end, total / window, memory.last)
+        before = jnp.where(is_end, memory.last, memory.before)
+        new = len(weights) * jax.nn.softmax(_ratio(last, before) / temperature)
+        weights = jnp.where(is_end & (num_steps >= 2 * window), new, weights)
+        return _Windows(num_steps, jnp.where(is_end, 0.0, total), last, before), weights
+
+    return weighed("dwa", inner, Rule(start=start, weigh=weigh))
+
+
+class _Since(NamedTuple):
+    num_steps: jax.Array  # int32[], that have been seen
+    losses: jax.Array  # float32[K], what the present ones are compared with
+
+
+def _since_nothing(count: int) -> tuple[_Since, jax.Array]:
+    return _Since(jnp.int32(0), jnp.zeros(count, jnp.float32)), jnp.ones(count, jnp.float32)
+
+
+@configurable
+def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.GradientTransformationExtraArgs:
+    """Loss-balanced task weighting: a power of what is left of each loss since the window began.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      alpha: The power; 0: equal weights.
+      window: Steps of a window; in the source it is an epoch.
+    Source: Liu et al. 2019, "Loss-balanced task weighting to reduce negative transfer", AAAI.
+    """
+    check_numbers("lbtw", alpha=alpha, at_least=0.0)
+    check_whole("lbtw", window=window, at_least=1)
+
+    def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
+        begun = jnp.where(memory.num_steps % window == 0, seen.losses, memory.losses)
+        left = jnp.maximum(_ratio(seen.losses, begun), 0.0)
+        return _Since(memory.num_steps + 1, begun), of_sum_k(left**alpha)
+
+    return weighed("lbtw", inner, Rule(start=_since_nothing, weigh=weigh))
+
+
+@configurable
+def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.GradientTransformationExtraArgs:
+    """Multi-loss dynamic weights: -(1 - p)^gamma log p, with p what a step left of each loss's moving average.
+
+    A loss that falls fast weighs more; one that rose weighs nothing, and where all rose the weights are 1.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      decay: Of the moving average.
+      gamma: The power; 0: the logarithm alone.
+    Source: Zheng et al. 2018 (arXiv 1810.12193).
+    """
+    check_numbers("mldw", decay=decay, at_least=0.0, at_most=1.0)
+    check_numbers("mldw", gamma=gamma, at_least=0.0)
+
+    def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
+        average = jnp.where(memory.num_steps == 0, seen.losses, memory.losses)
+        # 1 - p, without the cancellation: the average moves by (1 - decay) of the difference.
+        fall = jnp.maximum((1 - decay) * (1 - _ratio(seen.losses, average)), 0.0)
+        new = of_sum_k(fall**gamma * -jnp.log1p(-fall))
+        return _Since(memory.num_steps + 1, average + (1 - decay) * (seen.losses - average)), new
+
+    return weighed("mldw", inner, Rule(start=_since_nothing, weigh=weigh))
+
+
+class _Spread(NamedTuple):
+    num_steps: jax.Array  # int32[]
+    mean: jax.Array  # float32[K], moving
+    variance: jax.Array  # float32[K], around it
+
+
+@configurable
+def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationExtraArgs:
+    """Scaled loss approximate weighting: one over each loss's deviation, which stands for its gradient's length.
+
+    The deviation is the root of E[L^2] - E[L]^2, moving averages that begin with the first loss; it counts as a
+    millionth of the mean at least, so that the first step is weighed by one over the losses themselves.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      decay: Of the moving averages.
+    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218).
+    """
+    check_numbers("slaw", decay=decay, at_least=0.0, at_most=1.0)
+
+    def start(count: int) -> tuple[_Spread, jax.Array]:
+        zeros = jnp.zeros(count, jnp.float32)
+        return _Spread(jnp.int32(0), zeros, zeros), jnp.ones(count, jnp.float32)
+
+    def weigh(memory: _Spread, weights: jax.Array, seen: Seen) -> tuple[_Spread, jax.Array]:
+        mean = jnp.where(memory.num_steps == 0, seen.losses, memory.mean)
+        moved = seen.losses - mean
+        # The same as E[L^2] - E[L]^2, without the difference of two large numbers.
+        variance = decay * (memory.variance + (1 - decay) * moved**2)
+        mean = mean + (1 - decay) * moved
+        deviation = jnp.maximum(jnp.sqrt(variance), _LEAST_SPREAD * jnp.abs(mean))
+        new = one_over(deviation)
+        return _Spread(memory.num_steps + 1, mean, variance), new
+
+    return weighed("slaw", inner, Rule(start=start, weigh=weigh, is_prompt=True))

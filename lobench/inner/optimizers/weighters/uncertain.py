@@ -1,0 +1,76 @@
+"""Weights that are learned with the parameters: one over the variance that each loss's likelihood is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.offered import call_offering
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.weighters.weighing import Weighted, as_inner, named_weights, several
+from lobench.inner.wanting import wanting
+
+__all__ = ["uncertainty"]
+
+
+@configurable
+def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
+    """Uncertainty weighting: w_i = exp(-s_i) / 2, where s_i, a log variance from 0, is a parameter as any other one.
+
+    It descends exp(-s_i) L_i / 2 + s_i / 2, whose minimum at a loss that stands still is s_i = log L_i, by the inner
+    optimizer, in one step with the parameters. Those see the weights scaled so that they sum to K.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+    Source: Kendall et al. 2018 (arXiv 1705.07115).
+    """
+    inner = as_inner("uncertainty", inner)
+    if wants := getattr(inner, "wants", ()):
+        raise ConfigError(f"uncertainty.inner wants {wants[0]!r}, which the log variances have none of")
+
+    def init(params: PyTree, num_losses: int) -> Weighted:
+        variances = jnp.zeros(several("uncertainty", num_losses), jnp.float32)
+        return Weighted(_weights(variances), variances, inner.init((params, variances)))
+
+    def update(
+        grads: PyTree,
+        state: Weighted,
+        params: PyTree,
+        *,
+        task_losses: jax.Array,
+        weighted_gradient: Callable[[jax.Array], PyTree],
+        key: jax.Array,
+    ) -> tuple[PyTree, Weighted]:
+        variances, share = state.memory, state.weights / len(task_losses)
+        joint = weighted_gradient(share), (1 - jnp.exp(-variances) * task_losses) / 2
+        value = jnp.sum(share * task_losses)
+        (updates, moved), stepped = call_offering(
+            inner.update, joint, state.inner, (params, variances), value=value, key=key
+        )
+        variances = variances + moved
+        return updates, Weighted(_weights(variances), variances, stepped)
+
+    def eval_params(state: Weighted, params: PyTree) -> PyTree:
+        evaluated = getattr(inner, "eval_params", None)
+        return params if evaluated is None else evaluated(state.inner, (params, state.memory))[0]
+
+    return wanting(
+        init,
+        update,
+        ("task_losses",),
+        name="uncertainty",
+        inner=inner,
+        eval_params=eval_params,
+        metrics=named_weights,
+    )
+
+
+def _weights(variances: jax.Array) -> jax.Array:
+    """Returns exp(-s_i), scaled so that they sum to K."""
+    return len(variances) * jax.nn.softmax(-variances)

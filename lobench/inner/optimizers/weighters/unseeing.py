@@ -1,0 +1,97 @@
+"""Weights that look at nothing: given ones, and chance, against which those that look must stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.baselines import Rate
+from lobench.inner.optimizers.weighters.weighing import Rule, Seen, of_sum_k, weighed
+from lobench.inner.schedules.settings import check_numbers
+
+__all__ = ["constant_weights", "noisy", "random_walk"]
+
+_ROUNDED = 1e-3  # of the sum: (.33, .33, 2.34) are as good as they were meant
+
+
+@configurable
+def constant_weights(
+    inner: Any = None, weights: Sequence[float] | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """The same weights in every step.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      weights: One for each loss, with as many as their sum: `(0.5, 1.5)`; None: 1 each.
+    """
+    if weights is not None:
+        _check(weights)
+
+    def start(count: int) -> tuple[PyTree, jax.Array]:
+        if weights is not None and len(weights) != count:
+            got, expected = f"{len(weights)} of them", f"{count}, one for each loss of the task"
+            raise ConfigError("constant_weights.weights", got=got, expected=expected)
+        return (), of_sum_k(jnp.asarray(weights or (1.0,) * count, jnp.float32))
+
+    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, weights
+
+    return weighed("constant_weights", inner, Rule(start=start, weigh=weigh))
+
+
+def _check(weights: object) -> None:
+    """Raises ConfigError where the weights are no numbers >= 0 whose sum is their count."""
+    where, got = "constant_weights.weights", repr(weights)
+    numbers = list(weights) if isinstance(weights, list | tuple) else []
+    if not numbers or not all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
+        raise ConfigError(where, got=got, expected="numbers >= 0, one for each loss")
+    total, count = sum(numbers), len(numbers)
+    if abs(total - count) > _ROUNDED * count:
+        advice = f"multiply them by {count / total:g}" if total else ""
+        raise ConfigError(f"{where} sum to {total:g}", got=got, expected=f"the sum {count}", next_step=advice)
+
+
+@configurable
+def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExtraArgs:
+    """Softmax of 1 plus noise, drawn anew in each step, times K.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      std: Of the normal noise.
+    Source: Lin et al. 2022, "Reasonable effectiveness of random weighting" (arXiv 2111.10603).
+    """
+    check_numbers("noisy", std=std, at_least=0.0)
+
+    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, _softmax(jnp.ones_like(weights), std, seen.key)
+
+    return weighed("noisy", inner, Rule(weigh=weigh))
+
+
+@configurable
+def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExtraArgs:
+    """Softmax of the weights of the step before plus noise, times K.
+
+    Args:
+      inner: The optimizer that steps; None: `adam()`.
+      std: Of the normal noise.
+    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218) compare with it.
+    """
+    check_numbers("random_walk", std=std, at_least=0.0)
+
+    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, _softmax(weights, std, seen.key)
+
+    return weighed("random_walk", inner, Rule(weigh=weigh))
+
+
+def _softmax(weights: jax.Array, std: Rate, key: jax.Array) -> jax.Array:
+    noise = std * jax.random.normal(key, weights.shape, jnp.float32)
+    return len(weights) * jax.nn.softmax(weights + noise)

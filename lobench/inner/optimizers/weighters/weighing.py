@@ -1,0 +1,176 @@
+"""What all weighters share: losses are weighed, and an inner optimizer steps by the gradient of their weighted mean.
+
+With weights w of the K losses L a step's gradient is that of `(w_1 L_1 + ... + w_K L_K) / K`. Weights sum to K: where
+all are 1 it is the gradient of the task's own loss, and a learning rate means the same to all methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lobench.core.errors import ConfigError
+from lobench.inner.offered import call_offering
+from lobench.inner.optimizer import PyTree
+from lobench.inner.optimizers.baselines import adam
+from lobench.inner.wanting import wanting
+
+__all__ = ["Rule", "Seen", "Weighted", "as_inner", "named_weights", "of_sum_k", "one_over", "several", "weighed"]
+
+_OF_A_TASK = ("task_losses", "task_gradients")
+
+
+class Seen(NamedTuple):
+    """What a step shows of the losses.
+
+    Attributes:
+      losses: float32[K].
+      gram: float32[K, K], the inner products of their gradients; None for a rule that does not look at them.
+      key: The step's own.
+    """
+
+    losses: jax.Array
+    gram: jax.Array | None
+    key: jax.Array
+
+
+class Weighted(NamedTuple):
+    """State of a weighter.
+
+    Attributes:
+      weights: float32[K], of the next step, or of the last one where a step is weighed by what it shows itself.
+      memory: What the rule remembers.
+      inner: The inner optimizer's state.
+    """
+
+    weights: jax.Array
+    memory: PyTree
+    inner: PyTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How losses are weighed.
+
+    Attributes:
+      weigh: (memory, weights, seen) -> (memory, weights), float32[K].
+      start: K -> the memory and the weights before the first step.
+      is_prompt: Whether a step is weighed by what it shows itself, and not by what the steps before have shown.
+      sees_gradients: Whether it looks at the inner products of the losses' gradients.
+      shared: Of which part of the parameters these are, `"trunk"`; "": of all.
+    """
+
+    weigh: Callable[[PyTree, jax.Array, Seen], tuple[PyTree, jax.Array]]
+    start: Callable[[int], tuple[PyTree, jax.Array]] = lambda count: ((), jnp.ones(count, jnp.float32))
+    is_prompt: bool = False
+    sees_gradients: bool = False
+    shared: str = ""
+
+
+def weighed(name: str, inner: Any, rule: Rule) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer that steps another one by the weights of a rule.
+
+    Args:
+      name: Of the weighter.
+      inner: An optax transformation; None: `adam()`.
+    """
+    inner = as_inner(name, inner)
+
+    def init(params: PyTree, num_losses: int) -> Weighted:
+        memory, weights = rule.start(several(name, num_losses))
+        return Weighted(weights, memory, inner.init(params))
+
+    def update(
+        grads: PyTree,
+        state: Weighted,
+        params: PyTree,
+        *,
+        task_losses: jax.Array,
+        weighted_gradient: Callable[[jax.Array], PyTree],
+        key: jax.Array,
+        task_gradients: PyTree = None,
+    ) -> tuple[PyTree, Weighted]:
+        rule_key, inner_key = jax.random.split(key)
+        gram = _gram(name, task_gradients, rule.shared) if rule.sees_gradients else None
+        memory, weights = rule.weigh(state.memory, state.weights, Seen(task_losses, gram, rule_key))
+        share = (weights if rule.is_prompt else state.weights) / len(task_losses)
+        gradient = _combined(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
+        value = jnp.sum(share * task_losses)
+        updates, stepped = call_offering(inner.update, gradient, state.inner, params, value=value, key=inner_key)
+        return updates, Weighted(weights, memory, stepped)
+
+    def eval_params(state: Weighted, params: PyTree) -> PyTree:
+        evaluated = getattr(inner, "eval_params", None)
+        return params if evaluated is None else evaluated(state.inner, params)
+
+    wants = _OF_A_TASK if rule.sees_gradients else _OF_A_TASK[:1]
+    return wanting(init, update, wants, name=name, inner=inner, eval_params=eval_params, metrics=named_weights)
+
+
+def as_inner(name: str, inner: Any) -> Any:
+    """Returns the optimizer that a weighter steps, `adam()` for None.
+
+    Raises:
+      ConfigError: it is no optax transformation, or weighs losses itself.
+    """
+    if inner is None:
+        return adam()
+    if not callable(getattr(inner, "init", None)) or not callable(getattr(inner, "update", None)):
+        advice = "does gin bind `@adam` where `@adam()` is meant?"
+        raise ConfigError(f"{name}.inner", got=repr(inner), expected="an optax transformation", next_step=advice)
+    if set(_OF_A_TASK) & set(getattr(inner, "wants", ())):
+        advice = "bind the optimizer inside of that one"
+        raise ConfigError(f"{name}.inner weighs losses itself", expected="one that does not", next_step=advice)
+    return inner
+
+
+def several(name: str, num_losses: int) -> int:
+    """Returns the number of losses; raises ConfigError where there is nothing to weigh."""
+    if num_losses < 2:
+        advice = f"bind a task with more, or the optimizer inside of {name}"
+        raise ConfigError(
+            f"{name} weighs several losses", got=f"a task with {num_losses}", expected="2 or more", next_step=advice
+        )
+    return num_losses
+
+
+def of_sum_k(weights: jax.Array) -> jax.Array:
+    """Returns weights float32[K], all >= 0, scaled so that they sum to K; where they sum to 0 they are 1."""
+    total = weights.sum()
+    scaled = len(weights) * weights / jnp.where(total == 0, 1, total)
+    return jnp.where(total == 0, jnp.ones_like(weights), scaled)
+
+
+def one_over(lengths: jax.Array) -> jax.Array:
+    """Returns weights that sum to K, one over lengths float32[K] >= 0; a length of 0 counts as the least other one."""
+    least = jnp.min(lengths, initial=jnp.inf, where=lengths > 0)
+    return of_sum_k(jnp.where(lengths > 0, least / jnp.where(lengths > 0, lengths, 1.0), 1.0))
+
+
+def named_weights(state: Weighted) -> dict[str, jax.Array]:
+    """Returns the weights as metrics, `weight_task_1` and so on."""
+    return {f"weight_task_{index + 1}": state.weights[index] for index in range(len(state.weights))}
+
+
+def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
+    """Returns the inner products of gradients, leaves [K, ...], float32[K, K]."""
+    if shared:
+        if not isinstance(gradients, dict) or shared not in gradients:
+            parts = ", ".join(map(repr, gradients)) if isinstance(gradients, dict) else "none that has a name"
+            raise ConfigError(f"{name}.shared is no part of the parameters", got=repr(shared), expected=parts)
+        gradients = gradients[shared]
+    rows = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(gradients)]
+    rows = [row.astype(jnp.float32) for row in rows]
+    gram: jax.Array = sum(jnp.matmul(row, row.T, precision="highest") for row in rows)  # type: ignore[assignment]
+    return gram
+
+
+def _combined(share: jax.Array, gradients: PyTree) -> PyTree:
+    """Returns the sum of gradients, leaves [K, ...], each times its share."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, 1, precision="highest"), gradients)

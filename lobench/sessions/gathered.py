@@ -1,0 +1,178 @@
+"""What files hold, gathered before anything is written: points by run on disk, cases, directions, what is odd."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.imports.kinds import KINDS, Kind, kind_of, sha256_of
+from lobench.analysis.imports.points import Asked, Points, Run, metric_name
+from lobench.analysis.imports.spill import Spill
+from lobench.core.errors import UsageError, suggestion
+from lobench.core.metric import Direction
+
+__all__ = ["UNSAID", "Gathered", "ImportSettings", "Source", "sources_of"]
+
+_LOOKED_AT = 200  # parts of a file
+UNSAID = "task"  # the case of what says none
+_COMMON = "common"  # draws of seeds that their files' owner says are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """What who imports says of files; the options of `lobench import` have these names.
+
+    Attributes:
+      kind: See `KINDS`; "": by looking at each file.
+      columns: `ROLE=COLUMN`, of a table.
+      method, case, seed: Of all that a file says none of.
+      metrics: `NAME` or `NAME=AS`; the first is the primary one. (): all, where they are one.
+      pattern: Regular expression over names of runs, with groups method, case and seed.
+      rename: `OLD=NEW`, of methods and cases.
+      until_step: `STEP` or `METHOD=STEP`: where curves end.
+      maximize, minimize: Metrics that are better so.
+      paired_seeds: Seeds of one number are the same draws in all files that are imported with this.
+      replace: Take the place of what the store has of these files, and of these methods, cases and seeds.
+      targets: AlgoPerf's file of targets.
+    """
+
+    kind: str = ""
+    columns: Sequence[str] = ()
+    method: str = ""
+    case: str = ""
+    seed: str = ""
+    metrics: Sequence[str] = ()
+    pattern: str = ""
+    rename: Sequence[str] = ()
+    until_step: Sequence[str] = ()
+    maximize: Sequence[str] = ()
+    minimize: Sequence[str] = ()
+    paired_seeds: bool = False
+    replace: bool = False
+    targets: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file, or a folder that is read as one."""
+
+    path: Path
+    kind: str
+    sha256: str
+
+
+def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
+    """Returns what paths, and patterns of them, name.
+
+    Raises:
+      UsageError: there is none; nothing reads one.
+    """
+    found: dict[Path, None] = {}
+    for text in map(str, files):
+        paths = (
+            [Path(text)] if Path(text).exists() else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
+        )
+        if not paths:
+            raise UsageError("there is no such file", got=repr(text))
+        found.update(dict.fromkeys(path.resolve() for path in paths))
+    if not found:
+        raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
+    kinds = {path: kind_of(path, kind) for path in found}
+    return [Source(path=path, kind=name, sha256=sha256_of(path, KINDS[name])) for path, name in kinds.items()]
+
+
+def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
+    pairs = [(text.partition("=")[0].strip(), text.partition("=")[2].strip()) for text in texts]
+    for text, (left, right) in zip(texts, pairs, strict=True):
+        if not left or not right:
+            raise UsageError(option, got=repr(text), expected=expected)
+    return dict(pairs)
+
+
+class Gathered:
+    """The points of all sources, and what their files say beside them. A context manager: they lie on disk."""
+
+    def __init__(self, sources: Sequence[Source], settings: ImportSettings) -> None:
+        self.sources, self.settings, self.notes = sources, settings, list[str]()
+        metrics = {text.partition("=")[0]: text.partition("=")[2] for text in settings.metrics}
+        columns = _pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
+        roles = ("method", "case", "seed", "step", "metric", "value")
+        for role in columns.keys() - set(roles):
+            raise UsageError(
+                f"--column: there is no role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
+            )
+        self.asked = Asked(
+            columns=columns,
+            method=settings.method,
+            case=settings.case,
+            seed=settings.seed,
+            metrics={name: new or metric_name(name) for name, new in metrics.items()},
+            pattern=settings.pattern,
+            targets=settings.targets,
+        )
+        self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
+        kinds = [KINDS[source.kind] for source in sources]
+        self.cases = {name: case for one, kind in self._with(kinds) for name, case in kind.cases(one.path).items()}
+        said = {
+            name: way for one, kind in self._with(kinds) for name, way in kind.directions(one.path, self.asked).items()
+        }
+        given = {metric_name(name): Direction.MAX for name in settings.maximize}
+        given |= {metric_name(name): Direction.MIN for name in settings.minimize}
+        self.directions = said | given
+        draws = {kind.draws for kind in kinds}
+        self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
+        where = str(sources[0].path) if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
+        self.spill = Spill(where, last_counts=any(kind.last_counts for kind in kinds))
+        self.of_runs: dict[Run, list[Source]] = {}
+        self._seen: set[str] = set()
+
+    def _with(self, kinds: Sequence[Kind]) -> Iterator[tuple[Source, Kind]]:
+        return zip(self.sources, kinds, strict=True)
+
+    def __enter__(self) -> Gathered:
+        try:
+            for source in self.sources:
+                for points in KINDS[source.kind].read(source.path, self.asked, self.notes):
+                    named = self._named(points)
+                    self.spill.add(named)
+                    for run in named.runs:
+                        known = self.of_runs.setdefault(run, [])
+                        if source not in known:
+                            known.append(source)
+        except BaseException:
+            self.spill.close()
+            raise
+        if not self.spill.num_points:
+            expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
+            got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
+            raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
+        return self
+
+    def _metrics_there(self) -> set[str]:
+        """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        parts = itertools.islice(KINDS[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        return {name for points in parts for name in points.metrics}
+
+    def __exit__(self, *_: object) -> None:
+        self.spill.close()
+
+    def _named(self, points: Points) -> Points:
+        """Returns points with lobench's names of metrics, and those that `--rename` gives."""
+        metrics = self.asked.metrics
+        self._seen.update(points.metrics)
+        kept = points.of_metrics(metrics) if metrics else points
+        return dataclasses.replace(
+            kept,
+            runs=[self._renamed(run) for run in points.runs],
+            metrics=[metrics.get(name) or metric_name(name) for name in points.metrics],
+        )
+
+    def _renamed(self, run: Run) -> Run:
+        case = run.case or self.settings.case or UNSAID
+        names = self.renamed
+        return Run(names.get(run.method, run.method), names.get(case, case), run.seed)

@@ -1,0 +1,52 @@
+"""What optimizers may want, of losses that are linear in the parameters: for steps outside of a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.adapters import Stepper
+from lobench.inner.task import Task
+from lobench.inner.wants import BatchLosses, Facts, Wanted, facts_of, wanted_at
+
+__all__ = ["facts_for", "wanted_for"]
+
+
+class _Giving(Task):
+    """Gives all that there is to want; its neurons are along the last axis of what has two axes or more."""
+
+    num_losses = 2
+
+    def __init__(self, grads: Any) -> None:
+        self.grads = grads
+
+    def losses(self, params: Any, state: Any, key: Any, data: Any) -> jax.Array:
+        total = self.memory_loss(params, state, key)
+        return jnp.stack([total, 2 * total])
+
+    def memory_loss(self, params: Any, state: Any, key: Any) -> jax.Array:
+        leaves = zip(jax.tree.leaves(params), jax.tree.leaves(self.grads), strict=True)
+        total: jax.Array = sum((jnp.sum(leaf * grad, dtype=jnp.float32) for leaf, grad in leaves), jnp.float32(0))
+        return total
+
+    def scale_invariant(self, params: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf.ndim - 1 if leaf.ndim > 1 else None, params)
+
+
+def facts_for(stepper: Stepper, params: Any) -> Facts:
+    """Returns what a task that gives all says once to the optimizer."""
+    return facts_of(stepper.wants(params), lambda: _Giving(params), params)
+
+
+def wanted_for(stepper: Stepper, params: Any, grads: Any) -> Wanted:
+    """Returns what the optimizer wants of a step with these gradients: memories and losses that agree with them."""
+    task = _Giving(grads)
+    batch = BatchLosses(
+        loss=lambda at: (task.memory_loss(at, None, None), (None, {})),
+        task=lambda: task,
+        memory=lambda at: task.memory_loss(at, None, None),
+        each=lambda at: task.losses(at, None, None, None),
+    )
+    return wanted_at(stepper.wants(params), batch, params)

@@ -1,0 +1,40 @@
+"""Files of curves for tests, and what a store holds of them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from lobench import open_results
+
+HEADER = ("method", "case", "seed", "step", "metric", "value")
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]], header: Sequence[str] = HEADER) -> Path:
+    """Writes a csv; gzipped where its name ends so."""
+    text = io.StringIO()
+    csv.writer(text).writerows([header, *rows])
+    content = text.getvalue().encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def curve(method: str, seed: object, values: Sequence[float], *, case: str = "mnist", metric: str = "val_loss") -> list:
+    """Rows of a run that is evaluated every 100 steps."""
+    return [(method, case, seed, 100 * place, metric, value) for place, value in enumerate(values)]
+
+
+def held(store: Path) -> dict[tuple[str, str, int], dict[str, list[tuple[int, float]]]]:
+    """Returns what a store holds of imports: by method, case and seed the points of each metric, to six digits."""
+    found = {}
+    for row in open_results(store).rows:
+        if row.subjects[0].kind == "imported":
+            key = (row.subjects[0].name, f"{row.case.suite}/{row.case.name}", row.key.seed_block.start)
+            values = {name: [float(f"{v:.6g}") for v in view.tolist()[0]] for name, view in row.curves.metrics.items()}
+            found[key] = {
+                name: list(zip(row.curves.eval_steps, own, strict=True)) for name, own in sorted(values.items())
+            }
+    return found

@@ -1,0 +1,337 @@
+"""What optimizers want besides the gradient: computed for them, through whatever wraps them, or refused in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lobench import ConfigError, Task, TaskFamily, wanting
+from lobench.core.case import Case, SeedBlock
+from lobench.core.phases import Phase
+from lobench.core.result import Curves
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+from lobench.evaluation.runner import BlockRunner
+from lobench.inner.adapters import as_stepper
+from lobench.inner.phases import later_phases, stepper_in
+from lobench.inner.saved import SavedState
+from lobench.inner.tasks.wrappers.batches import BatchSize
+from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
+from lobench.inner.train import Program
+
+RATE = 0.125
+
+
+class Several(Task):
+    """Losses (a - 1)^2, (a + 2)^2 and b^2; the memory's is 3 a + the steps so far, which the model state counts."""
+
+    num_losses = 3
+
+    def init_with_state(self, key: jax.Array) -> Any:
+        return {"a": jax.random.uniform(key), "b": jnp.ones((2, 3))}, jnp.float32(0)
+
+    def losses(self, params: Any, state: Any, key: Any, data: Any) -> jax.Array:
+        return jnp.stack([(params["a"] - 1) ** 2, (params["a"] + 2) ** 2, jnp.sum(params["b"] ** 2)])
+
+    def loss_with_state(self, params: Any, state: Any, key: Any, data: Any) -> Any:
+        return self.losses(params, state, key, data).mean(), state + 1
+
+    def memory_loss(self, params: Any, state: Any, key: Any) -> jax.Array:
+        return (3 + state) * params["a"]
+
+    def scale_invariant(self, params: Any) -> Any:
+        return {"a": None, "b": -1}
+
+
+class Apart(Several):
+    """A family's task: its first loss counts more."""
+
+    def __init__(self, weight: Any) -> None:
+        self.weight = weight
+
+    def losses(self, params: Any, state: Any, key: Any, data: Any) -> jax.Array:
+        return super().losses(params, state, key, data) * jnp.stack([self.weight, 1.0, 1.0])
+
+
+class Family(TaskFamily):
+    def sample(self, key: jax.Array) -> Any:
+        return 1 + jax.random.uniform(key)
+
+    def task_fn(self, cfg: Any) -> Task:
+        return Apart(cfg)
+
+
+def as_wanted(kind: str, seen: Any = None) -> Any:
+    """SGD that takes its gradient from what it wants; `seen` is told what init got."""
+
+    def init(params: Any, **facts: Any) -> Any:
+        if seen is not None:
+            seen.append(facts)
+        return {"count": jnp.int32(0)}
+
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        if kind == "memory":
+            moves = extra["memory"]
+        elif kind == "task_losses":
+            moves = extra["weighted_gradient"](jnp.full(extra["task_losses"].shape, 1 / 3))
+        elif kind == "task_gradients":
+            moves = jax.tree.map(lambda leaf: leaf.mean(axis=0), extra["task_gradients"])
+        else:
+            moves = jax.tree.map(jnp.add, grads, extra["memory"])
+            assert extra["scale_invariant"] == {"a": None, "b": 1} and extra["task_losses"].shape == (3,)
+        return jax.tree.map(lambda leaf: -RATE * leaf, moves), {"count": state["count"] + 1}
+
+    wants = ("memory", "task_losses", "scale_invariant") if kind == "all" else (kind,)
+    return wanting(init, update, wants)
+
+
+def run(task: Any, optimizer: Any, *, thetas: Any = None, **values: Any) -> Any:
+    case = Case(**{"num_inner_steps": 4, "eval_every": 1, "num_tasks": 2, **values})
+    make = optimizer if thetas is not None else lambda theta: optimizer
+    program = Program(case, task, lambda theta: as_stepper(make(theta), case.num_inner_steps), 2)
+    block = SeedBlock(start=3, size=2)
+    return program.run_many(thetas, block) if thetas is not None else program.run({}, block)
+
+
+def losses(curves: Curves) -> np.ndarray:
+    return np.asarray(curves.metrics["train/loss"])
+
+
+@pytest.mark.parametrize("kind", ["task_losses", "task_gradients"])
+@pytest.mark.parametrize("task", [Several(), Family()])
+def test_the_mean_of_several_losses_is_the_loss(kind: str, task: Any) -> None:
+    np.testing.assert_allclose(losses(run(task, as_wanted(kind))), losses(run(task, optax.sgd(RATE))), rtol=1e-5)
+
+
+def test_the_memory_is_that_of_the_model_state_before_the_step() -> None:
+    found = losses(run(Several(), as_wanted("memory")))
+    at = np.float64(jax.vmap(lambda seed: start(seed))(jnp.arange(3, 5)))
+    for step in range(5):
+        np.testing.assert_allclose(found[:, step], ((at - 1) ** 2 + (at + 2) ** 2 + 6) / 3, rtol=1e-5)
+        at = at - RATE * (3 + step)
+
+
+def start(seed: jax.Array) -> jax.Array:
+    from lobench.inner.data import INIT, Lane, stream
+
+    return jax.random.uniform(stream(Lane(seed.astype(jnp.uint32), jnp.uint32(0)), INIT))
+
+
+def gradient_and_memory() -> Any:
+    """The same as `as_wanted("all")`, by shape and not by `wanting`."""
+
+    class ByShape:
+        wants = ("memory", "task_losses", "scale_invariant")
+
+        def init(self, params: Any, num_losses: int) -> Any:
+            return jnp.zeros(num_losses)
+
+        def update(self, grads: Any, state: Any, params: Any, *, memory: Any, task_losses: Any, **_: Any) -> Any:
+            return jax.tree.map(lambda one, other: -RATE * (one + other), grads, memory), task_losses
+
+    return ByShape()
+
+
+WRAPPED = {
+    "by shape": lambda made: gradient_and_memory(),
+    "chain": lambda made: optax.chain(optax.identity(), optax.chain(made)),
+    "injected": lambda made: optax.inject_hyperparams(lambda rate: optax.chain(made, optax.scale(rate)))(rate=1.0),
+    "every one": lambda made: optax.MultiSteps(made, every_k_schedule=1),
+    "inner": lambda made: wanting(made.init, lambda *args, **extra: made.update(*args, **extra), inner=made),
+    "inner chain": lambda made: around(optax.chain(made)),
+}
+
+
+def around(inner: Any) -> Any:
+    return wanting(inner.init, lambda *args, **extra: inner.update(*args, **extra), inner=inner)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_several_wants_pass_through_what_wraps_an_optimizer(wrapper: str) -> None:
+    seen: list[Any] = []
+    plain = losses(run(Several(), as_wanted("all", seen)))
+    assert seen[-1] == {"scale_invariant": {"a": None, "b": 1}, "num_losses": 3}
+    np.testing.assert_allclose(losses(run(Several(), WRAPPED[wrapper](as_wanted("all")))), plain, rtol=1e-5)
+
+
+def test_a_part_of_the_parameters_gets_its_part_of_what_is_wanted() -> None:
+    parts = optax.partition({"own": as_wanted("memory"), "rest": optax.sgd(RATE)}, {"a": "own", "b": "rest"})
+    found = losses(run(Several(), parts))
+    only_b = np.float64(6.0) * (1 - 2 * RATE / 3) ** (2 * np.arange(5))
+    only_a = losses(run(Several(), as_wanted("memory"))) - 2
+    np.testing.assert_allclose(found, only_a + only_b / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sessions", ["shared", "synced", "mean"])
+def test_lanes_that_train_one_set_of_parameters_get_it_each(sessions: str) -> None:
+    """None of them reads data, so that a round of two shared turns is two steps, and a mean of two is one."""
+    values = {"sessions": sessions, "num_lanes": 2, "num_inner_steps": 2}
+    for kind in ("task_losses", "task_gradients"):
+        wanted, plain = (losses(run(Several(), each, **values)) for each in (as_wanted(kind), optax.sgd(RATE)))
+        np.testing.assert_allclose(wanted, plain, rtol=1e-5)
+    assert np.isfinite(losses(run(Several(), as_wanted("all"), **values))).all()
+
+
+def test_several_thetas_are_one_program() -> None:
+    def make(theta: Any) -> Any:
+        return optax.chain(as_wanted("task_losses"), optax.scale(theta["scale"]))
+
+    both = run(Several(), make, thetas=[{"scale": np.float32(1)}, {"scale": np.float32(0.5)}])
+    for curves, rate in zip(both, (RATE, RATE / 2), strict=True):
+        np.testing.assert_allclose(losses(curves), losses(run(Several(), optax.sgd(rate))), rtol=1e-5)
+
+
+class Kept:
+    """Keeps one state in memory; `upto` is the furthest that it gives back."""
+
+    def __init__(self) -> None:
+        self.states: list[SavedState] = []
+
+    def load(self) -> Any:
+        return (self.states[0].leaves, self.states[0].header) if self.states else None
+
+    def save(self, state: SavedState, *, is_final: bool) -> None:
+        self.states.append(state)
+
+    def refuse(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+def test_phases_and_saved_states_go_on_with_them() -> None:
+    phases = [Phase(num_inner_steps=2, optimizer=each, opt_state="reset") for each in (optax.sgd(RATE), None)]
+    phases[1] = Phase(num_inner_steps=2, optimizer=as_wanted("all"), opt_state="reset")
+    case = Case(num_inner_steps=4, eval_every=1, num_seeds=2, phases=phases, save_every=3)
+    make = lambda index, theta: stepper_in(case, index, theta)  # noqa: E731
+    later = later_phases(case, make)
+    block, kept = SeedBlock(start=3, size=2), Kept()
+
+    def program() -> Program:
+        return Program(case, Several(), lambda theta: make(0, theta), 2, (), later)
+
+    whole = program().run({}, block, saves=kept)
+    assert kept.states[0].header["step"] == 3
+    again = program().run({}, block, saves=kept)
+    assert whole is not None and again is not None and again.resumed_at == 3
+    assert losses(whole).tobytes() == losses(again).tobytes()
+    first_half = losses(run(Several(), optax.sgd(RATE)))
+    assert losses(whole)[:, :3].tobytes() == first_half[:, :3].tobytes()
+    assert abs(losses(whole)[:, 3:] - first_half[:, 3:]).min() > 0.01
+
+
+def test_what_nobody_wants_is_not_computed() -> None:
+    class Costly(Several):
+        def losses(self, *args: Any) -> Any:
+            raise AssertionError("losses")
+
+        def loss_with_state(self, params: Any, state: Any, key: Any, data: Any) -> Any:
+            return params["a"] ** 2, state
+
+        memory_loss = scale_invariant = losses
+
+    made = as_wanted("all")  # one is there
+    assert np.isfinite(losses(run(Costly(), optax.sgd(RATE)))).all()
+    del made
+
+
+class Plain(Task):
+    def init(self, key: jax.Array) -> Any:
+        return {"a": jnp.ones(3)}
+
+    def loss(self, params: Any, key: Any, data: Any) -> Any:
+        return jnp.sum(params["a"] ** 2)
+
+
+class Uncounted(Several):
+    num_losses = 2
+
+
+class Shapeless(Several):
+    def scale_invariant(self, params: Any) -> Any:
+        return {"a": None}
+
+
+class Axisless(Several):
+    def scale_invariant(self, params: Any) -> Any:
+        return {"a": None, "b": 2}
+
+
+REFUSED = [
+    (
+        Plain(),
+        "memory",
+        "as_wanted wants 'memory', which Plain does not give; expected a task that defines memory_loss",
+    ),
+    (Plain(), "task_gradients", "as_wanted wants 'task_gradients', which Plain does not give; expected .* num_losses"),
+    (
+        Plain(),
+        "scale_invariant",
+        "wants 'scale_invariant', which Plain does not give; .* an axis for some of its leaves",
+    ),
+    (Uncounted(), "task_losses", r"Uncounted.losses; got the shape \[3\]; expected \[num_losses\] = \[2\]"),
+    (Shapeless(), "scale_invariant", "Shapeless.scale_invariant is of another structure than params; got {'a': None}"),
+    (Axisless(), "scale_invariant", r"Axisless.scale_invariant of the leaf \['b'\]; got 2; expected None, or an axis"),
+    (Reparametrised(task=Several()), "memory", "which Several, wrapped, does not give"),
+]
+
+
+@pytest.mark.parametrize(("task", "want", "line"), REFUSED)
+def test_what_the_task_lacks_is_refused_in_a_line(task: Any, want: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line) as caught:
+        run(task, optax.chain(as_wanted(want)))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
+    task = Reparametrised(task=Several(), scale=2.0)
+    assert task.scale_invariant({"a": 0, "b": 0}) == {"a": None, "b": -1}
+    from lobench.inner.tasks.image import DigitsMLP
+
+    assert not hasattr(BatchSize(task=DigitsMLP(), batch_size=2), "memory_loss")
+
+
+def test_an_unknown_want_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"wants 'memroy'; expected one of memory, .*; did you mean 'memory'"):
+        as_wanted("memroy")
+
+
+def test_outside_of_an_inner_program_it_says_that_nothing_computes_it() -> None:
+    stepper, params = as_stepper(as_wanted("memory"), 10), {"a": jnp.ones(3)}
+    with pytest.raises(ConfigError, match="as_wanted wants 'memory', which nothing computes here"):
+        stepper.step({"count": jnp.int32(0)}, params, None, params, jnp.float32(1), jax.random.key(0))
+
+
+SUITE = """
+import lobench.inner.tasks
+import lobench.inner.optimizers
+import their_optimizers
+x/Case.task = @{task}()
+x/Case.num_inner_steps = 2
+x/Case.optimizer = @optax.chain()
+optax.chain.args = (@optax.clip(), @their_sgd())
+optax.clip.max_delta = 1.0
+"""
+THEIRS = """
+import lobench
+import optax
+
+@lobench.configurable
+def their_sgd():
+    inner = optax.sgd(0.1)
+    return lobench.wanting(inner.init, inner.update, ("memory",), inner=inner)
+"""
+
+
+@pytest.mark.parametrize("task", ["DigitsMLP", "QuadraticFamily"])
+def test_a_case_whose_task_lacks_it_does_not_bind(task: str, tmp_path: Path) -> None:
+    (tmp_path / "x.gin").write_text(SUITE.format(task=task))
+    (tmp_path / "their_optimizers.py").write_text(THEIRS)
+    [spec] = specs_in(tmp_path / "x.gin")
+    with pytest.raises(ConfigError, match=r"x.gin: case 'x': .* wants 'memory', which .* does not give") as caught:
+        BlockRunner(Layers()).bind(spec, "")
+    assert "\n" not in str(caught.value)
