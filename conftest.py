@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ import pytest
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# What tests compile themselves, and every single operation: LLVM's first level is enough, as for lobench's own
+# programs, which say so themselves: a third less to compile.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 # Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of options
 # of a plugin that only tests of lobench itself install.
 os.environ.setdefault("PYTEST_TIMEOUT", "1200")
@@ -28,6 +32,17 @@ with contextlib.suppress(ImportError):
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 
 
+# What modules and tests are made of stays to the end: nobody looks for garbage among it. Of a test process on cold
+# caches that was a tenth.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sessions of pytest that tests start, workers' too, do without hypothesis, which is imported when they end.
 
@@ -38,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
 
 
+@pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` all tests of Ray go to one worker: they start and kill Ray on this machine.
 

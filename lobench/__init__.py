@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lobench.sessions.best import best
     from lobench.sessions.bisect import bisect
     from lobench.sessions.compare import compare
+    from lobench.sessions.imports import import_curves
     from lobench.sessions.run import run
     from lobench.sessions.watch import watch
 
@@ -61,6 +62,7 @@ _HOMES = {
     "lobench.sessions.best": "best",
     "lobench.sessions.bisect": "bisect",
     "lobench.sessions.compare": "compare",
+    "lobench.sessions.imports": "import_curves",
     "lobench.sessions.run": "run",
     "lobench.sessions.watch": "watch",
 }
@@ -95,6 +97,7 @@ __all__ = [
     "compare",
     "configurable",
     "evaluate",
+    "import_curves",
     "open_results",
     "run",
     "wanting",

@@ -11,6 +11,7 @@ import numpy as np
 from lobench.analysis.baseline_file import Baseline, BaselineCase, GridPoint
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.film import Film, Scene, Shape
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
@@ -53,11 +54,21 @@ def curves(final: float, rng: np.random.Generator, *, diverges: bool = False) ->
         metrics=metrics,
         eval_steps=STEPS,
         diverged_at=(-1, -1, -1, 42 if diverges else -1),
+        film=film() if diverges else None,
         compile_seconds=1.5,
         wall_seconds=0.25,
         num_params=10,
         provenance=Provenance(host="here", device="cpu", versions={"jax": "0"}, bindings=f"x = '{NASTY}'"),
     )
+
+
+def film() -> Film:
+    """A dot that goes from the left to the right in 0.2 seconds, over a line that stands."""
+    shapes = (Shape(kind="dot", style="s2"), Shape(kind="line", style="s1", width=6))
+    frames = np.zeros((3, 2, 4), np.float32)
+    frames[:, 0], frames[:, 1] = [0.25, 0.5, 0.1, 0.0], [0.0, 0.1, 1.0, 0.1]
+    frames[:, 0, 0] = 0.25, 0.5, 0.75
+    return Film(scene=Scene(title="Walk", shapes=shapes, frame_seconds=0.1), frames=memoryview(frames), seed=0)
 
 
 def make_store(

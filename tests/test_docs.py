@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -46,10 +47,12 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "run",
         "tune",
         "watch",
+        "import",
         "results",
         "compare",
         "best",
         "bisect",
+        "debug",
         "merge",
         "score",
         "report",
@@ -112,6 +115,22 @@ def test_the_search_of_the_page_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"Adam, tuned: trial \d of 5 is the best, fitness \S+: adam.learning_rate = ", done.stdout)
     assert re.search(r"Adam, tuned +\S+ \[\S+ \S+ \S+ \(s\)", done.stdout), done.stdout
+
+
+def test_the_case_and_the_environment_of_the_page_on_control_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "control.md").read_text()
+    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "walk.py").write_text(code + "\n\nimport gin\n\ngin.register(Walk, module='walk')\n")
+    (tmp_path / "control.gin").write_text(
+        gin.replace("@Catch()", "@Walk()").replace("catch/Catch.rows = 5\n", "import walk\n")
+    )
+    (words,) = re.findall(r"    pytest (control.gin .*)\n", text)
+    command = f"{sys.executable} -m pytest -p no:cacheprovider {words} --lobench-store store"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    (found,) = json.loads(lobench("results", "--store", tmp_path / "store", "--format", "json").stdout)
+    assert found["metrics"]["train/return"]["final"] > 0.8 and found["metrics"]["train/success"]["final"] > 0.8
 
 
 def test_the_experiment_of_the_page_is_one(tmp_path: Path) -> None:
@@ -189,3 +208,22 @@ def test_the_page_of_schedules_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lobench.cli", "list", "schedules"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert sorted(names) == [line.split()[0] for line in listed.splitlines()]
+
+
+def test_the_stream_of_the_page_runs_and_its_matrix_is_drawn(tmp_path: Path) -> None:
+    from lobench.analysis.findings import findings_of
+    from lobench.report.figures import write_figures
+    from lobench.report.page import render_page
+
+    text = (ROOT / "docs" / "continual.md").read_text()
+    (gin,) = re.findall(r"```gin\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "stream.gin").write_text(gin)
+    (command,) = re.findall(r"    pytest (stream.gin .*)", text)
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider {command} --lobench-store store"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    findings = findings_of(tmp_path / "store")
+    page = render_page(findings, figure="matrix")
+    assert page.count('class="square"') == 25 and "after task" in page
+    (figure,) = write_figures(findings, tmp_path, "png", "matrix")
+    assert figure.name == "matrix.png" and figure.stat().st_size > 10_000

@@ -223,13 +223,19 @@ def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRo
     found = {seed: latest[seed] for seed in sorted(latest) if metric in latest[seed][0].metrics}
     if not found:
         return None
-    views = {id(curves): np.asarray(curves.metrics[metric]) for curves, _ in found.values()}
+    grids = {id(curves): curves.log_steps if is_of_batch(metric) else curves.eval_steps for curves, _ in found.values()}
+    # Curves from elsewhere may have steps of their own each: those that all seeds have.
+    steps = sorted(set.intersection(*map(set, grids.values())))
+    views = {
+        id(curves): np.asarray(curves.metrics[metric])[:, np.isin(grids[id(curves)], steps)]
+        for curves, _ in found.values()
+    }
     last = blocks[-1]
     return CaseCurves(
         case=last[0].case,
         checkpoint=checkpoint,
         metric=metric,
-        steps=np.asarray(last[1].log_steps if is_of_batch(metric) else last[1].eval_steps, np.int64),
+        steps=np.asarray(steps, np.int64),
         seeds=np.asarray(list(found), np.int64),
         values=np.stack([views[id(curves)][place] for curves, place in found.values()]),
         diverged_at=np.asarray([curves.diverged_at[place] for curves, place in found.values()], np.int64),

@@ -78,23 +78,43 @@ def stratified_t(means: Sequence[Estimate], confidence: float = 0.95) -> Interva
 def is_share(metric: str, values: Sequence[float]) -> bool:
     """Says whether a metric counts how often something is right: an accuracy, a success or a rate, all in [0, 1]."""
     name = metric.rpartition("/")[2]
-    return name.endswith(("accuracy", "success", "rate")) and all(0 <= value <= 1 for value in values)
+    return name.endswith(("accuracy", "success", "rate", "solved")) and all(0 <= value <= 1 for value in values)
 
 
 def share_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Returns the mean over seeds of shares in [0, 1], with an interval that lies inside [0, 1].
 
-    It is a t interval on the logit of the mean, whose standard error is that of the mean over m (1 - m). Seeds that are
-    all 0, or all 1, differ in nothing: the bounds are the mean.
+    Where every seed is 0 or 1, a success or a failure as a whole, it is Clopper and Pearson's: four seeds of four that
+    succeeded say that at least 40% do. Otherwise it is a t interval on the logit of the mean, whose standard error is
+    that of the mean over m (1 - m). A single seed has no interval.
 
     Raises:
       ValueError: as `stratified_t_mean`.
-    Source: the delta method; Agresti 2013, section 3.1.
+    Source: Clopper and Pearson 1934; the delta method; Agresti 2013, section 3.1.
     """
     plain = stratified_t_mean([values], confidence)
     mean, half = plain.mean, plain.upper - plain.mean
+    if len(values) > 1 and set(values) <= {0.0, 1.0}:
+        count, rest = round(math.fsum(values)), (1 - confidence) / 2
+        lower, upper = _least_share(count, len(values), rest), 1 - _least_share(len(values) - count, len(values), rest)
+        return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
     if not (0 < mean < 1 and half > 0):  # no bounds, too: NaN is not above 0
         return plain
     centre, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
     lower, upper = (0.5 + math.tanh((centre + side) / 2) / 2 for side in (-reach, reach))
     return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
+
+
+def _least_share(count: int, trials: int, tail: float) -> float:
+    """Returns the share at which `count` or more successes of so many trials have the probability `tail`."""
+
+    def log_term(share: float, successes: int) -> float:
+        ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
+        return ways + successes * math.log(share) + (trials - successes) * math.log1p(-share)
+
+    low, high = 0.0, 1.0
+    for _ in range(60 if count else 0):
+        middle = (low + high) / 2
+        chance = math.fsum(math.exp(log_term(middle, successes)) for successes in range(count, trials + 1))
+        low, high = (middle, high) if chance < tail else (low, middle)
+    return low

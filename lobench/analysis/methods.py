@@ -108,7 +108,8 @@ def of_members(
         label = bindings.get("label", method)
         make = functools.partial(_method, is_command="command" in bindings)
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
-        subjects.append(subject.named(name.replace(method, label, 1)))
+        mark = " (imported)" if subject.who.is_imported else ""
+        subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
         searched.append(search)
     cases = {row.case.identity: row.case for row in used}

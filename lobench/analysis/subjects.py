@@ -77,17 +77,22 @@ class Cell:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The inner steps of the evaluations: int64[num_evals]; curves from elsewhere have those of all its seeds."""
+        """The inner steps of the evaluations: int64[num_evals].
+
+        Of curves from elsewhere, whose seeds may have steps of their own, those of all seeds; the last one alone where
+        they share none.
+        """
         grids = {curves.eval_steps for curves, _ in self.sources.values()}
         if len(grids) == 1:
             return np.asarray(grids.pop(), np.int64)
-        return np.asarray(sorted(set.intersection(*map(set, grids))), np.int64)
+        common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
+        return np.asarray(sorted(common), np.int64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
         """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
         steps = self.steps
         rows = [
-            values if len(values) == len(steps) else values[np.isin(curves.eval_steps, steps)]
+            values if len(values) == len(steps) else values[_places(curves.eval_steps, steps)]
             for curves, row in self.sources.values()
             if metric in curves.metrics
             for values in [np.asarray(curves.metrics[metric])[row]]
@@ -160,6 +165,12 @@ class Subject:
     def every_form(self) -> dict[str, Cell]:
         """Returns the cells, those of former forms too."""
         return {**self.former, **self.cells}
+
+
+def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Returns where in its own steps a curve has these; its end where it has none of them."""
+    found = np.flatnonzero(np.isin(own, steps))
+    return found if len(found) == len(steps) else np.asarray([len(own) - 1])
 
 
 def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None) -> list[Subject]:

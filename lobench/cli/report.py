@@ -9,7 +9,8 @@ import click
 __all__ = ["report"]
 
 _FORMATS = ("html", "text", "latex", "png", "pdf")
-_FIGURES = ("outer", "profiles", "curves", "matrix", "search")  # what the ids of sections in lobench/report begin with
+# What the ids of sections in lobench/report begin with.
+_FIGURES = ("outer", "profiles", "curves", "tasks", "matrix", "search")
 
 
 @click.command(

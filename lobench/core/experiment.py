@@ -25,7 +25,7 @@ __all__ = [
     "session_blocks",
 ]
 
-Kind = Literal["optimizer", "checkpoint", "command"]
+Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
@@ -50,6 +50,10 @@ class Method:
       command: A meta-training whose checkpoints are evaluated; `{session}`, `{folder}` and `{gin}` stand for the seed,
         the folder of its checkpoints and a gin file of the method's own bindings.
       checkpoints: Which of a command's are evaluated: the "last" or "all".
+      curves: Pattern of files of curves that were made elsewhere, relative to the experiment's file; behind a `#` which
+        of their methods it is, where they have several.
+      metrics: Of curves: what a file calls metrics, and what they are here, `val_loss=test/loss`.
+      paired_seeds: Of curves: their seeds are the same draws in all files that say so.
       label: What tables say; "": the name.
       bindings: gin lines of the method's scope that are bound over the cases, without the scope.
       trainer_bindings: All of them; what `{gin}` holds.
@@ -67,6 +71,9 @@ class Method:
     checkpoint: str = ""
     command: str = ""
     checkpoints: str = "last"
+    curves: str = ""
+    metrics: Sequence[str] = ()
+    paired_seeds: bool = False
     label: str = ""
     bindings: tuple[str, ...] = ()
     trainer_bindings: tuple[str, ...] = ()
@@ -81,6 +88,8 @@ class Method:
 
     @property
     def kind(self) -> Kind:
+        if self.curves:
+            return "curves"
         return "optimizer" if self.optimizer else "checkpoint" if self.checkpoint else "command"
 
     @property
@@ -89,8 +98,8 @@ class Method:
 
     @property
     def named(self) -> str:
-        """The text, path or command that says what it is."""
-        return self.optimizer or self.checkpoint or self.command
+        """The text, path, command or pattern that says what it is."""
+        return self.optimizer or self.checkpoint or self.command or self.curves
 
     @property
     def subject(self) -> str:
@@ -241,7 +250,9 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
 
 def problem_of(name: str, value: Any) -> str:
     """Returns what a value of `Experiment` or `Method` should have been; "" where it is right."""
-    if name in ("suites", "fixed"):
+    if name == "paired_seeds":
+        return "" if isinstance(value, bool) else "True or False"
+    if name in ("suites", "fixed", "metrics"):
         is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return "" if is_right else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions"):

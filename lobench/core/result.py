@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.film import Film
 from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
@@ -102,6 +103,7 @@ class Curves:
       problems: A line for each plugin's metric that failed, and for each binding that could not be made.
       directions: Which way metrics are better, as task and plugins declare it.
       added: The metrics that plugins computed from the others; None in payloads of an older lobench.
+      film: An episode of the first seed after the last step; None where the task films nothing.
     """
 
     seeds: tuple[int, ...]
@@ -120,6 +122,7 @@ class Curves:
     problems: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
     added: tuple[str, ...] | None = ()
+    film: Film | None = None
 
     @property
     def num_diverged(self) -> int:
@@ -184,9 +187,11 @@ class Curves:
             "directions": dict(self.directions),
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
+            **({} if self.film is None else {"film": self.film.header()}),
         }
         text = json.dumps(header, sort_keys=True).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
+        body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body
 
     @classmethod
@@ -226,6 +231,7 @@ class Curves:
             problems=tuple(header.get("problems", ())),
             directions={name: Direction(value) for name, value in header.get("directions", {}).items()},
             added=tuple(added) if (added := header.get("added")) is not None else None,
+            film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
 
 

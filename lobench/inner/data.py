@@ -15,6 +15,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets, IteratorDataset, SampledDataset, Task, TaskFamily
 
 __all__ = [
+    "FILM",
     "INIT",
     "LOSS",
     "MEMORY",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 # Streams of randomness under a seed's key: each has its own, so that none depends on how much another draws.
-INIT, DATA, LOSS, EVAL, OPTIMIZER, MEMORY = range(6)
+INIT, DATA, LOSS, EVAL, OPTIMIZER, MEMORY, FILM = range(7)
 _AHEAD_BYTES = 1 << 26  # what batches of evaluations may hold; larger ones are drawn anew each time
 _DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
 _MOST_AHEAD = 64  # steps

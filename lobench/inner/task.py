@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.core.case import Case
+from lobench.core.film import Scene
 from lobench.inner.optimizer import PyTree
 
 __all__ = [
@@ -126,12 +127,15 @@ class Task:
         names one split's); `loss` and `accuracy` are known. A metric without it has no best value and no score.
       num_phases: Of a task that changes with the phases of a training: how many it is made for. None: it does not.
       gives_if: What to bind so that it gives what an optimizer may want, for the error where it does not.
+      scene: What its film shows, which a report has of the first seed; None: there is no film. A task that has one
+        defines `film(params, state, key) -> frames float32[num_frames, num_shapes, 4], how many of them count int32[]`.
     """
 
     datasets: Datasets | None = None
     metric_directions: Mapping[str, str] = types.MappingProxyType({})
     num_phases: int | None = None
     gives_if: Mapping[str, str] = types.MappingProxyType({})
+    scene: Scene | None = None
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters."""

@@ -28,8 +28,9 @@ from lobench.inner.compiled import Compiled, Found, Layout
 from lobench.inner.course import Course
 from lobench.inner.data import Lane, present_splits
 from lobench.inner.feed import Feed
+from lobench.inner.filming import Camera
 from lobench.inner.optimizer import Theta
-from lobench.inner.parallel_sessions import num_lanes
+from lobench.inner.parallel_sessions import num_lanes, with_copies
 from lobench.inner.phases import LaterPhase, Place
 from lobench.inner.recorder import Recorder
 from lobench.inner.saved import Saves
@@ -53,6 +54,8 @@ class Program:
       are_alike: Whether the phases differ in nothing but their places and the values of the settings: equally long,
         each with a new state of the same optimizer. They are one program then.
     """
+
+    course_of: type[Course] = Course
 
     def __init__(
         self,
@@ -95,6 +98,8 @@ class Program:
             self._compiled = [Compiled(usual), *(Compiled(phase.usual) for phase in later)]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
         self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
+        self._camera = Camera(task)
+        self._make_last_stepper = later[-1].make_stepper if later else make_stepper
 
     def run(
         self,
@@ -121,7 +126,7 @@ class Program:
           Curves, metrics float32[num_seeds, num_evals]; None where it was stopped.
         """
         trained = self._train(theta, settings, 0, block, end, on_progress, should_stop, saves)
-        return self._curves(trained.carry, trained, block) if trained is not None else None
+        return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
 
     def run_many(
         self,
@@ -149,7 +154,9 @@ class Program:
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
-        return [self._curves(of_theta(carry, index), trained, block) for index in range(len(thetas))]
+        return [
+            self._curves(of_theta(carry, index), trained, block, theta, settings) for index, theta in enumerate(thetas)
+        ]
 
     def _train(
         self,
@@ -190,7 +197,7 @@ class Program:
         ends = list(itertools.accumulate(self._num_settings))
         values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
         constants = [(theta, Settings.of(each, frozenset())) for each in values]
-        return Course(
+        return self.course_of(
             self._case,
             self._recorder,
             feed,
@@ -221,16 +228,24 @@ class Program:
         place = self._place(phase)
         return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
 
-    def _curves(self, carry: Carry, trained: Trained, block: SeedBlock) -> Curves:
+    def _curves(
+        self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
+    ) -> Curves:
         evals, logs = self._recorder.eval_steps, self._recorder.log_steps
-        if trained.end < self._case.num_inner_steps:
+        is_part = trained.end < self._case.num_inner_steps
+        if is_part:
             evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
         curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
-        if self._over_phases is None:
+        if self._over_phases is not None:
+            shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
+            more = self._over_phases(shown, evals, [span.stop for span in self._spans])
+            metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
+            curves = dataclasses.replace(curves, metrics=metrics)
+        if not self._camera.is_there or is_part or block.start != self._case.first_seed:
             return curves
-        shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
-        more = self._over_phases(shown, evals, [span.stop for span in self._spans])
-        return dataclasses.replace(curves, metrics={**curves.metrics, **{name: rows_of(m) for name, m in more.items()}})
+        values = settings[len(settings) - self._num_settings[-1] :]
+        stepper = with_copies(self._make_last_stepper(theta, *values), self._case)
+        return dataclasses.replace(curves, film=self._camera.film(stepper, block.start, carry))
 
     def _lanes(self, block: SeedBlock) -> Lane:
         seeds = np.repeat(np.asarray(block.seeds, np.uint32) * num_lanes(self._case), self._tasks_per_seed)

@@ -149,7 +149,8 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
         layers = Layers(gin_params=selected.file.shared)
         first = first_seed_of(spec, layers)
         sessions = range(first, first + (num_seeds_of(spec, layers) or 0))
-    return [ItemMember(method=method, session=session) for method in experiment.methods for session in sessions]
+    methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
+    return [ItemMember(method=method, session=session) for method in methods for session in sessions]
 
 
 def multiply(metafunc: pytest.Metafunc) -> None:

@@ -16,7 +16,7 @@ from lobench.report.heat_map import accuracy_section
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, is_wide, number
-from lobench.report.task_panels import NUM_STYLES, task_panels
+from lobench.report.task_panels import task_panels
 
 __all__ = ["sections"]
 
@@ -47,8 +47,9 @@ def _all(findings: Findings) -> list[Section]:
         found.append(matrix)
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
-    found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
-    beside = every[:NUM_STYLES] if shows_methods(findings.reading) else sorted(drawn)
+    for_all = ("outer", "matrix")  # sections of every subject
+    found = [replace(one, trained_with=_trained_with(findings, every if one.id in for_all else drawn)) for one in found]
+    beside = every if shows_methods(findings.reading) else sorted(drawn)
     panels = task_panels(findings.reading, beside)
     found += [panels] if panels is not None else []
     labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))

@@ -70,13 +70,14 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         # Every chart of a section draws the same things: one legend, where it hides no curve.
         entries = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
         entries = {label: line for label, line in entries.items() if not str(label).startswith("_")}
-        figure.legend(
-            handles=list(entries.values()),
-            labels=list(entries),
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
+        if entries:
+            figure.legend(
+                handles=list(entries.values()),
+                labels=list(entries),
+                loc="outside lower center",
+                ncols=columns,
+                frameon=False,
+            )
         if section.trained_with:
             text = textwrap.fill(_text(section.trained_with), 60 * columns)
             figure.text(0.01, -0.01, text, fontsize=6, va="top")

@@ -26,6 +26,7 @@ from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
+from lobench.report.films import films
 from lobench.report.lines import without_controls
 from lobench.report.method_table import method_panels
 from lobench.report.records import records
@@ -80,6 +81,7 @@ def render_page(findings: Findings, spec: TableSpec | None = None, figure: str |
         "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
         "chart_sections": sections(findings, figure),
+        "films": films(findings) if figure is None else [],
         "cases_note": _cases_note(findings, comparison),
         **_case_table(findings, cases),
         **_methods(findings, spec),
@@ -266,10 +268,14 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("store", str(reading.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
-        ("devices", ", ".join(sorted({one.device for _, one in found}))),
-        ("hosts", ", ".join(sorted({one.host for _, one in found}))),
+        ("devices", ", ".join(sorted(filter(None, {one.device for _, one in found})))),
+        ("hosts", ", ".join(sorted(filter(None, {one.host for _, one in found})))),
         ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
+    if origins := sorted(
+        {f"{origin['file']} ({origin['sha256'][:12]})" for _, one in found if (origin := one.imported)}
+    ):
+        pairs.append(("imported from", "; ".join(origins)))
     if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:

@@ -9,20 +9,20 @@ from lobench.analysis.reading import Reading
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, is_wide, number
 
-__all__ = ["NUM_STYLES", "task_panels"]
+__all__ = ["task_panels"]
 
 _PANEL = re.compile(r"(loss|weight)_task_(\d+)")
 _COLOURS = 8
-NUM_STYLES = 2 * _COLOURS  # solid, then dashed
+_NUM_STYLES = 2 * _COLOURS  # solid, then dashed
 
 
 def task_panels(reading: Reading, places: Sequence[int]) -> Section | None:
     """Returns the panels of all cases whose tasks have several losses; None where there is none.
 
     Args:
-      places: Of the subjects that are drawn, at most NUM_STYLES.
+      places: Of the subjects that are drawn, as far as there are styles.
     """
-    figures = []
+    figures, num_asked, places = [], len(places), places[:_NUM_STYLES]
     for case, info in enumerate(reading.cases):
         split = info.primary_metric.partition("/")[0]
         names = {name for place in places if (cell := reading.cell(place, case)) for name in cell.final}
@@ -33,10 +33,13 @@ def task_panels(reading: Reading, places: Sequence[int]) -> Section | None:
                 figures.append(_panel(reading, places, case, metric))
     if not figures:
         return None
+    note = "Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow."
+    if len(places) < num_asked:
+        note += f" The first {len(places)} of {num_asked} methods are drawn."
     return Section(
         id="tasks",
         title="Loss by loss",
-        note="Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow.",
+        note=note,
         kind="small",
         figures=tuple(figures),
         has_one_legend=True,
@@ -57,7 +60,7 @@ def _panel(reading: Reading, places: Sequence[int], case: int, metric: str) -> F
         style = f"s{order % _COLOURS + 1}{' dashed' if order >= _COLOURS else ''}"
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=reading.labels[place], x=x, y=y, style=style))
-    is_log = is_wide(series)
+    is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale
     ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
     return Figure(
         title=f"{reading.name(case)}: {metric}",

@@ -183,9 +183,7 @@ def _picked(subjects: Sequence[Subject], store: Path, which: str) -> Subject:
         raise UsageError("the store holds no evaluation yet", where=str(store))
     if which in ("", "last"):
         return last_subject(subjects)
-    # A name is one whole: the end of the path `imported:nadam` is `adam`, too.
-    found = [one for one in subjects if which in (one.label, one.who.name)]
-    found = found or [subject for subject in subjects if _is_called(subject, which)]
+    found = [subject for subject in subjects if _is_called(subject, which)]
     if not found:
         known = ", ".join(
             f"{one.checkpoint.outer_step} ({one.label})" if one.who.has_theta else one.label for one in subjects[-8:]
@@ -199,6 +197,8 @@ def _picked(subjects: Sequence[Subject], store: Path, which: str) -> Subject:
 
 def _is_called(subject: Subject, which: str) -> bool:
     checkpoint = subject.checkpoint
+    if subject.who.is_imported:  # by its whole name: the end of `imported:nadam` is `adam`, too
+        return which in (subject.label, subject.who.name)
     if which.isdecimal() and checkpoint.outer_step == int(which):
         return True
     is_hash = len(which) >= 6 and checkpoint.sha256.startswith(which)

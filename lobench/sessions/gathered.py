@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ from lobench.analysis.imports.spill import Spill
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction
 
-__all__ = ["Gathered", "ImportSettings", "Source", "sources_of"]
+__all__ = ["UNSAID", "Gathered", "ImportSettings", "Source", "sources_of"]
 
+_LOOKED_AT = 200  # parts of a file
+UNSAID = "task"  # the case of what says none
 _COMMON = "common"  # draws of seeds that their files' owner says are the same
 
 
@@ -145,9 +148,15 @@ class Gathered:
             raise
         if not self.spill.num_points:
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
-            got = ", ".join(sorted(self._seen)) or "none"
+            got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
             raise UsageError("there is nothing to take", where=str(self.sources[0].path), got=got, expected=expected)
         return self
+
+    def _metrics_there(self) -> set[str]:
+        """Returns the metrics that the first file has, whatever was asked for; of a long one those of its beginning."""
+        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics={})
+        parts = itertools.islice(KINDS[source.kind].read(source.path, asked, []), _LOOKED_AT)
+        return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
         self.spill.close()
@@ -164,6 +173,6 @@ class Gathered:
         )
 
     def _renamed(self, run: Run) -> Run:
-        case = run.case or self.settings.case or "task"
+        case = run.case or self.settings.case or UNSAID
         names = self.renamed
         return Run(names.get(run.method, run.method), names.get(case, case), run.seed)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.headline import counted
 from lobench.core.metric import direction_of
-from lobench.core.result import EvaluationKey, Provenance
+from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
 from lobench.engine.store.imports import (
     Added,
@@ -28,9 +28,11 @@ from lobench.engine.store.imports import (
     imported_files,
     known_cases,
     record_file,
+    run_seeds,
+    sight,
 )
 from lobench.engine.store.ledger import Ledger
-from lobench.sessions.gathered import Gathered, ImportSettings, Source, sources_of
+from lobench.sessions.gathered import UNSAID, Gathered, ImportSettings, Source, sources_of
 
 __all__ = ["ImportSettings", "Imported", "import_curves", "import_into"]
 
@@ -110,12 +112,18 @@ def _removed_if_new(store: Path) -> Iterator[None]:
 
 
 def import_into(
-    ledger: Ledger, gathered: Gathered, settings: ImportSettings, *, own_cases: Sequence[CaseInfo] = ()
+    ledger: Ledger,
+    gathered: Gathered,
+    settings: ImportSettings,
+    *,
+    own_cases: Sequence[CaseInfo] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Imported:
     """Writes what was gathered into a ledger, in one transaction.
 
     Args:
-      own_cases: Of an experiment, besides those that the ledger holds.
+      own_cases: That lobench trains, besides those that the ledger holds.
+      names: What a method of the files is called in the store; those without one are left out. None: all, as they are.
     Raises:
       UsageError: see `import_curves`.
     """
@@ -124,14 +132,23 @@ def import_into(
     before = imported_files(ledger)
     cases = _cases(ledger, gathered, own_cases, notes)
     until = _until(settings.until_step, spill.runs)
-    seeds = seeds_of(spill.runs, are_draws=bool(gathered.draws))
-    added, keys, left_out, ends = Added(), [], Counter[str](), dict[tuple[str, str], set[int]]()
+    called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
+    written = _Written()
     with ledger.transaction():
         for file in files:
             notes += _changed(file, before)
             if settings.replace:
-                added.replaced += forget_file(ledger, file.file)
+                written.added.replaced += forget_file(ledger, file.file)
+        for name in filter(None, called.values()):  # tables have the order of the files
+            sight(ledger, Subject.of_imported(name))
+        seeds = seeds_of(
+            spill.runs,
+            are_draws=bool(gathered.draws),
+            known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
+        )
         for run, metrics in spill.curves():
+            if not (name := called[run.method]):
+                continue
             case, is_own = cases[run.case]
             curves, others = curves_of(
                 run,
@@ -142,35 +159,49 @@ def import_into(
                 provenance=_provenance(gathered.of_runs[run], gathered.draws),
                 directions=gathered.directions,
             )
-            left_out.update(others)
-            ends.setdefault((run.method, run.case), set()).add(curves.eval_steps[-1])
-            subject = Subject.of_imported(run.method)
-            key = add_curves(ledger, subject, case, curves, added, replaces=settings.replace)
-            keys.append((key, case))
-        if added.new or added.replaced:
+            key = add_curves(ledger, Subject.of_imported(name), case, curves, written.added, replaces=settings.replace)
+            written.note(name, key, case, curves, others)
+        if written.added.new or written.added.replaced:
             for file in files:
-                record_file(ledger, file, num_new=added.new)
-    notes += [
-        f"{name} is left out of {counted(count, 'run')}: it was not logged at every step of the primary metric"
-        for name, count in sorted(left_out.items())
-    ]
-    notes += [
-        f"{method} on {case}: its seeds end at steps {min(found)} to {max(found)}; --until-step {method}=STEP cuts them"
-        for (method, case), found in ends.items()
-        if len(found) > 1
-    ]
+                record_file(ledger, file, num_new=written.added.new)
     return Imported(
         store=ledger.store,
         kinds=tuple(dict.fromkeys(source.kind for source in gathered.sources)),
-        methods=tuple(dict.fromkeys(run.method for run in spill.runs)),
-        cases=tuple(dict.fromkeys(f"{case.suite}/{case.name}" for case, _ in cases.values())),
+        methods=tuple(dict.fromkeys(method for method, _ in written.ends)),
+        cases=tuple(dict.fromkeys(case for _, case in written.ends)),
         num_points=spill.num_points,
-        num_new=added.new,
-        num_known=added.known,
-        num_replaced=added.replaced,
-        notes=tuple(notes),
-        keys=tuple(keys),
+        num_new=written.added.new,
+        num_known=written.added.known,
+        num_replaced=written.added.replaced,
+        notes=tuple(dict.fromkeys((*notes, *written.notes()))),
+        keys=tuple(written.keys),
     )
+
+
+class _Written:
+    """What an import wrote, and what is odd of it."""
+
+    def __init__(self) -> None:
+        self.added = Added()
+        self.keys: list[tuple[EvaluationKey, CaseInfo]] = []
+        self.ends: dict[tuple[str, str], set[int]] = {}  # last steps of the seeds, by method and case
+        self._left_out = Counter[str]()
+
+    def note(self, method: str, key: EvaluationKey, case: CaseInfo, curves: Curves, left_out: Iterable[str]) -> None:
+        self.keys.append((key, case))
+        self.ends.setdefault((method, f"{case.suite}/{case.name}"), set()).add(curves.eval_steps[-1])
+        self._left_out.update(left_out)
+
+    def notes(self) -> list[str]:
+        found = [
+            f"{name} is left out of {counted(count, 'run')}: it was not logged at every step of the primary metric"
+            for name, count in sorted(self._left_out.items())
+        ]
+        return found + [
+            f"{method} on {case}: its seeds end at steps {min(ends)} to {max(ends)}; --until-step {method}=STEP cuts"
+            for (method, case), ends in self.ends.items()
+            if len(ends) > 1
+        ]
 
 
 def _file(source: Source, settings: ImportSettings) -> ImportedFile:
@@ -221,7 +252,9 @@ def _cases(
     for name in dict.fromkeys(run.case for run in gathered.spill.runs):
         hinted = gathered.cases.get(name)
         same = next((case for case in own.cases if hinted is not None and case.identity == hinted.identity), None)
-        known = same or (None if hinted is not None else own.named(name))
+        # Where an experiment has one case, a file need not say which it is.
+        only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
+        known = same or (None if hinted is not None else own.named(name) or only)
         if known is not None:
             if hinted is None:
                 notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")

@@ -18,6 +18,7 @@ from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
 from lobench.hookspecs import CheckpointReader
 from lobench.sessions.command_search import CommandSearch
+from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.roster import Roster
 from lobench.sessions.search_run import Place
 from lobench.sessions.trials import Trials, search_runs
@@ -38,6 +39,7 @@ class ExperimentRecord:
     Attributes:
       form: Id of the experiment's form in the ledger.
       num_done, num_planned: Evaluations of the methods, at the end.
+      curves: Of the methods that were trained elsewhere; set before it begins.
       trials: State of each session of a command.
     """
 
@@ -49,6 +51,8 @@ class ExperimentRecord:
         self._commands: CommandRuns | None = None
         self._ledger: Ledger | None = None
         self.form = self.num_done = self.num_planned = 0
+        self.curves: ExperimentCurves | None = None
+        self._say: Callable[[str], None] = lambda line: None
 
     @property
     def trials(self) -> Mapping[str, CommandState]:
@@ -57,7 +61,7 @@ class ExperimentRecord:
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], say: Callable[[str], None]) -> Arrivals:
         """Records the experiment, and returns its commands and searches; `say` is told what people should know."""
-        self._ledger = ledger
+        self._ledger, self._say = ledger, say
         experiment = self._file.experiment
         revision = revision_of(self._file.path.parent)
         state_of = self._known_states(ledger)
@@ -99,6 +103,9 @@ class ExperimentRecord:
 
     def end(self, ledger: Ledger, ending: Ending) -> None:
         """Makes what is recorded the experiment's, and counts it."""
+        if self.curves is not None:
+            cases = {case.identity: case for found in ending.cases.values() for case in found}
+            self.curves.record(ledger, self.form, list(cases.values()), self._say)
         planned = list(self._members(ending))
         history = ledger.history(ending.programs)
         plan = Plan(history)

@@ -93,7 +93,7 @@ def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
     return {
         method.name: given_method(method, label=method.title)
         for method in methods
-        if method.kind != "command" and method.search is None
+        if method.kind not in ("command", "curves") and method.search is None
     }
 
 
@@ -164,7 +164,9 @@ def plan_of(
     plan = functools.partial(_plan, planned=planned, rows=rows, known=known, manager=manager, allow_pickle=allow_pickle)
     num_sessions = len(file.experiment.sessions or (0,))
     return [
-        _plan_search(method, searches[method.name], known_trials[method.name], plan, num_sessions)
+        MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
+        if method.kind == "curves"
+        else _plan_search(method, searches[method.name], known_trials[method.name], plan, num_sessions)
         if method.search is not None
         else plan(method, num_trainings=num_sessions if method.kind == "command" else 0)
         for method in methods

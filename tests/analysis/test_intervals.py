@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from lobench.analysis.intervals import is_share, share_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -97,3 +98,35 @@ def test_order_does_not_matter_and_a_shift_shifts(cells: list[list[float]], rand
     assert (again.lower, again.upper) == pytest.approx((found.lower, found.upper), abs=1e-6)
     moved = stratified_t_mean([[value + 7 for value in cell] for cell in cells])
     assert (moved.lower, moved.upper) == pytest.approx((found.lower + 7, found.upper + 7), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "lower", "upper"),
+    [
+        ([1.0] * 4, 0.025**0.25, 1.0),
+        ([0.0] * 4, 0.0, 1 - 0.025**0.25),
+        ([1.0, 0.0, 1.0, 1.0], 0.1941204, 0.9936905),  # scipy.stats.beta.ppf(.025, 3, 2), ppf(.975, 4, 1)
+        ([1.0] * 3000, 0.025 ** (1 / 3000), 1.0),
+    ],
+)
+def test_seeds_that_succeed_or_fail_as_a_whole_are_counted(values: list[float], lower: float, upper: float) -> None:
+    found = share_mean(values)
+    assert (found.lower, found.upper) == pytest.approx((lower, upper), abs=1e-6)
+    assert found.mean == sum(values) / len(values)
+
+
+@pytest.mark.parametrize("trials", [1, 10])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.99])
+def test_the_interval_of_a_share_holds_the_truth_and_lies_inside_0_and_1(share: float, trials: int) -> None:
+    rng, held = np.random.default_rng(0), 0
+    for successes in rng.binomial(trials, share, (400, 5)):
+        found = share_mean((successes / trials).tolist())
+        assert 0 <= found.lower <= found.mean <= found.upper <= 1
+        held += found.lower <= share <= found.upper
+    assert held / 400 >= 0.93
+
+
+def test_what_is_a_share() -> None:
+    names = ("test/accuracy", "train/success", "train/solved", "error_rate")
+    assert all(is_share(name, [0.0, 0.5, 1.0]) for name in names)
+    assert not is_share("train/success", [1.2]) and not is_share("train/return", [0.5])

@@ -95,7 +95,29 @@ def test_sorting_filtering_hovering_and_no_violation_of_accessibility(page: Page
     assert box is not None and width is not None and box["x"] >= 0 and box["x"] + box["width"] <= width["width"]
     page.mouse.move(0, 0)
 
+    film, place = page.locator("svg.film").first, "svg => svg.querySelector('circle').cx.animVal.value"
+    film.evaluate("svg => svg.pauseAnimations()")
+    places = [
+        film.evaluate(f"(svg, at) => {{ svg.setCurrentTime(at); return ({place})(svg); }}", at) for at in (0, 0.1, 0.2)
+    ]
+    assert places == pytest.approx([50, 100, 150], abs=0.1)
+    button = page.locator("button.play").first
+    assert button.inner_text() == "Pause"
+    button.click()  # it is stopped already: the click goes on
+    assert button.inner_text() == "Pause" and not film.evaluate("svg => svg.animationsPaused()")
+    button.click()
+    assert button.inner_text() == "Play" and film.evaluate("svg => svg.animationsPaused()")
+
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page scrolls sideways"
     axe = Axe()
     assert axe.run(page).generate_report().strip() == "Found 0 accessibility violations:"
+
+
+def test_a_film_stands_still_for_who_asks_for_less_motion(chromium: Browser, address: str) -> None:
+    context = chromium.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(address)
+    assert page.locator("button.play").first.inner_text() == "Play"
+    assert page.locator("svg.film").first.evaluate("svg => svg.animationsPaused()")
+    context.close()

@@ -126,8 +126,8 @@ def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
     found = share_mean(values)
     assert 0 < found.lower < found.mean < found.upper < 1 and found.mean == pytest.approx(0.975)
     assert share_mean([0.0, 0.1]).lower > 0
-    same, alone = share_mean([1.0, 1.0]), share_mean([0.5])
-    assert (same.lower, same.upper) == (1, 1) and alone.mean == 0.5 and np.isnan(alone.upper)
+    same, alone = share_mean([0.5, 0.5]), share_mean([0.5])
+    assert (same.lower, same.upper) == (0.5, 0.5) and alone.mean == 0.5 and np.isnan(alone.upper)
     # Far from the ends both agree: the logit is a line there.
     many = np.random.default_rng(0).normal(0.5, 0.02, 50).tolist()
     assert share_mean(many).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)

@@ -17,6 +17,7 @@ from stores import add
 from lobench import open_results
 from lobench.analysis.reading import read_store
 from lobench.core.errors import UsageError
+from lobench.pytest_plugin.references import _store_reference
 from lobench.sessions.compare import compare
 from lobench.sessions.imports import import_curves
 
@@ -68,6 +69,18 @@ def test_other_values_are_refused_whole_and_replaced_where_that_is_asked(tmp_pat
     assert found == {("adam", 0): 0.31, ("adam", 1): 0.29, ("adam", 2): 0.35, ("mine", 0): 0.5, ("theirs", 0): 0.9}
 
 
+def test_a_run_keeps_its_seed_wherever_it_stands_in_a_later_file(tmp_path: Path) -> None:
+    store, old = tmp_path / "store", [*curve("adam", "run-b", [2.0, 0.2]), *curve("adam", "run-c", [2.0, 0.3])]
+    import_curves(write_csv(tmp_path / "a.csv", old), store=store)
+    grown = write_csv(tmp_path / "a.csv", [*curve("adam", "run-a", [2.0, 0.1]), *old])
+    again = import_curves(grown, store=store)
+    assert (again.num_new, again.num_known) == (1, 2)
+    assert [held(store)["adam", "imported/mnist", seed]["val/loss"][-1][1] for seed in range(3)] == [0.2, 0.3, 0.1]
+    with pytest.raises(UsageError, match="got this very file, imported with other options; --replace"):
+        import_curves(grown, store=store, until_step=["0"])
+    assert import_curves(grown, store=store, until_step=["0"], replace=True).num_new == 3
+
+
 def test_a_failing_import_makes_no_store_and_leaves_one_as_it_was(tmp_path: Path) -> None:
     bad = write_csv(tmp_path / "bad.csv", [*curve("adam", 0, [2.3, 0.5]), *curve("adam", 0, [2.3])])
     with pytest.raises(UsageError, match="twice"):
@@ -88,9 +101,9 @@ def test_it_is_marked_as_imported_everywhere(tmp_path: Path) -> None:
         ("imported", "adam (imported)", "imported"),
         ("imported", "mine (imported)", "imported"),
     }
-    origin = records[0]["provenance"]["imported"]
+    origin = records[0]["imported"]
     assert (origin["file"], origin["kind"], len(origin["sha256"])) == (str(file), "tidy", 64)
-    assert "2 imported methods" in lobench("results", "--store", store).stdout
+    assert "of 2 imported methods" in lobench("results", "--store", store).stdout
     assert "adam (imported)" in lobench("results", "--store", store, "--by", "method").stdout
     report = lobench("report", "--store", store, "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr
@@ -198,10 +211,24 @@ def test_curves_that_begin_later_have_a_scale_and_say_so(tmp_path: Path) -> None
 def test_seeds_of_other_lengths_have_a_mean_curve_on_their_common_steps(tmp_path: Path) -> None:
     rows = [*curve("adam", 0, [3, 2, 1]), *curve("adam", 1, [5, 4]), *curve("adam", "x", [1, 1])]
     imported = import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
-    assert any("its seeds end at steps 100 to 200; --until-step adam=STEP cuts them" in note for note in imported.notes)
+    assert any("its seeds end at steps 100 to 200; --until-step adam=STEP cuts" in note for note in imported.notes)
+    (own,) = open_results(tmp_path / "store").curves("val/loss")
+    assert (own.steps.tolist(), own.values.tolist()) == ([0, 100], [[3, 2], [5, 4], [1, 1]])
+    report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
+    assert report.returncode == 0, report.stderr
     (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
     assert (cell.steps.tolist(), cell.curve("val/loss").tolist()) == ([0, 100], [3, pytest.approx(7 / 3)])
     assert [row.curves.provenance.imported["run"] for row in open_results(tmp_path / "store").rows].count("x") == 1
+
+
+def test_seeds_without_a_common_step_have_their_ends(tmp_path: Path) -> None:
+    rows = [("adam", "m", seed, step + seed, "loss", 10 - step) for seed in (0, 1) for step in (0, 4, 8)]
+    import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
+    (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
+    assert (cell.steps.tolist(), cell.curve("loss").tolist()) == ([9], [2])
+    report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
+    assert report.returncode == 0, report.stderr
+    assert open_results(tmp_path / "store").curves("loss")[0].values.shape == (2, 0)
 
 
 def test_a_diverged_run_is_data(tmp_path: Path) -> None:
@@ -228,3 +255,58 @@ def test_steps_to_a_target(tmp_path: Path) -> None:
     record = json.loads(shown.stdout)[0]["steps_to_target"]["imported/mnist"]
     assert (record["a"]["num_reached"], record["difference"]["note"]) == (0, "a seed did not get there")
     assert "--target" in lobench("compare", "adam", "mine", "--store", tmp_path / "s", "--target", "low").stderr
+
+
+HOSTILE = ["<script>alert(1)</script>", "\x1b[31mred", "a;b=c", "../../up", "100", "ö" * 300, "a#b", "=1+2"]
+
+
+def test_hostile_names_are_names(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    rows = [row for name in HOSTILE for seed in (0, 1) for row in curve(name, seed, [2, 1 + seed / 9], case=name)]
+    import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
+    assert {key[0] for key in held(store)} == set(HOSTILE)
+    assert [subject.who.name for subject in read_store(store).subjects] == HOSTILE
+    for command in (("results",), ("results", "--by", "method"), ("report", "--output", tmp_path / "r.html")):
+        done = lobench(*command, "--store", store)
+        assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr
+    assert "<script>alert(1)" not in (tmp_path / "r.html").read_text()
+    with pytest.raises(UsageError, match="no case in common"):
+        compare("100", "a#b", store=store)
+
+
+def test_an_imported_name_hides_no_checkpoint(tmp_path: Path) -> None:
+    add(tmp_path / "s", 0, {"a": {"train/loss": [0.5, 0.6]}}, uri="run/7")
+    add(tmp_path / "s", 7, {"a": {"train/loss": [0.5, 0.7]}})
+    import_curves(write_csv(tmp_path / "a.csv", [("x", "a", 0, 10, "train_loss", 2)]), store=tmp_path / "s")
+    (pair,) = compare("0", "7", store=tmp_path / "s").pairs
+    assert (pair.a.checkpoint.uri, pair.b.checkpoint.outer_step) == ("run/7", 7)
+
+
+def test_a_merged_store_tells_no_sink_of_imports(tmp_path: Path) -> None:
+    import_curves(two_methods(tmp_path / "a.csv"), store=tmp_path / "one")
+    add(tmp_path / "two", 1, {"a": {"train/loss": [0.5, 0.6]}})
+    assert lobench("merge", tmp_path / "one", tmp_path / "two", "--output", tmp_path / "both").returncode == 0
+    assert held(tmp_path / "both") == held(tmp_path / "one")
+    told = sqlite3.connect(tmp_path / "both" / "ledger.sqlite").execute(
+        "SELECT DISTINCT s.kind FROM deliveries d JOIN subjects s ON s.position = d.position"
+    )
+    assert told.fetchall() == [("checkpoint",)]
+
+
+def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> None:
+    add(tmp_path / "s", 0, {"relu32": {"train/loss": [0.5, 0.6]}})
+    rows = [("torch", "relu32", seed, step, "train_loss", 2) for seed in (0, 1) for step in (0, 10)]
+    import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "s")
+    reading = read_store(tmp_path / "s")
+    assert reading.subjects[reading.shown].who.is_imported
+    with pytest.raises(UsageError, match="seeds of imported curves are not this session's"):
+        _store_reference(tmp_path / "s")
+
+
+def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
+    from lobench.engine.store.ledger import Ledger
+
+    with Ledger.open(tmp_path / "store", name="a watch"):
+        done = lobench("import", two_methods(tmp_path / "a.csv"), "--store", tmp_path / "store")
+    assert done.returncode == 2 and "a watch" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "store").is_dir()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lobench.core.case import SeedBlock
 from lobench.inner import tasks
 from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
+from lobench.inner.tasks.control import REINFORCE, Catch, ReachGoals
 from lobench.testing.tasks import TaskContract
 
 SHIPPED: dict[str, dict[str, Any]] = {
@@ -28,6 +31,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "DigitsMLP": {"hidden_sizes": (4,), "batch_size": 4},
     "Distillation": {"hidden_sizes": (4,), "batch_size": 4},
     "ESSmoothed": {"num_pairs": 2},
+    "GoalFamily": {"task": REINFORCE(env=ReachGoals(num_tasks=9, time_limit=2), num_envs=2, hidden_sizes=(2,))},
     "HeatPINN": {"hidden_sizes": (4,), "num_points": 4},
     "HiddenMarkov": {"num_states": 2, "num_symbols": 3, "width": 4, "sequence_length": 4, "batch_size": 2},
     "ImageAutoencoder": {"hidden_sizes": (4,), "batch_size": 4, "loss": "bernoulli"},
@@ -44,12 +48,14 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "num_outputs": 2,
         "batch_size": 4,
     },
+    "PPO": {"env": Catch(rows=2, columns=2), "num_envs": 2, "num_steps": 4, "hidden_sizes": (2,)},
     "PatchDenoiser": {"side": 4, "hidden_sizes": (4,), "batch_size": 4},
     "Permuted": {},
     "PermutedDigits": {"hidden_sizes": (4,), "batch_size": 4},
     "PythonText": {"width": 4, "num_layers": 1, "num_heads": 2, "sequence_length": 6, "batch_size": 2},
     "Quadratic": {"dim": 3},
     "QuadraticFamily": {"dim": 3},
+    "REINFORCE": {"env": Catch(rows=2, columns=2), "num_envs": 2, "hidden_sizes": (2,)},
     "ResNetClassifier": {"data": "digits", "channels": (2, 4), "batch_size": 2},
     "Rosenbrock": {},
     "SeriesClassifier": {"data": "power", "network": "conv", "width": 4, "batch_size": 4},
@@ -63,8 +69,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
 
 
 def test_all_shipped_tasks_are_here() -> None:
-    # tests/inner/tasks/test_wrappers.py asks the wrappers, which are nothing without a task.
-    assert set(SHIPPED) | set(tasks.wrappers.__all__) == set(tasks.__all__)
+    # tests/inner/tasks has the contracts of wrappers and of streams, which are nothing without a task.
+    assert {*SHIPPED, *tasks.wrappers.__all__, *tasks.continual.__all__} == set(tasks.__all__)
 
 
 class Shipped(TaskContract):
@@ -78,21 +84,43 @@ for _name in SHIPPED:
     globals()[f"Test{_name}"] = type(f"Test{_name}", (Shipped,), {"name": _name})
 
 
-FAMILIES = ("Permuted", "PermutedDigits", "QuadraticFamily", "SinusoidFamily")
+FAMILIES = ("GoalFamily", "Permuted", "PermutedDigits", "QuadraticFamily", "SinusoidFamily")
+CONTROL = ("GoalFamily", "PPO", "REINFORCE")  # tests/inner/tasks/control trains them
 WITHOUT_DATA = ("Ackley", "Beale", "MetaTraining", "Quadratic", "QuadraticFamily", "Rosenbrock", "StyblinskiTang")
 
 # What the contract asks about families and about batches asks nothing of the others.
 for _name in set(SHIPPED) - set(FAMILIES):
     globals()[f"Test{_name}"].test_a_task_of_a_family_is_the_same_whatever_their_number = None
-for _name in WITHOUT_DATA:
+for _name in (*WITHOUT_DATA, *CONTROL):
     globals()[f"Test{_name}"].test_batches_depend_on_the_key_alone_and_have_one_shape = None
 
 # These take seconds to compile; the tests of the inner program, of the suites and of the tasks train them.
 LONG_TO_COMPILE = ("DatasetDistillation", "DigitsAutoencoder", "DigitsConv", "DigitsMLP", "ESSmoothed", "MetaTraining")
 LONG_TO_COMPILE += ("MultiTaskDigits",)
-TRAINED_ALIKE = ("AssociativeRecall", "ModularAddition", "ResNetClassifier")  # as HiddenMarkov and ConvClassifier are
-for _name in (*LONG_TO_COMPILE, *TRAINED_ALIKE):
+for _name in LONG_TO_COMPILE:
     globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
+
+# The others are trained as a task of the same kind is, which the contract compiles: with examples drawn from arrays,
+# with batches made from a key, with a state. The inner program is traced with them; their numbers are the loss's.
+TRAINED_ALIKE = (
+    *("AssociativeRecall", "BlockModelGCN", "ByteRNN", "DiabetesMLP", "Distillation", "ImageAutoencoder", "ImageVAE"),
+    *("MixerClassifier", "ModularAddition", "PatchDenoiser", "PermutedDigits", "PythonText", "ResNetClassifier"),
+    *("SeriesClassifier", "SignalConv", "SignalGRU", "ViTClassifier"),
+)
+
+
+class Compiling(Exception):
+    """A program is traced and is about to be compiled."""
+
+
+def is_traced(self: TaskContract) -> None:
+    with mock.patch.object(jax.stages.Lowered, "compile", side_effect=Compiling), pytest.raises(Compiling):
+        self._train(SeedBlock(start=0, size=2), num_tasks=2)
+
+
+for _name in TRAINED_ALIKE:
+    globals()[f"Test{_name}"].test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
+    globals()[f"Test{_name}"].test_the_inner_program_takes_it = is_traced
 
 
 class Fed(Task):

@@ -122,7 +122,7 @@ def named_run(name: str, asked: Asked, *, case: str = "") -> Run:
     try:
         found = re.fullmatch(asked.pattern, name) if asked.pattern else _WITH_SEED.fullmatch(name)
     except re.error as error:
-        raise UsageError("--pattern is no regular expression", got=asked.pattern, expected=str(error)) from error
+        raise UsageError("--pattern is no regular expression", got=f"{asked.pattern!r}, {error}") from error
     if asked.pattern and found is None:
         raise UsageError("--pattern does not fit a run's name", got=f"{name!r}, {asked.pattern!r}")
     said = {key: value for key, value in (found.groupdict() if found else {}).items() if value}

@@ -6,6 +6,7 @@ Nothing that the file names is imported: what it says wrong is said before a wor
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import re
 import shlex
@@ -44,9 +45,10 @@ from lobench.engine.config.syntax import (
 
 __all__ = ["ExperimentFile", "is_experiment", "read_experiment"]
 
-_SUBJECTS = ("optimizer", "checkpoint", "command")
-_METHOD_KEYS = (*_SUBJECTS, "checkpoints", "label", "num_cpus", "num_gpus", *SEARCH_KEYS)
+_SUBJECTS = ("optimizer", "checkpoint", "command", "curves")
 _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
+_OF_CURVES = ("metrics", "paired_seeds")
+_METHOD_KEYS = (*_SUBJECTS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _PLACEHOLDERS = ("session", "folder", "gin")
 
@@ -189,7 +191,7 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
         raise ConfigError(
             "the experiment has no method",
             where=str(path),
-            expected="a scope that binds Method.optimizer, Method.checkpoint or Method.command",
+            expected="a scope that binds Method.optimizer, Method.checkpoint, Method.command or Method.curves",
         )
     if both := sorted(set(names) & set(cases)):
         raise ConfigError("a scope is a method and a case", where=str(path), got=repr(both[0]), next_step="rename one")
@@ -231,8 +233,10 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
         method = replace(method, checkpoint=str(place))
     if method.command:
         _check_command(method, folder, where)
+    if method.curves:
+        method = replace(method, curves=_files_of_curves(method, folder, where))
     method = replace(method, space=space_of(name, own, bindings))
-    read = reach.read_by(method, own)
+    read = [] if method.curves else reach.read_by(method, own)
     for binding in own:
         if field := reach.fixed_field(binding, fixed):
             raise ConfigError(
@@ -294,16 +298,29 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
             if subjects
             else f"method {name!r} has no subject",
             where=keys[0].where,
-            expected="one of Method.optimizer, Method.checkpoint, Method.command",
+            expected="one of Method.optimizer, Method.checkpoint, Method.command, Method.curves",
         )
-    for key in _OF_COMMANDS:
-        if key in values and subjects != ["command"]:
+    only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
+    for key in values:
+        is_searched = key in SEARCH_KEYS and subjects == ["curves"]
+        if is_searched or subjects != [only_for.get(key, *subjects)]:
+            of_cases = f"; cases have Case.{key}" if "num" in key else ""
+            advice = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
             raise ConfigError(
                 f"nothing reads {name}/Method.{key}",
                 where=next(one.where for one in keys if one.parameter == key),
-                next_step=f"it counts for Method.command alone{'; cases have Case.' + key if 'num' in key else ''}",
+                next_step="curves are not searched" if is_searched else advice,
             )
     return values
+
+
+def _files_of_curves(method: Method, folder: Path, where: str) -> str:
+    """Returns a pattern of files from the root, which at least one fits."""
+    pattern, mark, name = method.curves.partition("#")
+    place = os.path.normpath(folder / Path(pattern).expanduser())
+    if not glob.glob(place, recursive=True):
+        raise ConfigError(f"method {method.name!r}: there is no such file of curves", where=where, got=place)
+    return place + mark + name
 
 
 def _check_subject_kind(name: str, binding: Binding) -> None:

@@ -192,7 +192,10 @@ def _announce(db: sqlite3.Connection) -> None:
         f"JOIN main.evaluations me ON {same_key}"
     )
     db.execute(f"CREATE TABLE {_BELONGING} AS {told_there} UNION SELECT position, evaluation FROM main.completions")
-    query = "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' ORDER BY position"
+    query = (
+        "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' AND kind <> 'imported' "
+        "ORDER BY position"
+    )
     for position, finished in db.execute(query).fetchall():
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from lobench.inner.tasks.networks import Params, dense_init
 
-__all__ = ["CELLS", "recurrent_init", "recurrent_outputs"]
+__all__ = ["CELLS", "cell_init", "cell_update", "recurrent_init", "recurrent_outputs", "zero_cell"]
 
 Cell: TypeAlias = tuple[jax.Array, ...]  # float32[batch, width] each; the first is the output
 
@@ -27,14 +28,35 @@ def recurrent_init(
       input_gain: Factor on the variance 1 / num_inputs of `w_in`.
     """
     in_key, state_key, out_key = jax.random.split(key, 3)
+    return {
+        **cell_init((in_key, state_key), num_inputs, width, cell=cell, input_gain=input_gain),
+        "w_out": dense_init(out_key, width, num_outputs),
+        "b_out": jnp.zeros(num_outputs, jnp.float32),
+    }
+
+
+def cell_init(
+    keys: tuple[jax.Array, jax.Array], num_inputs: int, width: int, *, cell: str, input_gain: float = 1.0
+) -> Params:
+    """Returns a cell alone: `w_in`, `w_state` and `b` of `recurrent_init`, from a key for each of the first two."""
+    in_key, state_key = keys
     gates = _NUM_GATES[cell] * width
     return {
         "w_in": dense_init(in_key, num_inputs, gates, gain=input_gain),
         "w_state": dense_init(state_key, width, gates),
         "b": jnp.zeros(gates, jnp.float32),
-        "w_out": dense_init(out_key, width, num_outputs),
-        "b_out": jnp.zeros(num_outputs, jnp.float32),
     }
+
+
+def cell_update(cell: str) -> Callable[[Cell, jax.Array, jax.Array], Cell]:
+    """Returns (cell, inputs times `w_in` plus `b`, `w_state`) -> the cell after them."""
+    return _gru if cell == "gru" else _lstm
+
+
+def zero_cell(batch: int, width: int, *, cell: str) -> Cell:
+    """Returns the cell before any input."""
+    zero = jnp.zeros((batch, width), jnp.float32)
+    return (zero,) if cell == "gru" else (zero, zero)
 
 
 def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Array:
@@ -44,14 +66,13 @@ def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Ar
       inputs: float32[length, batch, inputs]: time comes first, which is how a scan reads it.
     """
     inputs = inputs @ params["w_in"] + params["b"]  # float32[length, batch, gates x width]
-    update = _gru if cell == "gru" else _lstm
+    update = cell_update(cell)
 
     def step(cell: Cell, inputs: jax.Array) -> tuple[Cell, jax.Array]:
         cell = update(cell, inputs, params["w_state"])
         return cell, cell[0]
 
-    zero = jnp.zeros((inputs.shape[1], params["w_state"].shape[0]), jnp.float32)
-    initial: Cell = (zero,) if cell == "gru" else (zero, zero)
+    initial = zero_cell(inputs.shape[1], params["w_state"].shape[0], cell=cell)
     _, outputs = jax.lax.scan(step, initial, inputs)
     return outputs
 

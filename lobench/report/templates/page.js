@@ -111,5 +111,19 @@
     svg.addEventListener("pointerdown", show);
     svg.addEventListener("pointerleave", hide);
   }
+
+  // Films can be stopped, and stand still for who asks the browser for less motion.
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  for (const svg of document.querySelectorAll("svg.film")) {
+    const button = make("button", "", svg.parentElement);
+    button.type = "button";
+    button.className = "play";
+    const set = (playing) => {
+      if (playing) svg.unpauseAnimations(); else svg.pauseAnimations();
+      button.textContent = playing ? "Pause" : "Play";
+    };
+    button.addEventListener("click", () => set(svg.animationsPaused()));
+    set(!still);
+  }
   addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 })();

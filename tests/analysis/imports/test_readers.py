@@ -145,6 +145,13 @@ def test_wandbs_table_of_runs_is_no_history(tmp_path: Path) -> None:
     assert "this is W&B's table of runs, which has a row for each run and no history" in refusal(file)
 
 
+def test_a_metric_that_no_file_has_is_told_those_that_are_there(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "c.csv", [(0, 2.0)], ("Step", "adam - val_loss"))
+    assert "there is nothing to take; got val_loss; expected values of loss" in refusal(file, metrics=["loss"])
+    with pytest.raises(UsageError, match=r"no regular expression; got '\(', missing \)"):
+        import_curves(file, store=tmp_path / "s", pattern="(")
+
+
 def test_a_wandb_chart_over_time_is_refused(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "t.csv", [(0.5, 2.0)], ("Relative Time (Process)", "adam - loss"))
     assert "the chart's axis is time" in refusal(file)

@@ -40,7 +40,9 @@ def test_the_regressions_are_gradnorms() -> None:
     assert np.asarray(task.datasets.train.sample(jax.random.key(0))["input"]).std() == pytest.approx(0.01, rel=0.05)
 
 
-@pytest.mark.parametrize("task", [MultiTaskRegression(num_losses=3, **SMALL), MultiTaskDigits(batch_size=512)], ids=str)
+@pytest.mark.parametrize(
+    "task", [MultiTaskRegression(num_losses=3, **SMALL), MultiTaskDigits(batch_size=512)], ids=["regression", "digits"]
+)
 def test_who_says_zero_has_a_normalized_loss_of_1(task: MultiTask) -> None:
     params = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
     batch = task.datasets.train.sample(jax.random.key(1))

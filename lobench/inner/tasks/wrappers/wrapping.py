@@ -35,7 +35,7 @@ class Wrapping(Task):
 
     def __init__(self, task: Task) -> None:
         self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
-        self.num_phases = task.num_phases
+        self.num_phases, self.gives_if = task.num_phases, task.gives_if
 
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet: while it is copied, say

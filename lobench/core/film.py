@@ -1,0 +1,67 @@
+"""A film of a few shapes that move: one episode of a policy, as a report shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Film", "Scene", "Shape"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A shape whose place four numbers say in each frame, x to the right and y upwards, both from 0 to 1.
+
+    Attributes:
+      kind: A "line" from (x, y) to (x, y), or a "dot" of x, y and a radius; its fourth number is nobody's.
+      style: A class of the report's style sheet, s1 to s4.
+      width: Of a line, in pixels of a picture that is 200 wide.
+    """
+
+    kind: Literal["line", "dot"] = "line"
+    style: str = "s1"
+    width: float = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What is the same in all frames.
+
+    Attributes:
+      title: Of what it is.
+      frame_seconds: Between two frames.
+    """
+
+    title: str
+    shapes: tuple[Shape, ...]
+    frame_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Film:
+    """One episode of one seed.
+
+    Attributes:
+      frames: float32[num_frames, num_shapes, 4].
+      seed: Of the training.
+    """
+
+    scene: Scene
+    frames: memoryview[float]
+    seed: int
+
+    def header(self) -> dict[str, Any]:
+        """Returns everything but the frames' numbers, for JSON."""
+        shapes = [[shape.kind, shape.style, shape.width] for shape in self.scene.shapes]
+        scene = {"title": self.scene.title, "shapes": shapes, "frame_seconds": self.scene.frame_seconds}
+        return {**scene, "seed": self.seed, "shape": list(self.frames.shape or ())}
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any], values: memoryview) -> Film:
+        """Reads what `header` gave, and the frames' bytes."""
+        shapes = tuple(Shape(kind=kind, style=style, width=width) for kind, style, width in header["shapes"])
+        scene = Scene(title=header["title"], shapes=shapes, frame_seconds=header["frame_seconds"])
+        frames = values[: 4 * math.prod(header["shape"])].cast("f", header["shape"])
+        return cls(scene=scene, frames=frames, seed=header["seed"])

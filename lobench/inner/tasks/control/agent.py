@@ -1,0 +1,247 @@
+"""What PPO and REINFORCE have in common: a policy, processes that play, and how both are judged."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.film import Scene
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.control.cart_pole import CartPole
+from lobench.inner.tasks.control.environment import Environment, Layout, layout_of
+from lobench.inner.tasks.control.foreign import as_environment
+from lobench.inner.tasks.control.moments import Moments, moments_of_nothing
+from lobench.inner.tasks.control.policy import Policy
+from lobench.inner.tasks.control.processes import COLLECTIONS, Keys, Process, Stage, Transition, first_of, keys_of
+from lobench.inner.tasks.control.returns import longest_streak
+from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.networks import ACTIVATIONS
+from lobench.inner.tasks.objectives import relative_loss
+from lobench.inner.tasks.recurrent import CELLS
+
+__all__ = ["ControlTask", "Experience", "Rollout"]
+
+
+class Experience(NamedTuple):
+    """What a training knows beside its parameters.
+
+    Attributes:
+      processes: Where they stand.
+      observations, rewards: By which both are normalized; None where they are not.
+      streak: int32[]: episodes in a row, up to now, that were good enough.
+      solved: float32[]: 1 once there were enough in a row.
+    """
+
+    processes: Process
+    observations: Moments | None
+    rewards: Moments | None
+    streak: jax.Array
+    solved: jax.Array
+
+
+class Rollout(NamedTuple):
+    """Steps of all processes, leaves [num_steps, num_envs, ...], and what the policy remembered before them."""
+
+    steps: Transition
+    memory: PyTree
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ControlTask(MeasuredTask):
+    """A policy that learns to act; see its subclasses for the settings."""
+
+    metric_directions = {"return": "max", "success": "max", "solved": "max"}  # noqa: RUF012  (of the class)
+
+    env: Any = None
+    num_envs: int = 4
+    num_steps: int | None = None
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    shared: bool = False
+    cell: str | None = None
+    discount: float = 0.99
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    collection: str = "uniform"
+    eval_episodes: int = 10
+    greedy_evaluation: bool = False
+    solved_at: float | None = None
+    solved_episodes: int = 100
+    film_steps: int = 0
+
+    def __post_init__(self) -> None:
+        name, set_field = type(self).__name__, functools.partial(object.__setattr__, self)
+        set_field("env", as_environment(CartPole() if self.env is None else self.env, f"{name}.env"))
+        set_field("hidden_sizes", arguments.sizes(name, "hidden_sizes", self.hidden_sizes))
+        if self.num_steps is None:
+            set_field("num_steps", self._env.time_limit)
+        for setting in ("num_envs", "num_steps", "eval_episodes", "solved_episodes"):
+            arguments.integer(name, setting, getattr(self, setting))
+        arguments.integer(name, "film_steps", self.film_steps, at_least=0)
+        arguments.choice(name, "activation", self.activation, ACTIVATIONS)
+        arguments.choice(name, "cell", self.cell, (None, *CELLS))
+        arguments.choice(name, "collection", self.collection, COLLECTIONS)
+        arguments.number(name, "discount", self.discount)
+        if self.film_steps and self._env.shapes:
+            env = self._env
+            scene = Scene(title=type(env).__name__, shapes=env.shapes, frame_seconds=env.frame_seconds)
+            set_field("scene", scene)
+
+    @property
+    def _env(self) -> Environment:
+        env: Environment = self.env
+        return env
+
+    @functools.cached_property
+    def _layout(self) -> Layout:
+        return layout_of(self._env)
+
+    @functools.cached_property
+    def stage(self) -> Stage:
+        """Where its processes play."""
+        policy = Policy(
+            self._env.actions,
+            self._layout.observation_size,
+            hidden_sizes=self.hidden_sizes,
+            activation=self.activation,
+            shared=self.shared,
+            cell=self.cell,
+        )
+        return Stage(self._env, policy, self.collection, self.discount)
+
+    def init(self, key: jax.Array) -> PyTree:
+        return self.stage.policy.init(key)
+
+    def start(self, key: jax.Array) -> Experience:
+        """Returns what is known before the first step."""
+        return Experience(
+            self.stage.start(first_of(keys_of(key, 1, self.num_envs))[0]),
+            moments_of_nothing(self._layout.observation_size) if self.normalize_observations else None,
+            moments_of_nothing(1) if self.normalize_rewards else None,
+            jnp.int32(0),
+            jnp.float32(0.0),
+        )
+
+    def collect(self, params: PyTree, experience: Experience, keys: Keys) -> tuple[Experience, Rollout]:
+        """Plays a step of all processes for each row of keys, and normalizes rewards, where that is asked for.
+
+        A reward that is not finite makes all of them NaN: what learns from them has diverged.
+        """
+        params = jax.lax.stop_gradient(params)
+
+        def step(before: Process, keys: Keys) -> tuple[Process, tuple[Transition, jax.Array]]:
+            after, transition = self.stage.act(params, experience.observations, before, keys)
+            return self.stage.renew(after, transition.done, keys), (transition, before.observation)
+
+        processes, (steps, seen) = jax.lax.scan(step, experience.processes, keys)
+        raw, observations, rewards = steps.reward, experience.observations, experience.rewards
+        if observations is not None:
+            observations = observations.with_rows(seen.reshape(-1, seen.shape[-1]))
+        if rewards is not None:
+            rewards = rewards.with_rows(steps.discounted.reshape(-1, 1))
+            steps = steps._replace(reward=rewards.scaled(raw))
+        steps = steps._replace(reward=jnp.where(jnp.isfinite(raw).all(), steps.reward, jnp.nan))
+        experience = self._counted(experience, steps)
+        after = experience._replace(processes=processes, observations=observations, rewards=rewards)
+        return after, Rollout(steps, experience.processes.memory)
+
+    def _counted(self, experience: Experience, steps: Transition) -> Experience:
+        if self._threshold is None:
+            return experience
+        good = (steps.final_return >= self._threshold).reshape(-1)
+        longest, streak = longest_streak(experience.streak, steps.done.reshape(-1), good)
+        solved = jnp.maximum(experience.solved, (longest >= self.solved_episodes).astype(jnp.float32))
+        return experience._replace(streak=streak, solved=solved)
+
+    @property
+    def _threshold(self) -> float | None:
+        return self._env.solved_at if self.solved_at is None else self.solved_at
+
+    def said(self, experience: Experience) -> Aux:
+        """Returns what training says of its own episodes: the mean over the last one of each process.
+
+        Processes that have finished none are left out; while there is no other, their episodes so far count.
+        """
+        processes = experience.processes
+        finished = processes.episode > 0
+        count = jnp.sum(finished)
+
+        def mean(last: jax.Array, so_far: jax.Array) -> jax.Array:
+            done = jnp.sum(jnp.where(finished, last, 0.0)) / jnp.maximum(count, 1)
+            return jnp.where(count > 0, done, jnp.mean(so_far))
+
+        successes = mean(processes.last_success, processes.success)
+        return self._aux(mean(processes.last_return, processes.so_far), successes, experience)
+
+    def _aux(self, returned: jax.Array, success: jax.Array, experience: Experience) -> Aux:
+        found = {"return": returned}
+        if self._layout.has_success:
+            found["success"] = success
+        if self._threshold is not None:
+            found["solved"] = experience.solved
+        return found
+
+    def experience_of(self, state: PyTree) -> Experience:
+        """Returns the part of a model state that all subclasses have."""
+        return state.experience
+
+    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
+        """Plays `eval_episodes` fresh episodes; the loss is what their mean return lacks to the best one there is.
+
+        Where no best return is known, it is minus the mean return. Tasks take turns, whatever `collection` says.
+        """
+        experience, env = self.experience_of(state), self._env
+        stage = Stage(env, self.stage.policy, "uniform", self.discount)
+        first_keys, keys = first_of(keys_of(key, env.time_limit + 1, self.eval_episodes))
+
+        def goes_on(carry: tuple[jax.Array, jax.Array, Process]) -> jax.Array:
+            step, is_over, _ = carry
+            return ~jnp.all(is_over) & (step < env.time_limit)
+
+        def play(carry: tuple[jax.Array, jax.Array, Process]) -> tuple[jax.Array, jax.Array, Process]:
+            step, is_over, before = carry
+            now = jax.tree.map(lambda leaf: leaf[step], keys)
+            after, found = stage.act(params, experience.observations, before, now, greedy=self.greedy_evaluation)
+            return step + 1, is_over | found.done, _where(is_over, before, after)
+
+        first = stage.start(first_keys)
+        _, _, processes = jax.lax.while_loop(goes_on, play, (jnp.int32(0), jnp.zeros_like(first.starts), first))
+        returned, success = jnp.mean(processes.so_far), jnp.mean(processes.success)
+        best = env.best_return or 0.0
+        return best - returned, self._aux(returned, success, experience)
+
+    def normalizer(self, loss: jax.Array) -> jax.Array:
+        """Returns the loss as a share of what uniformly random actions lack, where that is known; at most 2."""
+        env = self._env
+        if env.best_return is None or env.random_return is None:
+            return loss
+        return relative_loss(loss, env.best_return - env.random_return)
+
+    def film(self, params: PyTree, state: PyTree, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and how many of them it has."""
+        experience, env = self.experience_of(state), self._env
+        first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
+        first = self.stage.start(first_keys)
+
+        def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+            is_over, before = carry
+            greedy = self.greedy_evaluation
+            after, found = self.stage.act(params, experience.observations, before, keys, greedy=greedy)
+            after = _where(is_over, before, after)
+            return (is_over | found.done, after), (jax.vmap(env.frame)(after.state)[0], ~is_over[0])
+
+        _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(first.starts), first), keys)
+        return jnp.concatenate([jax.vmap(env.frame)(first.state), frames]), 1 + jnp.sum(are_of_it)
+
+
+def _where(flags: jax.Array, first: Process, second: Process) -> Process:
+    def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
+        return jnp.where(flags.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
+
+    return jax.tree.map(chosen, first, second)

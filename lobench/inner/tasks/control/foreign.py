@@ -1,0 +1,140 @@
+"""Environments of others, by shape: those of gymnax, and somebody's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lobench.core.errors import ConfigError, suggestion
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks.control.environment import Environment, Step, environment
+from lobench.inner.tasks.control.spaces import Actions, Box, Discrete
+
+__all__ = ["GymnaxEnvironment", "as_environment"]
+
+_NEVER = 2**30
+
+
+class _State(NamedTuple):
+    own: PyTree
+    time: jax.Array  # int32[]
+
+
+@environment
+class GymnaxEnvironment(Environment):
+    """An environment of gymnax, by its name, or an object that has its methods.
+
+    Older versions say `done` when time is up as well as when the episode is over. Here the limit is taken out of their
+    parameters, and time is counted apart: what is terminated and what is truncated are two things.
+
+    Args:
+      name: Such as "Acrobot-v1"; needs the package gymnax: pip install 'lobench[gymnax]'.
+      env: The object, in place of a name.
+      params: Its parameters; None: its `default_params`.
+    """
+
+    def __init__(self, *, name: str | None = None, env: Any = None, params: Any = None) -> None:
+        if (name is None) == (env is None):
+            raise ConfigError("GymnaxEnvironment needs a name or an object", expected="one of name and env")
+        self._env, default = _made(name) if name is not None else (env, getattr(env, "default_params", None))
+        params = default if params is None else params
+        self.time_limit = int(getattr(params, "max_steps_in_episode", self.time_limit))
+        if not hasattr(self._env, "is_truncated") and dataclasses.is_dataclass(params):
+            fields = {field.name for field in dataclasses.fields(params)}
+            limit = {"max_steps_in_episode": _NEVER} if "max_steps_in_episode" in fields else {}
+            params = dataclasses.replace(params, **limit)  # type: ignore[type-var]  # an instance, not the class
+        self._params = params
+        self.actions = _actions(self._env.action_space(params))
+
+    def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
+        observation, own = self._env.reset_env(key, self._params)
+        return observation, _State(_strong(own), jnp.int32(0))
+
+    def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
+        observation, own, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
+        after = _State(_strong(own), state.time + 1)
+        truncated = after.time >= self.time_limit
+        return Step(observation, after, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
+
+
+class _ByShape(Environment):
+    """An environment of somebody's own, which need not know of tasks."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        for name in ("actions", "num_tasks", "time_limit", "best_return", "random_return", "solved_at"):
+            setattr(self, name, getattr(wrapped, name, getattr(Environment, name, None)))
+
+    def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, PyTree]:
+        return self._wrapped.reset(key, task) if self.num_tasks > 1 else self._wrapped.reset(key)
+
+    def step(self, key: jax.Array, state: PyTree, action: jax.Array) -> Step:
+        found = self._wrapped.step(key, state, action)
+        return found if isinstance(found, Step) else Step(*found)
+
+
+def as_environment(candidate: Any, where: str) -> Environment:
+    """Returns the object itself if it is ours, else a wrapper around one of somebody's own, or of gymnax.
+
+    Args:
+      where: The setting that names it: `PPO.env`.
+    Raises:
+      ConfigError: it is none.
+    """
+
+    def has(*names: str) -> bool:
+        return not isinstance(candidate, type) and all(callable(getattr(candidate, name, None)) for name in names)
+
+    if isinstance(candidate, Environment):
+        return candidate
+    if has("reset_env", "step_env"):
+        return GymnaxEnvironment(env=candidate)
+    if has("reset", "step") and isinstance(getattr(candidate, "actions", None), Discrete | Box):
+        return _ByShape(candidate)
+    raise ConfigError(
+        f"{where} is no environment",
+        got=repr(candidate) if isinstance(candidate, str) else type(candidate).__name__,
+        expected="an object with actions (Discrete or Box), reset(key) and step(key, state, action), or one of gymnax",
+        next_step="does gin bind `@Name` where `@Name()` is meant?",
+    )
+
+
+def _made(name: str) -> tuple[Any, Any]:
+    try:
+        import gymnax  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise ConfigError(
+            f"the environment {name!r} is one of gymnax, which is not installed",
+            where="GymnaxEnvironment.name",
+            next_step="pip install 'lobench[gymnax]'",
+        ) from error
+    known = list(getattr(gymnax, "registered_envs", ()))
+    if known and name not in known:
+        raise ConfigError(
+            f"gymnax knows no environment {name!r}",
+            where="GymnaxEnvironment.name",
+            expected=f"one of {', '.join(known)}",
+            next_step=suggestion(name, known),
+        )
+    env, params = gymnax.make(name)
+    return env, params
+
+
+def _actions(space: Any) -> Actions:
+    if hasattr(space, "n"):
+        return Discrete(int(space.n))
+    low, high = np.min(space.low), np.max(space.high)
+    if np.any(np.asarray(space.low) != low) or np.any(np.asarray(space.high) != high):
+        raise ConfigError(
+            "an action space has bounds of its own for each component", got=repr(space), expected="the same for all"
+        )
+    return Box(tuple(int(size) for size in space.shape), float(low), float(high))
+
+
+def _strong(tree: PyTree) -> PyTree:
+    """Returns arrays in place of Python's own numbers, whose types change at the first step."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)

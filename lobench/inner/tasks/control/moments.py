@@ -1,0 +1,53 @@
+"""Running means and variances, by which observations and rewards are normalized."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Moments", "moments_of_nothing"]
+
+_LARGEST = 10.0  # of what is normalized
+_SMALLEST_VARIANCE = 1e-8
+
+
+class Moments(NamedTuple):
+    """Of all rows that were seen.
+
+    Attributes:
+      seen: float32[]: how many.
+      mean, variance: float32[size].
+    """
+
+    seen: jax.Array
+    mean: jax.Array
+    variance: jax.Array
+
+    def with_rows(self, rows: jax.Array) -> Moments:
+        """Returns the moments with more rows, float32[num_rows, size].
+
+        Source: Chan, Golub and LeVeque 1979.
+        """
+        count = rows.shape[0]
+        total = self.seen + count
+        mean = jnp.mean(rows, axis=0)
+        variance = jnp.mean((rows - mean) ** 2, axis=0)
+        gap = mean - self.mean
+        spread = self.variance * self.seen + variance * count + gap**2 * (self.seen * count / total)
+        return Moments(total, self.mean + gap * (count / total), spread / total)
+
+    def centred(self, rows: jax.Array) -> jax.Array:
+        """Returns rows float32[..., size] with mean 0 and variance 1, at most 10 in size; as they are before any."""
+        scaled = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
+        return jnp.where(self.seen > 0, jnp.clip(scaled, -_LARGEST, _LARGEST), rows)
+
+    def scaled(self, values: jax.Array) -> jax.Array:
+        """Returns values float32[...] over the standard deviation (of size 1), at most 10 in size."""
+        return jnp.clip(values * jax.lax.rsqrt(self.variance[0] + _SMALLEST_VARIANCE), -_LARGEST, _LARGEST)
+
+
+def moments_of_nothing(size: int) -> Moments:
+    """Returns the moments before the first row."""
+    return Moments(jnp.float32(0.0), jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32))

@@ -1,0 +1,69 @@
+"""A pendulum that is swung up and held there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.film import Shape
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.control.environment import Environment, Step, environment
+from lobench.inner.tasks.control.spaces import Box
+
+__all__ = ["Pendulum"]
+
+_GRAVITY, _FASTEST, _STRONGEST, _SECONDS = 10.0, 8.0, 2.0, 0.05
+
+
+class _State(NamedTuple):
+    angle: jax.Array  # float32[], 0 is upright
+    speed: jax.Array  # float32[]
+    time: jax.Array  # int32[]
+
+
+@environment
+class Pendulum(Environment):
+    """Swings a pendulum up and holds it there; the reward falls with the angle, the speed and the torque.
+
+    Observations are cosine and sine of the angle, and the speed; the action is the torque, Box((1,)) from -2 to 2. It
+    never terminates, only time is up: who takes that for the end of all rewards learns a wrong value. It is
+    Gymnasium's Pendulum-v1. A good policy gets about -150.
+
+    Args:
+      time_limit: Steps after which an episode is truncated.
+    """
+
+    actions = Box((1,), -_STRONGEST, _STRONGEST)
+    frame_seconds = _SECONDS
+    best_return = 0.0
+    shapes = (Shape(kind="line", style="s1", width=6), Shape(kind="dot", style="s3"))
+
+    def __init__(self, *, time_limit: int = 200) -> None:
+        self.time_limit = arguments.integer("Pendulum", "time_limit", time_limit)
+        self.random_return = -6.1 * self.time_limit
+
+    def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
+        angle, speed = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
+        state = _State(jnp.pi * angle, speed, jnp.int32(0))
+        return _seen(state), state
+
+    def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
+        torque = jnp.clip(action[0], -_STRONGEST, _STRONGEST)
+        angle = (state.angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
+        reward = -(angle**2 + 0.1 * state.speed**2 + 0.001 * torque**2)
+        faster = state.speed + _SECONDS * (1.5 * _GRAVITY * jnp.sin(state.angle) + 3.0 * torque)
+        speed = jnp.clip(faster, -_FASTEST, _FASTEST)
+        after = _State(state.angle + _SECONDS * speed, speed, state.time + 1)
+        return Step(_seen(after), after, reward, jnp.bool_(False), after.time >= self.time_limit)
+
+    def frame(self, state: _State) -> jax.Array:
+        """Returns the rod and its pivot."""
+        tip = jnp.stack([0.5 + 0.4 * jnp.sin(state.angle), 0.5 + 0.4 * jnp.cos(state.angle)])
+        middle = jnp.full(2, 0.5, jnp.float32)
+        return jnp.stack([jnp.concatenate([middle, tip]), jnp.array([0.5, 0.5, 0.02, 0.0], jnp.float32)])
+
+
+def _seen(state: _State) -> jax.Array:
+    return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.speed])

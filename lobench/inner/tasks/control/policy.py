@@ -1,0 +1,125 @@
+"""Actor and critic: networks that share their layers or do not, with a memory or without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks.control.spaces import Actions, Box
+from lobench.inner.tasks.networks import ACTIVATIONS, dense_init, init_gain, layers_init, through_layers
+from lobench.inner.tasks.recurrent import cell_init, cell_update, zero_cell
+
+__all__ = ["Policy"]
+
+
+class Policy:
+    """An actor's distribution and a critic's value of observations.
+
+    Parameters are, of each of `actor` and `critic` (or of `trunk`, which both share), its layers and, where there is a
+    cell, `NAME_cell`; the linear heads `policy` and `value`; and for a Box `log_std`.
+
+    Args:
+      actions: What is acted with.
+      observation_size: Numbers of an observation.
+      hidden_sizes: Widths of the layers; the cell's is the last one.
+      activation: One of ACTIVATIONS, after every layer.
+      shared: Whether actor and critic have their layers and their cell in common.
+      cell: "gru", "lstm" or None.
+    """
+
+    def __init__(
+        self,
+        actions: Actions,
+        observation_size: int,
+        *,
+        hidden_sizes: tuple[int, ...],
+        activation: str,
+        shared: bool,
+        cell: str | None,
+    ) -> None:
+        self._actions, self._size, self._hidden_sizes = actions, observation_size, hidden_sizes
+        self._activation, self._gain, self._cell = ACTIVATIONS[activation], init_gain(activation), cell
+        self._bodies = ("trunk",) if shared else ("actor", "critic")
+        self._width = hidden_sizes[-1] if hidden_sizes else observation_size
+
+    def init(self, key: jax.Array) -> PyTree:
+        """Returns initial parameters: nearly uniform actions, values near 0."""
+        params: dict[str, Any] = {}
+        for index, name in enumerate(self._bodies):
+            body_key, in_key, state_key = jax.random.split(jax.random.fold_in(key, index), 3)
+            # All layers are hidden ones: each has an activation behind it.
+            layers = layers_init(body_key, (self._size, *self._hidden_sizes, 1), self._gain)
+            last = len(self._hidden_sizes)
+            params[name] = {leaf: layers[leaf] for leaf in layers if leaf not in (f"w{last}", f"b{last}")}
+            if self._cell is not None:
+                keys = (in_key, state_key)
+                params[f"{name}_cell"] = cell_init(keys, self._width, self._width, cell=self._cell)
+        policy_key, value_key = jax.random.split(jax.random.fold_in(key, 2))
+        num_outputs = self._actions.num_outputs
+        params["policy"] = {
+            "w": dense_init(policy_key, self._width, num_outputs, gain=1e-4),
+            "b": jnp.zeros(num_outputs, jnp.float32),
+        }
+        params["value"] = {"w": dense_init(value_key, self._width, 1), "b": jnp.zeros(1, jnp.float32)}
+        if isinstance(self._actions, Box):
+            params["log_std"] = jnp.full(num_outputs, -0.5, jnp.float32)
+        return params
+
+    def memory(self, batch: int) -> PyTree:
+        """Returns what a policy remembers at the start of episodes, leaves [batch, width]; nothing without a cell."""
+        if self._cell is None:
+            return ()
+        return tuple(zero_cell(batch, self._width, cell=self._cell) for _ in self._bodies)
+
+    def apply(
+        self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
+    ) -> tuple[PyTree, jax.Array, jax.Array]:
+        """Looks at one observation of each of a batch of episodes.
+
+        Args:
+          observations: float32[batch, observation_size].
+          starts: bool[batch]: whether it is the first of its episode, before which nothing is remembered.
+        Returns:
+          The memory after it, the actor's output float32[batch, ...], the critic's values float32[batch].
+        """
+        features, after = [], []
+        for index, name in enumerate(self._bodies):
+            x = self._through(params[name], observations)
+            if self._cell is not None:
+                kept = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
+                weights = params[f"{name}_cell"]
+                cell = cell_update(self._cell)(kept, x @ weights["w_in"] + weights["b"], weights["w_state"])
+                x = cell[0]
+                after.append(cell)
+            features.append(x)
+        return tuple(after), *self._heads(params, features)
+
+    def sequences(
+        self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Looks at sequences: the actor's outputs float32[length, batch, ...] and values float32[length, batch].
+
+        Args:
+          memory: Before the first observation.
+          observations: float32[length, batch, observation_size]; without a cell any leading axes.
+          starts: bool[length, batch].
+        """
+        if self._cell is None:
+            return self._heads(params, [self._through(params[name], observations) for name in self._bodies])
+
+        def step(memory: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            memory, output, values = self.apply(params, memory, *at)
+            return memory, (output, values)
+
+        return jax.lax.scan(step, memory, (observations, starts))[1]
+
+    def _through(self, layers: PyTree, x: jax.Array) -> jax.Array:
+        return self._activation(through_layers(layers, x, self._activation)) if layers else x
+
+    def _heads(self, params: PyTree, features: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        head = features[0] @ params["policy"]["w"] + params["policy"]["b"]
+        values = features[-1] @ params["value"]["w"] + params["value"]["b"]
+        return self._actions.outputs(head, params.get("log_std")), values[..., 0]

@@ -1,0 +1,185 @@
+"""Proximal policy optimization as an inner task: an inner step is the update of one minibatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch
+from lobench.inner.tasks import arguments
+from lobench.inner.tasks.control.agent import ControlTask, Experience
+from lobench.inner.tasks.control.lanes import when
+from lobench.inner.tasks.control.processes import keys_of
+from lobench.inner.tasks.control.returns import advantages
+from lobench.inner.tasks.measured import Aux
+
+__all__ = ["PPO"]
+
+_SMALLEST_DEVIATION = 1e-8
+
+
+class _Lesson(NamedTuple):
+    """What is learned from, leaves [num_steps, num_envs, ...]; without a cell all steps are one axis.
+
+    Attributes:
+      memory: What the policy remembered before the first step, leaves [num_envs, ...].
+    """
+
+    observation: jax.Array
+    starts: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    advantage: jax.Array
+    memory: PyTree
+
+
+class _State(NamedTuple):
+    """The model state.
+
+    Attributes:
+      step: int32[]: inner steps so far.
+      order: int32[epochs, examples]: in which order each epoch takes its examples.
+    """
+
+    experience: Experience
+    lesson: _Lesson
+    order: jax.Array
+    step: jax.Array
+
+
+@configurable
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PPO(ControlTask):
+    """Proximal policy optimization: the loss is the clipped surrogate, the clipped value loss and an entropy bonus.
+
+    Every `epochs x minibatches` inner steps, `num_envs` processes play `num_steps` steps each with the policy as it is;
+    an inner step is one minibatch of them. An evaluation plays fresh episodes: its loss is what their mean return lacks
+    to the best one, and `return`, `success` and `solved` stand beside it. The same names of training batches
+    (`Case.log_every`, `Case.eval_batches = 0`) are of training's own episodes. The defaults are purejaxrl's.
+    Source: Schulman et al. 2017 (arXiv 1707.06347); Lu et al. 2022 (purejaxrl's ppo.py).
+
+    Attributes:
+      env: Such as @CartPole(), @Pendulum(), @Catch(), @ReachGoals(), @GymnaxEnvironment(); None: CartPole.
+      num_envs: Processes; the draws of one do not hang on how many there are.
+      num_steps: Of each process in a rollout.
+      epochs, minibatches: How often a rollout is learned from, and in how many parts.
+      hidden_sizes, activation: Of actor and critic.
+      shared: Whether actor and critic have their layers in common.
+      cell: "gru" or "lstm": a policy with a memory, whose minibatches are whole processes; None: without.
+      discount, trace: Of rewards and of generalized advantages.
+      clip: How far the ratio of probabilities, and a value, may move before the gradient ends.
+      clip_values: Whether values are clipped too.
+      value_weight, entropy_weight: Of the two further terms of the loss.
+      normalize_observations, normalize_rewards, normalize_advantages: Each by itself.
+      collection: Of several tasks, which one a process takes next: "cycle", one after another; "random"; "different",
+        random but not the same again; "uniform": one after another, each process one ahead of the process before, so
+        that at any time they are spread over the tasks as evenly as can be.
+      eval_episodes: Fresh episodes of a batch of an evaluation.
+      greedy_evaluation: Whether these take the likeliest action.
+      solved_at, solved_episodes: `solved` is 1 from when so many of training's episodes in a row got that return;
+        None: what the environment says.
+      film_steps: Frames of an episode that the report shows; 0: no film.
+    """
+
+    num_steps: int | None = 128
+    epochs: int = 4
+    minibatches: int = 4
+    trace: float = 0.95
+    clip: float = 0.2
+    clip_values: bool = True
+    value_weight: float = 0.5
+    entropy_weight: float = 0.01
+    normalize_advantages: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in ("epochs", "minibatches"):
+            arguments.integer("PPO", setting, getattr(self, setting))
+        for setting in ("trace", "clip", "value_weight", "entropy_weight"):
+            arguments.number("PPO", setting, getattr(self, setting))
+        if self._num_examples % self.minibatches:
+            of_what = "processes: a memory learns from whole ones" if self.cell else "steps of a rollout"
+            expected = f"a divisor of {self._num_examples}, the {of_what}"
+            raise ConfigError("PPO.minibatches", got=str(self.minibatches), expected=expected)
+
+    @property
+    def _num_examples(self) -> int:
+        assert self.num_steps is not None
+        return self.num_envs if self.cell else self.num_envs * self.num_steps
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
+        params_key, start_key = jax.random.split(key)
+        params, experience = self.init(params_key), self.start(start_key)
+        shapes = jax.eval_shape(self._collected, params, experience, key)
+        _, lesson, order = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return params, _State(experience, lesson, order, jnp.int32(0))
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: _State, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, _State, Aux]:
+        fixed = jax.lax.stop_gradient(params)
+
+        def collected(state: _State) -> _State:
+            return _State(*self._collected(fixed, state.experience, key), state.step)
+
+        cycle = self.epochs * self.minibatches
+        state = when(state.step % cycle == 0, collected, state)
+        loss = self.surrogate(params, self._minibatch(state, state.step % cycle))
+        return loss, state._replace(step=state.step + 1), self.said(state.experience)
+
+    def _collected(
+        self, params: PyTree, experience: Experience, key: jax.Array
+    ) -> tuple[Experience, _Lesson, jax.Array]:
+        """Returns what is known after a rollout, what is learned from it, and in which order."""
+        assert self.num_steps is not None
+        play_key, order_key = jax.random.split(key)
+        experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
+        found = advantages(
+            steps.reward,
+            steps.value,
+            steps.next_value,
+            steps.terminated,
+            steps.cut,
+            discount=self.discount,
+            trace=self.trace,
+        )
+        lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, found, memory)
+        if not self.cell:
+            lesson = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lesson)
+        # The ranks of random numbers: a shuffle is several sorts, and a longer program.
+        ranks = jax.random.bits(order_key, (self.epochs, self._num_examples))
+        return experience, lesson, jnp.argsort(ranks, axis=-1).astype(jnp.int32)
+
+    def _minibatch(self, state: _State, turn: jax.Array) -> _Lesson:
+        size = self._num_examples // self.minibatches
+        epoch = state.order[turn // self.minibatches]
+        chosen = jax.lax.dynamic_slice_in_dim(epoch, turn % self.minibatches * size, size)
+        if not self.cell:
+            return jax.tree.map(lambda leaf: leaf[chosen], state.lesson)
+        part = jax.tree.map(lambda leaf: leaf[:, chosen], state.lesson._replace(memory=()))
+        return part._replace(memory=jax.tree.map(lambda leaf: leaf[chosen], state.lesson.memory))
+
+    def surrogate(self, params: PyTree, lesson: _Lesson) -> jax.Array:
+        """Returns the loss of a minibatch, float32[]."""
+        actions = self._env.actions
+        output, values = self.stage.policy.sequences(params, lesson.memory, lesson.observation, lesson.starts)
+        gain = lesson.advantage
+        if self.normalize_advantages:
+            gain = (gain - jnp.mean(gain)) / (jnp.std(gain) + _SMALLEST_DEVIATION)
+        ratio = jnp.exp(actions.log_prob(output, lesson.action) - lesson.log_prob)
+        clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
+        policy_loss = -jnp.mean(jnp.minimum(ratio * gain, clipped * gain))
+        targets = lesson.value + lesson.advantage
+        errors = (values - targets) ** 2
+        if self.clip_values:
+            near = lesson.value + jnp.clip(values - lesson.value, -self.clip, self.clip)
+            errors = jnp.maximum(errors, (near - targets) ** 2)
+        entropy = jnp.mean(actions.entropy(output))
+        return policy_loss + 0.5 * self.value_weight * jnp.mean(errors) - self.entropy_weight * entropy

@@ -1,0 +1,225 @@
+"""Processes that play episodes one after another, side by side; each has draws of its own, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.inner.optimizer import PyTree
+from lobench.inner.tasks.control.environment import Environment, Step, flat
+from lobench.inner.tasks.control.moments import Moments
+from lobench.inner.tasks.control.policy import Policy
+
+__all__ = ["COLLECTIONS", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
+
+# Which task a process takes next: (key, process, its episodes so far, its task before, number of tasks) -> int32[].
+COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
+    "cycle": lambda key, process, episode, before, num_tasks: episode % num_tasks,
+    "random": lambda key, process, episode, before, num_tasks: jax.random.randint(key, (), 0, num_tasks),
+    "different": lambda key, process, episode, before, num_tasks: (
+        (before + jax.random.randint(key, (), 1, max(num_tasks, 2))) % num_tasks
+    ),
+    "uniform": lambda key, process, episode, before, num_tasks: (process + episode) % num_tasks,
+}
+
+
+class Process(NamedTuple):
+    """Where processes stand between steps, a leading axis [num_envs] on every leaf.
+
+    Attributes:
+      number: int32: which process it is.
+      state: Of the environment.
+      observation: float32[observation_size], as the environment gives it.
+      memory: Of the policy.
+      starts: bool: whether the observation is the first of its episode.
+      task, episode: int32: which task is played, and how many episodes were finished.
+      so_far, success: float32: return and success of the episode so far.
+      discounted: float32: the rewards so far, each discounted by its age; what rewards are normalized by.
+      last_return, last_success: float32: of the episode finished last; 0 before any.
+    """
+
+    number: jax.Array
+    state: PyTree
+    observation: jax.Array
+    memory: PyTree
+    starts: jax.Array
+    task: jax.Array
+    episode: jax.Array
+    so_far: jax.Array
+    success: jax.Array
+    discounted: jax.Array
+    last_return: jax.Array
+    last_success: jax.Array
+
+
+class Transition(NamedTuple):
+    """One step of each process, leaves [num_envs, ...]; of a rollout [num_steps, num_envs, ...].
+
+    Attributes:
+      observation: float32[observation_size], as the policy saw it.
+      starts: bool: whether it is the first of its episode.
+      action, log_prob, value: What the policy did, and what it thought of the observation.
+      next_value: float32: what it thinks of the observation after the step, before any reset.
+      reward: float32.
+      terminated: bool: nothing comes after.
+      cut: bool: what comes after is no part of it: terminated, truncated, or a life lost.
+      done: bool: the episode is over.
+      discounted: float32: see `Process`.
+      final_return, final_success: float32: of the episode up to here; its own where it is done.
+    """
+
+    observation: jax.Array
+    starts: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    next_value: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    cut: jax.Array
+    done: jax.Array
+    discounted: jax.Array
+    final_return: jax.Array
+    final_success: jax.Array
+
+
+class Keys(NamedTuple):
+    """What each process needs of randomness in a step, leaves [num_envs]."""
+
+    act: jax.Array
+    step: jax.Array
+    reset: jax.Array
+    task: jax.Array
+
+
+def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
+    """Returns the keys of some steps, leaves [num_steps, count]; those of process i are the same for any count."""
+    of_process = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
+    keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(of_process)
+    return Keys(*(keys[:, which] for which in range(4)))
+
+
+def first_of(keys: Keys) -> tuple[Keys, Keys]:
+    """Returns the keys of the first step, and those of the others."""
+    return jax.tree.map(lambda leaf: leaf[0], keys), jax.tree.map(lambda leaf: leaf[1:], keys)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where processes play.
+
+    Attributes:
+      env, policy: What is played, and who plays.
+      collection: One of COLLECTIONS.
+      discount: Of `Process.discounted`.
+    """
+
+    env: Environment
+    policy: Policy
+    collection: str
+    discount: float
+
+    def start(self, keys: Keys, episode: jax.Array | int = 0) -> Process:
+        """Returns processes at the start of their first episodes.
+
+        Args:
+          keys: Of one step.
+          episode: How many episodes are taken as finished.
+        """
+        finished = jnp.asarray(episode, jnp.int32)
+
+        def one(index: jax.Array, memory: PyTree, keys: Keys) -> Process:
+            # Nothing was before: the last task stands for it.
+            task = self._next_task(keys.task, index, finished, jnp.int32(self.env.num_tasks - 1))
+            observation, state = self.env.reset(keys.reset, task)
+            zeros = jnp.zeros((5,), jnp.float32)
+            return Process(index, state, flat(observation), memory, jnp.bool_(True), task, finished, *zeros)
+
+        count = keys.act.shape[0]
+        return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
+
+    def act(
+        self, params: PyTree, seen: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
+    ) -> tuple[Process, Transition]:
+        """Makes one step of each process, without a new episode where one is over.
+
+        Args:
+          seen: By which observations are normalized; None: they are not.
+          greedy: Whether the likeliest action is taken.
+        """
+        actions = self.env.actions
+        observation = _looked_at(seen, processes.observation)
+        memory, output, value = self.policy.apply(params, processes.memory, observation, processes.starts)
+        action = actions.mode(output) if greedy else jax.vmap(actions.sample)(keys.act, output)
+
+        def taken(key: jax.Array, state: PyTree, action: jax.Array) -> Step:
+            return self.env.step(key, state, actions.for_environment(action))
+
+        found = jax.vmap(taken)(keys.step, processes.state, action)
+        after = processes._replace(
+            state=found.state,
+            observation=jax.vmap(flat)(found.observation),
+            memory=memory,
+            starts=jnp.zeros_like(processes.starts),
+            so_far=processes.so_far + found.reward,
+            success=processes.success
+            if found.success is None
+            else jnp.maximum(processes.success, found.success.astype(jnp.float32)),
+            discounted=self.discount * processes.discounted + found.reward,
+        )
+        next_value = self.policy.apply(params, memory, _looked_at(seen, after.observation), after.starts)[2]
+        done = found.terminated | found.truncated
+        transition = Transition(
+            observation=observation,
+            starts=processes.starts,
+            action=action,
+            log_prob=actions.log_prob(output, action),
+            value=value,
+            next_value=next_value,
+            reward=found.reward.astype(jnp.float32),
+            terminated=found.terminated,
+            cut=done if found.life_lost is None else done | found.life_lost,
+            done=done,
+            discounted=after.discounted,
+            final_return=after.so_far,
+            final_success=after.success,
+        )
+        return after, transition
+
+    def renew(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
+        """Begins the next episode of each process whose episode is over."""
+
+        def one(process: Process, done: jax.Array, reset_key: jax.Array, task_key: jax.Array) -> Process:
+            episode = process.episode + 1
+            task = self._next_task(task_key, process.number, episode, process.task)
+            observation, state = self.env.reset(reset_key, task)
+            zero = jnp.float32(0.0)
+            fresh = process._replace(
+                state=state,
+                observation=flat(observation),
+                starts=jnp.bool_(True),
+                task=task,
+                episode=episode,
+                so_far=zero,
+                success=zero,
+                discounted=zero,
+                last_return=process.so_far,
+                last_success=process.success,
+            )
+            return jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, process)
+
+        return jax.vmap(one)(processes, done, keys.reset, keys.task)
+
+    def _next_task(self, key: jax.Array, index: jax.Array, episode: jax.Array, before: jax.Array) -> jax.Array:
+        if self.env.num_tasks == 1:
+            return jnp.zeros((), jnp.int32)
+        chosen = COLLECTIONS[self.collection](key, index, episode, before, self.env.num_tasks)
+        return chosen.astype(jnp.int32)
+
+
+def _looked_at(seen: Moments | None, observation: jax.Array) -> jax.Array:
+    return observation if seen is None else seen.centred(observation)

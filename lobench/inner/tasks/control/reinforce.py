@@ -1,0 +1,80 @@
+"""REINFORCE as an inner task: an inner step is an episode of each process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lobench.core.errors import ConfigError
+from lobench.inner.configurable import configurable
+from lobench.inner.optimizer import PyTree
+from lobench.inner.task import Batch
+from lobench.inner.tasks.control.agent import ControlTask, Experience
+from lobench.inner.tasks.control.processes import Transition, first_of, keys_of
+from lobench.inner.tasks.control.returns import returns_to_go
+from lobench.inner.tasks.measured import Aux
+
+__all__ = ["REINFORCE"]
+
+
+class _State(NamedTuple):
+    experience: Experience
+    step: jax.Array  # int32[]: inner steps so far
+
+
+@configurable
+@dataclass(frozen=True, kw_only=True, eq=False)
+class REINFORCE(ControlTask):
+    """The plain policy gradient: log probabilities of actions, weighted by the returns that followed them.
+
+    In each inner step every process plays one episode from its start, of at most `num_steps` steps. From the return of
+    an action the mean return of the other processes from the same step on is taken away: the gradient stays that of
+    the mean return, over `num_steps`, without bias. The critic is not trained. Evaluations and metrics are as of PPO.
+    Source: Williams 1992; Kool et al. 2019 (leave-one-out).
+
+    Attributes:
+      env, hidden_sizes, activation, cell, discount, normalize_observations, normalize_rewards, collection,
+        eval_episodes, greedy_evaluation, solved_at, solved_episodes, film_steps: As of PPO.
+      num_envs: Processes, two or more.
+      num_steps: At which an episode is cut, and what would have come counts as nothing; None: the environment's limit.
+      shared: False adds layers that nothing trains.
+    """
+
+    num_envs: int = 8
+    hidden_sizes: tuple[int, ...] = (32,)
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_envs < 2:
+            raise ConfigError("REINFORCE.num_envs", got=str(self.num_envs), expected="an integer >= 2")
+
+    def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
+        params_key, start_key = jax.random.split(key)
+        return self.init(params_key), _State(self.start(start_key), jnp.int32(0))
+
+    def loss_with_state_and_aux(
+        self, params: PyTree, state: _State, key: jax.Array, data: Batch
+    ) -> tuple[jax.Array, _State, Aux]:
+        assert self.num_steps is not None
+        first_keys, keys = first_of(keys_of(key, self.num_steps + 1, self.num_envs))
+        fresh = state.experience._replace(processes=self.stage.start(first_keys, state.step))
+        experience, (steps, memory) = self.collect(params, fresh, keys)
+        output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
+        is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout are nobody's
+        gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
+        others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
+        log_probs = self._env.actions.log_prob(output, steps.action)
+        loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - others), 0.0))
+        return loss, _State(experience, state.step + 1), self._said_of(experience, steps, is_first)
+
+    def _said_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
+        last = is_first & jnp.concatenate([~is_first[1:], jnp.ones_like(is_first[:1])])
+        returned, success = (
+            jnp.mean(jnp.sum(jnp.where(last, values, 0.0), axis=0))
+            for values in (steps.final_return, steps.final_success)
+        )
+        return self._aux(returned, success, experience)

@@ -1,0 +1,71 @@
+"""What rewards add up to: advantages, returns to go, and how often in a row an episode was good enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["advantages", "longest_streak", "returns_to_go"]
+
+
+def advantages(
+    rewards: jax.Array,
+    values: jax.Array,
+    next_values: jax.Array,
+    terminated: jax.Array,
+    cut: jax.Array,
+    *,
+    discount: float,
+    trace: float,
+) -> jax.Array:
+    """Returns generalized advantages, float32[num_steps, ...].
+
+    delta_t = r_t + discount V'_t (1 - terminated_t) - V_t; A_t = delta_t + discount trace (1 - cut_t) A_{t+1}. Where
+    time is up, the value of what would have come counts, and the advantages of the next episode do not.
+
+    Args:
+      rewards, values: float32[num_steps, ...].
+      next_values: float32[num_steps, ...]: of the observation after the step, before any reset.
+      terminated, cut: bool[num_steps, ...]; what is terminated is cut too.
+    Source: Schulman et al. 2016 (arXiv 1506.02438); Pardo et al. 2018 (arXiv 1712.00378) for time limits.
+    """
+    deltas = rewards + discount * next_values * (1.0 - terminated) - values
+
+    def step(after: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, goes_on = at
+        found = delta + discount * trace * goes_on * after
+        return found, found
+
+    return jax.lax.scan(step, jnp.zeros_like(deltas[0]), (deltas, 1.0 - cut), reverse=True)[1]
+
+
+def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
+    """Returns the discounted sum of the rewards from each step on, float32[num_steps, ...]."""
+
+    def step(after: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = reward + discount * after
+        return found, found
+
+    return jax.lax.scan(step, jnp.zeros_like(rewards[0]), rewards, reverse=True)[1]
+
+
+def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the longest row of good episodes, and the row that goes on at the end, int32[] each.
+
+    Args:
+      before: int32[]: good episodes in a row before these.
+      done: bool[count]: where an episode ended, in order.
+      good: bool[count]: whether it was a good one.
+    """
+
+    def one(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        longest, row = rows
+        done, good = at
+        row = jnp.where(done, jnp.where(good, row + 1, 0), row)
+        return (jnp.maximum(longest, row), row), None
+
+    # One after another: a cumulative sum would be a hundred times the program.
+    (longest, row), _ = jax.lax.scan(one, (before, before), (done, good))
+    return longest, row

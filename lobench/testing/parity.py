@@ -1,0 +1,217 @@
+"""N steps of gradients and the parameters that an optimizer makes of them, as a file for other implementations of it.
+
+`write` records an optimizer of lobench's; `check` steps another implementation through the same gradients and compares
+after every step. `check` needs numpy alone, so that it runs where PyTorch is and jax is not.
+
+    from lobench.testing import parity
+
+    def step(params, gradients, step, loss):          # dicts of float32 arrays by name
+        return {name: params[name] - 0.1 * gradients[name] for name in params}
+
+    parity.check("sgd.npz", step)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lobench.core.errors import LobenchError
+
+__all__ = ["Parity", "ParityError", "check", "read", "write"]
+
+_FORMAT = 1
+_SHAPES: Mapping[str, tuple[int, ...]] = {"kernel": (2, 2, 1, 3), "weights": (5, 4), "bias": (4,), "scale": ()}
+_PARTS = ("initial", "gradients", "expected")
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class ParityError(LobenchError, AssertionError):
+    """Another implementation makes other parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """What a file holds.
+
+    Attributes:
+      about: What it was written from: `optimizer`, `lobench` and `jax`, with versions.
+      initial: By name the parameters before the first step.
+      gradients: By name [num_steps, ...].
+      losses: [num_steps], what the optimizer was told of the loss.
+      expected: By name [num_steps, ...], the parameters after each step.
+    """
+
+    about: Mapping[str, str]
+    initial: Arrays
+    gradients: Arrays
+    losses: NDArray[np.float32]
+    expected: Arrays
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.losses)
+
+
+def write(
+    path: str | Path,
+    optimizer: Any,
+    *,
+    theta: Any = None,
+    params: Mapping[str, Any] | None = None,
+    num_steps: int = 20,
+    seed: int = 0,
+) -> Parity:
+    """Steps an optimizer of lobench's and writes what it was given and what it made.
+
+    Gradients are drawn, and hang on no loss, so that an error in one step is not hidden by the next; their size falls
+    from step to step, as in a training. An optimizer that draws numbers of its own has no parity.
+
+    Args:
+      path: Of the file, `adam.npz`.
+      optimizer: An optax transformation, a LearnedOptimizer, or what lobench adapts.
+      theta: Of a learned optimizer; None: its `init` with the key 0.
+      params: Initial parameters by name; None: a small network's, of every rank.
+      num_steps: How many; a learned optimizer is told so.
+      seed: Of the gradients, and of the parameters where none are given.
+    Raises:
+      ConfigError: it is no optimizer.
+    """
+    import jax
+
+    from lobench.inner.adapters import as_learned_optimizer, as_stepper
+
+    draw = np.random.default_rng(seed)
+    drawn = {name: draw.standard_normal(shape) for name, shape in _SHAPES.items()} if params is None else params
+    start = {name: np.asarray(leaf, np.float32) for name, leaf in drawn.items()}
+    sizes = np.geomspace(1, 0.1, num_steps)
+    gradients: Arrays = {
+        name: np.stack([size * draw.standard_normal(leaf.shape) for size in sizes]).astype(np.float32)
+        for name, leaf in start.items()
+    }
+    losses = (2 * sizes).astype(np.float32)
+    name = type(optimizer).__name__
+    if callable(getattr(optimizer, "opt_fn", None)):
+        learned = as_learned_optimizer(optimizer)
+        made = learned.init(jax.random.key(0)) if theta is None else theta
+        optimizer = learned.opt_fn(made, num_steps)
+    stepper = as_stepper(optimizer, num_steps)
+    key = jax.random.key(seed)
+    now: Any = stepper.initial_params(start)
+    state, model_state, step = stepper.init(now, (), key), (), jax.jit(stepper.step)
+    made_of: dict[str, list[Any]] = {one: [] for one in start}
+    for place in range(num_steps):
+        own = {one: leaf[place] for one, leaf in gradients.items()}
+        state, now, model_state = step(state, now, model_state, own, losses[place], jax.random.fold_in(key, place))
+        for one, leaves in made_of.items():
+            leaves.append(np.asarray(now[one]))
+    about = {"optimizer": name, "jax": jax.__version__}
+    found = Parity(
+        about=about,
+        initial=start,
+        gradients=gradients,
+        losses=losses,
+        expected={one: np.stack(leaves).astype(np.float32) for one, leaves in made_of.items()},
+    )
+    _save(Path(path), found)
+    return found
+
+
+def _save(path: Path, parity: Parity) -> None:
+    arrays = {f"{part}/{name}": leaf for part in _PARTS for name, leaf in getattr(parity, part).items()}
+    text = json.dumps({"format": _FORMAT, **parity.about})
+    with path.open("wb") as file:  # np.savez would add a suffix to a name that has none
+        np.savez(file, about=np.asarray(text), losses=parity.losses, **arrays)
+
+
+def read(path: str | Path) -> Parity:
+    """Reads a file of `write`.
+
+    Raises:
+      LobenchError: it is none.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            parts: dict[str, Arrays] = {part: {} for part in _PARTS}
+            for name in file.files:
+                part, _, own = name.partition("/")
+                if part in parts:
+                    parts[part][own] = file[name]
+            version = about.pop("format")
+            found = Parity(about=about, losses=file["losses"], **parts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        expected = "what lobench.testing.parity.write wrote"
+        raise LobenchError("this is no file of parity", where=str(path), got=repr(error), expected=expected) from error
+    if version != _FORMAT:
+        raise LobenchError(
+            "a file of parity of another format", where=str(path), got=repr(version), expected=str(_FORMAT)
+        )
+    return found
+
+
+def check(
+    path: str | Path,
+    step_function: Callable[[Arrays, Arrays, int, float], Mapping[str, Any]],
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+) -> int:
+    """Steps another implementation through a file's gradients, and compares parameters after every step.
+
+    It goes on from its own parameters, as in a training: what is a little off at each step adds up and is seen.
+
+    Args:
+      step_function: (params, gradients, step, loss) -> the next parameters: dicts of float32 arrays by name; `step`
+        counts from 0. What it returns may be anything that numpy makes an array of, PyTorch's tensors too.
+      rtol, atol: As numpy.allclose has them.
+    Returns:
+      How many steps were compared.
+    Raises:
+      ParityError: the first step, and the leaf that is furthest off there. LobenchError: it is no file of parity.
+    """
+    parity = read(path)
+    params = {name: leaf.copy() for name, leaf in parity.initial.items()}
+    for step in range(parity.num_steps):
+        gradients = {name: leaf[step].copy() for name, leaf in parity.gradients.items()}
+        found = step_function(params, gradients, step, float(parity.losses[step]))
+        params = {name: np.array(found[name], np.float32) for name in parity.initial if name in found}
+        if missing := parity.initial.keys() - params.keys():
+            raise ParityError(f"step {step} returns no {', '.join(sorted(missing))}", where=str(path))
+        wrong = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
+        if wrong:
+            _, said, got, expected = max(wrong)
+            raise ParityError(
+                f"step {step} of {parity.num_steps}: {said}",
+                where=str(path),
+                got=got,
+                expected=expected,
+                next_step="parameters before it agree" if step else "the first step is off already",
+            )
+    return parity.num_steps
+
+
+def _difference(
+    name: str, got: NDArray[np.float32], parity: Parity, step: int, rtol: float, atol: float
+) -> tuple[float, str, str, str] | None:
+    """Returns how far a leaf is off, relative to what is tolerated, and what to say of it; None where it is not."""
+    expected = parity.expected[name][step]
+    if got.shape != expected.shape:
+        return np.inf, f"{name} has another shape", str(got.shape), str(expected.shape)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got.astype(np.float64) - expected) / (atol + rtol * np.abs(expected.astype(np.float64)))
+    off = np.where((got == expected) | (np.isnan(got) & np.isnan(expected)), 0.0, np.nan_to_num(off, nan=np.inf))
+    worst = np.unravel_index(int(off.argmax()), off.shape)
+    if off[worst] <= 1:
+        return None
+    place = f"{name}[{', '.join(map(str, worst))}]" if worst else name
+    num_wrong = int((off > 1).sum())
+    said = f"{place} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
+    return float(off[worst]), said, repr(float(got[worst])), repr(float(expected[worst]))
