@@ -52,6 +52,7 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "compare",
         "best",
         "bisect",
+        "debug",
         "merge",
         "score",
         "report",

@@ -22,6 +22,7 @@ _COMMANDS = {
     "compare": ("lobench.cli.compare:compare", "Is B better than A, on which cases, by how much?"),
     "best": ("lobench.cli.best:best", "Find a run's best checkpoint, on seeds that did not choose it."),
     "bisect": ("lobench.cli.bisect:bisect", "Find the outer step of a run at which a case broke."),
+    "debug": ("lobench.cli.debug:debug", "Replay one training, and say what went wrong in it."),
     "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
     "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),

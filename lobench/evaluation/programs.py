@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from lobench.core.case import CaseSpec
@@ -15,9 +15,12 @@ from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.phases import later_phases, stepper_in
+from lobench.inner.replay import Replay
 from lobench.inner.train import Program
 
-__all__ = ["Programs", "Warm"]
+__all__ = ["Programs", "Warm", "replay_of"]
+
+P = TypeVar("P", bound=Program)
 
 
 class _Maker:
@@ -77,19 +80,24 @@ class Programs:
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)
-            warm = self._shared[key] = Warm(maker, _program(bound, maker, num_seeds))
+            warm = self._shared[key] = Warm(maker, _program(bound, maker, num_seeds, Program))
         return warm
 
 
-def _program(bound: BoundCase, maker: _Maker, num_seeds: int) -> Program:
+def replay_of(bound: BoundCase, num_seeds: int) -> Replay:
+    """Returns the same program, to be looked into step by step."""
+    return _program(bound, _Maker(bound), num_seeds, Replay)
+
+
+def _program(bound: BoundCase, maker: _Maker, num_seeds: int, kind: type[P]) -> P:
     case, task = bound.case, as_task(bound.case.task)
     if not bound.phases:
-        return Program(case, task, maker, num_seeds, bound.settings.usual)
+        return kind(case, task, maker, num_seeds, bound.settings.usual)
     usual = [phase.settings.usual for phase in bound.phases]
     where = f"{bound.spec.path}: case {bound.spec.name!r}"
     later = later_phases(case, maker.in_phase, usual=usual, where=where)
     are_alike = bool(later) and bool(getattr(task, "num_phases", None)) and _are_alike(bound)
-    return Program(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later, are_alike=are_alike)
+    return kind(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later, are_alike=are_alike)
 
 
 def _are_alike(bound: BoundCase) -> bool:

@@ -175,9 +175,9 @@ class BlockRunner:
           WrongThreads: as for `run`. ConfigError: see `bind`.
         """
         bound = self.bind(spec, test, theta.own_bindings)
-        self._claim(bound)  # what looks at the optimizer makes jax's backend
+        self.claim(bound)  # what looks at the optimizer makes jax's backend
         try:
-            self._theta(bound, theta)
+            self.theta_of(bound, theta)
         except LobenchError:
             return False
         return bound.case.optimizer is None
@@ -193,8 +193,8 @@ class BlockRunner:
     ) -> list[Curves]:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
-        self._claim(bound)
-        warm, matched = self._program(bound, block.size), [self._theta(bound, theta) for theta in thetas]
+        self.claim(bound)
+        warm, matched = self._program(bound, block.size), [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
         deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
@@ -242,7 +242,12 @@ class BlockRunner:
             say=self._states.say,
         )
 
-    def _claim(self, bound: BoundCase) -> None:
+    def claim(self, bound: BoundCase) -> None:
+        """Makes jax's backend with as many threads as a case wants.
+
+        Raises:
+          WrongThreads: it has others.
+        """
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
@@ -254,7 +259,12 @@ class BlockRunner:
         warm.maker.bound = bound
         return warm
 
-    def _theta(self, bound: BoundCase, theta: ThetaLeaves) -> object:
+    def theta_of(self, bound: BoundCase, theta: ThetaLeaves) -> object:
+        """Returns theta in the structure of the case's optimizer; {} where that takes none.
+
+        Raises:
+          ConfigError: it takes one, and there is none. ThetaMismatch: as its name says.
+        """
         if bound.case.optimizer is not None:
             return {}
         if theta.leaves is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,6 +33,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
 from lobench.inner.phases import Handover, Place, handed_over
 from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
+from lobench.inner.rule_inputs import rule_inputs
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.wants import BatchLosses, facts_of
 
@@ -235,6 +237,41 @@ class Traced:
             return self._recorder.ended(begin, end)
 
         return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
+
+    def observe(
+        self, given: Given, lane: Lane, arrays: PyTree, chunk: PyTree, index: jax.Array, state: tuple[Any, Any, Any]
+    ) -> dict[str, Any]:
+        """Computes an inner step of one lane once more, for what the program throws away on its way.
+
+        Args:
+          chunk: The lane's first batch of those fed from an iterator, or None.
+          state: Optimizer state, parameters and model state before the step.
+        Returns:
+          The batch, its loss, the gradient, and of a learned rule the ranges of its inputs; nothing where several lanes
+          train one set of parameters.
+        """
+        if num_lanes(self._case) > 1:
+            return {}
+        stepper, dataset, seen = self._stepper(given), self._datasets["train"], dict[str, Any]()
+        drawn = draw_ahead(dataset, lane, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
+        seen["batch"] = train_batch(dataset, arrays.get("train"), lane, index, drawn)
+
+        def step(*arguments: Any, **more: Any) -> Any:
+            seen["gradient"], seen["loss"] = arguments[3:5]
+            theta, settings = given
+
+            def rule(theta: PyTree) -> Any:
+                return self._stepper((theta, settings)).step(*arguments, **more)
+
+            seen["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
+            return stepper.step(*arguments, **more)
+
+        def losses_of(lane: Lane, drawn: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(lane, arrays, drawn, index, model_state)
+
+        observed = dataclasses.replace(stepper, step=step)
+        inner_step(self._case, observed, losses_of, lane, drawn, index, state)
+        return seen
 
     def _step(
         self, stepper: Stepper, lanes: Lane, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry

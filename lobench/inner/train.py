@@ -55,6 +55,8 @@ class Program:
         each with a new state of the same optimizer. They are one program then.
     """
 
+    course_of: type[Course] = Course
+
     def __init__(
         self,
         case: Case,
@@ -195,7 +197,7 @@ class Program:
         ends = list(itertools.accumulate(self._num_settings))
         values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
         constants = [(theta, Settings.of(each, frozenset())) for each in values]
-        return Course(
+        return self.course_of(
             self._case,
             self._recorder,
             feed,

@@ -23,8 +23,9 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
+from lobench.sessions.cases import specs_called
 from lobench.sessions.evaluate import evaluate_into
-from lobench.sessions.named import plugins_of, require_case
+from lobench.sessions.named import plugins_of
 from lobench.sessions.places import default_store, num_workers
 from lobench.sessions.settings import texts
 
@@ -80,7 +81,7 @@ def bisect(
         Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
     )
     progress = progress or Progress()
-    require_case(case, places)
+    specs_called(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 
     def evaluate(paths: Sequence[str], block: SeedBlock | None) -> None:
@@ -97,6 +98,8 @@ def bisect(
         )
 
     rows = _rows(store)
+    if not rows and not epath.Path(location).exists():
+        raise UsageError("there is no run here", where=str(location))
     checkpoints = _checkpoints(location, plugins_of(places, progress), rows, progress)
     checkpoints = [
         one

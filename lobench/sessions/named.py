@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lobench.core.admission import AdmissionPolicy
-from lobench.core.errors import LobenchError, PluginError, SuiteError, suggestion
+from lobench.core.errors import LobenchError, PluginError
 from lobench.core.headline import headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.chief.contract import Progress
-from lobench.engine.config.files_around import files_of_suite
-from lobench.engine.config.suite import specs_in
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -27,7 +25,7 @@ from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
 from lobench.sessions.places import num_workers
 from lobench.sessions.settings import WatchSettings
 
-__all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "require_case", "worker_config"]
+__all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,19 +135,3 @@ def plugins_of(suites: Iterable[str], progress: Progress) -> PluginManager:
             continue
         manager.register_conftest(module)
     return manager
-
-
-def require_case(name: str, suites: Sequence[str]) -> None:
-    """Raises SuiteError where no file of the suites has such a case."""
-    files = {file for suite in suites for file in files_of_suite(Path(suite).resolve()) if file.suffix == ".gin"}
-    specs = [spec for file in sorted(files) for spec in specs_in(file)]
-    names = {spec.name: None for spec in specs}
-    all_names = {*names, *(f"{Path(spec.path).stem}.{spec.name}" for spec in specs)}
-    all_names |= {f"{suite}/{each}" for each in all_names for suite in {spec.suite for spec in specs}}
-    if name not in all_names:
-        raise SuiteError(
-            f"no case {name!r}",
-            where=", ".join(suites),
-            expected=f"one of {', '.join(names)}" if names else "a scope that binds Case.task",
-            next_step=suggestion(name, all_names),
-        )

@@ -14,10 +14,10 @@ from lobench.engine.config.experiment_files import read_experiment
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
 from lobench.report.progress import SilentProgress
+from lobench.sessions.cases import specs_called
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
-from lobench.sessions.named import require_case
 from lobench.sessions.places import num_workers
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
@@ -133,7 +133,7 @@ class ExperimentRun:
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         for name in settings.cases:
-            require_case(name, experiment.suites)
+            specs_called(name, experiment.suites)
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)

@@ -1,0 +1,50 @@
+"""`lobench debug`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["debug"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  lobench debug quick/relu32 --checkpoint runs/today/theta_300.npz --seed 3
+  lobench debug relu32 --suite suites/quick --optimizer "sgd(); sgd.learning_rate = 30.0"
+
+Exit codes: 0, whatever was found; 2 usage."""
+)
+@click.argument("case", metavar="SUITE/CASE")
+@click.option("--suite", default="", help="Suite folder, .gin file, or a shipped one's name, if CASE is a name alone.")
+@click.option("--checkpoint", default="", help="What it is trained with: a checkpoint.")
+@click.option("--optimizer", default="", help="Instead of a checkpoint: adam(); adam.learning_rate = 1e-3.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Whose training.")
+@click.option("--task-index", default=0, show_default=True, help="Of a family of tasks, which of the seed's.")
+@click.option(
+    "--home", default="quick", show_default=True, help='Suite that tells the usual range of a rule\'s inputs; "": none.'
+)
+@click.option("--output", type=click.Path(path_type=Path), help="The page (default: in .lobench/debug).")
+@click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
+@click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
+@click.option("--allow-pickle", is_flag=True, help="Load a checkpoint that is a pickle; it can run code.")
+@click.option("--format", "kind", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def debug(case: str, kind: str, **options: object) -> None:
+    """Replay one training bit for bit, and say what went wrong in it.
+
+    It says the first value that is not finite, or whose updates were too large when the loss left its best, or which
+    layer learns nothing; the step; and which input of a learned rule left the range that it has elsewhere. One page
+    shows losses, updates, gradients and states step by step.
+    """
+    from lobench.report.debugging import debugged_text
+    from lobench.report.progress import make_progress
+    from lobench.sessions.debug import debug as debugged
+
+    # What is told meanwhile goes to the standard error: standard output is the record's.
+    with make_progress(sys.stderr) as progress:
+        found = debugged(case, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    click.echo(json.dumps(found.to_record(), indent=1) if kind == "json" else debugged_text(found))

@@ -1,0 +1,110 @@
+"""What a learned rule's networks read, found in the program itself: no optimizer has to name its features.
+
+An input is what is multiplied with a leaf of theta, or with a part of one, and hangs on no such product before: what
+the first layer's weights read, and the state of a recurrent one. Deeper layers read what the rule itself has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal
+
+from lobench.inner.optimizer import PyTree, Theta
+from lobench.inner.theta import leaf_paths
+
+__all__ = ["Ranges", "rule_inputs"]
+
+# By leaf of theta, `w0[8]` where it reads 8 inputs, the lowest and the highest of each: float32[num_inputs].
+Ranges: TypeAlias = dict[str, tuple[jax.Array, jax.Array]]
+
+_MOVES = (
+    "slice", "dynamic_slice", "squeeze", "reshape", "transpose", "broadcast_in_dim", "convert_element_type", "copy",
+    "gather", "expand_dims", "rev",
+)  # fmt: skip
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_LOOPS = ("scan", "while", "cond")
+
+
+def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
+    """Computes a rule once more and returns the range of each input of its networks; traced.
+
+    Args:
+      rule: What it computes, as a function of theta alone.
+    """
+    leaves, structure = jax.tree.flatten(theta)
+    program = jax.make_jaxpr(lambda *leaves: rule(jax.tree.unflatten(structure, leaves)))(*leaves)
+    reader = _Reader()
+    reader.read(program.jaxpr, program.consts, leaves, [False] * len(program.consts), [*leaf_paths(theta)])
+    return reader.found
+
+
+class _Reader:
+    """Evaluates a program, equation by equation, and looks at the products with theta."""
+
+    def __init__(self) -> None:
+        self.found: Ranges = {}
+
+    def read(
+        self, program: Any, consts: Any, values: Any, const_marks: list[Any], marks: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Returns the results and their marks: a leaf of theta by name, True behind a product with one, or False."""
+        known: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*consts, *values], strict=True))
+        marked: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*const_marks, *marks], strict=True))
+
+        def value(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else known[atom]
+
+        def mark(atom: Any) -> Any:
+            return False if isinstance(atom, Literal) else marked[atom]
+
+        for equation in program.eqns:
+            given, of_given = [value(atom) for atom in equation.invars], [mark(atom) for atom in equation.invars]
+            results, of_results = self._equation(equation, given, of_given)
+            known.update(zip(equation.outvars, results, strict=True))
+            marked.update(zip(equation.outvars, of_results, strict=True))
+        return [value(atom) for atom in program.outvars], [mark(atom) for atom in program.outvars]
+
+    def _equation(self, equation: Any, given: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
+        name, inner = equation.primitive.name, _inner(equation)
+        if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(given):
+            return self.read(inner.jaxpr, inner.consts, given, [False] * len(inner.consts), marks)
+        bound = equation.primitive.get_bind_params(equation.params)
+        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # as older versions of jax say it
+        results = equation.primitive.bind(*functions, *given, **parameters)
+        results = results if equation.primitive.multiple_results else [results]
+        return results, [self._mark(equation, name, given, marks)] * len(results)
+
+    def _mark(self, equation: Any, name: str, given: list[Any], marks: list[Any]) -> Any:
+        named = [one for one in marks if isinstance(one, str)]
+        if name in ("dot_general", "mul") and len(named) == 1 and len(given) == 2:
+            place = next(place for place, one in enumerate(marks) if one is False or one is True)
+            if marks[place] is False and jnp.ndim(given[place]) and jnp.issubdtype(given[place].dtype, jnp.floating):
+                axes = equation.params["dimension_numbers"][0][place] if name == "dot_general" else ()
+                self._take(named[0], given[place], axes)
+            return True
+        if name in _MOVES and named:
+            return marks[0] if isinstance(marks[0], str) else True
+        return any(one is True for one in marks) or (name in _LOOPS and bool(named))
+
+    def _take(self, leaf: str, values: jax.Array, axes: Any) -> None:
+        """Takes what is multiplied with a leaf; each place along a contracted axis is an input."""
+        rows = jnp.moveaxis(values, axes[0], 0) if len(axes) == 1 else values[None]
+        rows = rows.reshape(rows.shape[0], -1).astype(jnp.float32)
+        name = f"{leaf}[{rows.shape[0]}]"
+        low, high = rows.min(axis=1), rows.max(axis=1)
+        if name in self.found:
+            low, high = jnp.minimum(low, self.found[name][0]), jnp.maximum(high, self.found[name][1])
+        self.found[name] = low, high
+
+
+def _inner(equation: Any) -> Any:
+    """Returns the program that an equation calls; None where it calls none."""
+    for name in _CALLS:
+        found = equation.params.get(name)
+        if found is not None:
+            return found if hasattr(found, "consts") else ClosedJaxpr(found, ())
+    return None

@@ -1,0 +1,175 @@
+"""`lobench debug`: replays one training, and says what went wrong in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lobench.analysis.trouble import Ranges, diagnose
+from lobench.core.case import CaseSpec
+from lobench.core.errors import LobenchError, SuiteError, UsageError
+from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.chief.contract import Progress
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.shipped import find_suite
+from lobench.engine.whole_file import write_whole
+from lobench.evaluation.asked import ThetaLeaves
+from lobench.report.debugging import Debugged, write_debug_page
+from lobench.sessions.cases import specs_called, specs_of
+from lobench.sessions.named import plugins_of
+from lobench.sessions.settings import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["debug"]
+
+FOLDER = Path(".lobench") / "debug"
+
+
+def debug(
+    case: str,
+    *,
+    suite: str | Path = "",
+    checkpoint: str | Path = "",
+    optimizer: str = "",
+    seed: int = 0,
+    task_index: int = 0,
+    home: str = "quick",
+    output: str | Path | None = None,
+    gin_files: Sequence[str | Path] = (),
+    gin_params: Sequence[str] = (),
+    allow_pickle: bool = False,
+    progress: Progress | None = None,
+) -> Debugged:
+    """Replays a training bit for bit, step by step, and writes a page on it.
+
+    It takes a process whose jax backend it can make as the case wants it, as the command line's is.
+
+    Args:
+      case: `suites/quick/relu32`, or `relu32` with a suite.
+      suite: A folder, a `.gin` file, or a shipped suite's name.
+      checkpoint, optimizer: What it is trained with, one of them, as `lobench.evaluate` takes them.
+      seed: Whose training.
+      task_index: Of a family of tasks, which of the seed's.
+      home: The suite whose trainings tell the usual range of a learned rule's inputs; "": nobody looks.
+      output: Of the page; None: below `.lobench/debug`.
+      gin_files, gin_params: Bound over the suite's own bindings.
+      allow_pickle: Load a checkpoint that is a pickle; it can run code.
+      progress: What is told while it runs; None: nothing is shown.
+    Raises:
+      UsageError: neither checkpoint nor optimizer, or both; a seed below 0. SuiteError: no such case.
+      LobenchError: as for `lobench.evaluate`.
+    """
+    if bool(checkpoint) == bool(optimizer):
+        raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
+    if seed < 0:
+        raise UsageError("--seed", got=str(seed), expected="0 or more")
+    say = (progress or Progress()).say
+    folder, spec = _case(case, str(suite))
+    manager = plugins_of([folder], progress or Progress())
+    theta = ThetaLeaves(leaves=None, where="optimizer")
+    if checkpoint:
+        _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
+        theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
+    layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+    from lobench.evaluation.replayed import replay_case  # imports jax, which reads the number of threads
+    from lobench.evaluation.runner import claim_for, wrong_threads
+
+    if not claim_for(spec, layers):
+        raise wrong_threads(1, spec.path)
+    say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
+    found = replay_case(layers, spec, "", theta, seed, task_index=task_index)
+    training, at_home = found.training, ""
+    if home and theta.leaves is not None and any(step.inputs for step in training.steps):
+        training = replace(training, usual=_usual(home, layers, theta, spec, say))
+        at_home = f"The rule's inputs are compared with those that it has on {home}."
+    debugged = Debugged(
+        name=f"{spec.suite}/{spec.name}",
+        trained_with=str(checkpoint) or optimizer,
+        seed=seed,
+        block=str(found.block),
+        training=training,
+        verdict=diagnose(training),
+        difference=found.difference,
+        home=at_home,
+        command=_command(
+            case,
+            suite=str(suite),
+            checkpoint=str(checkpoint),
+            optimizer=optimizer,
+            seed=str(seed),
+            task_index=str(task_index or ""),
+            home="" if home == "quick" else home,
+            gin_file=texts(gin_files),
+            gin_param=tuple(gin_params),
+        ),
+    )
+    page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
+    write_debug_page(debugged, page)
+    say(f"page: {page}")
+    return debugged
+
+
+def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
+    """Returns the suite's folder, or file, and the case.
+
+    Raises:
+      UsageError: no suite. SuiteError: no such suite, no such case, or several.
+    """
+    place, _, name = case.rpartition("/") if not suite else (suite, "", case)
+    if not place:
+        raise UsageError("whose case?", got=repr(case), expected="SUITE/CASE, or --suite SUITE")
+    folder = str(find_suite(place))
+    found = specs_called(name, [folder])
+    if len(found) > 1:
+        names = ", ".join(f"{Path(spec.path).stem}.{spec.name}" for spec in found)
+        raise SuiteError(f"several cases are called {name}", where=folder, got=names, next_step="give one of these")
+    return folder, found[0]
+
+
+def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: Callable[[str], None]) -> Ranges:
+    """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
+    from lobench.evaluation.replayed import ranges_on
+
+    around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]
+    name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
+    kept = FOLDER / "ranges" / f"{name}.json"
+    if kept.is_file():
+        record = json.loads(kept.read_text(encoding="utf-8"))
+        return {
+            name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
+        }
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for one in specs_of([str(find_suite(home))]):
+        if (one.path, one.name) == (spec.path, spec.name):
+            continue
+        say(f"the rule's usual inputs: {one.suite}/{one.name}")
+        try:
+            ranges = ranges_on(layers, one, "", theta, 0)
+        except LobenchError as error:
+            say(f"left out: {error}")
+            continue
+        for name, (low, high) in ranges.items():
+            before = found.get(name, (low, high))
+            found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
+    return found
+
+
+def _command(case: str, **options: str | tuple[str, ...]) -> str:
+    """Returns the command that does the same; what is empty was not given."""
+    parts = ["lobench", "debug", case]
+    for name, value in options.items():
+        for one in (value,) if isinstance(value, str) else value:
+            parts += [f"--{name.replace('_', '-')}", one] if one else []
+    return shlex.join(parts)

@@ -1,0 +1,55 @@
+"""`lobench debug` on a real case, in a process of its own, as people start it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from commands import lobench
+from reference import ROOT
+from tiny import PATIENCE, make_run, make_suite
+
+from lobench.cli.debug import debug as command
+
+
+def test_a_rate_that_is_too_high_is_found_and_shown(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, 3.0)
+    options = ["debug", f"{suite}/a", "--checkpoint", str(run / "theta_1.npz"), "--seed", "1", "--home", ""]
+    done = subprocess.run(
+        [sys.executable, "-m", "lobench.cli", *options, "--output", "page.html", "--format", "json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["case"] == "tiny/a" and record["kind"] == "all_layers" and record["step"] == 1
+    assert record["difference"] == 0.0 and record["block"] == "0+2"
+    assert record["layers"][0]["update_over_weights"] > 10
+    page = (tmp_path / "page.html").read_text()
+    assert record["verdict"] in page and page.count("<svg") >= 4 and "<script" not in page
+    assert record["command"].startswith(f"lobench debug {suite}/a --checkpoint ")
+
+
+def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path)
+
+    def refused(*arguments: str) -> str:
+        done = lobench("debug", *arguments)
+        assert done.returncode == 2 and not done.stdout and len(done.stderr.strip().splitlines()) == 1, done
+        return done.stderr
+
+    assert "a checkpoint or an optimizer, one of them" in refused(f"{suite}/a")
+    assert "no case 'c'" in (line := refused(f"{suite}/c", "--optimizer", "adam()")) and "one of a, b" in line
+    assert "expected SUITE/CASE, or --suite SUITE" in refused("a", "--optimizer", "adam()")
+    assert "there is no checkpoint here" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
+
+
+def test_what_the_page_shows_are_commands() -> None:
+    page = (ROOT / "docs" / "debug.md").read_text()
+    shown = [shlex.split(line)[2:] for line in re.findall(r"^    (?:again: )?(lobench debug .*)$", page, re.MULTILINE)]
+    assert len(shown) > 1
+    for arguments in shown:
+        command.make_context("debug", arguments)
