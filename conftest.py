@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
 
 
+@pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` all tests of Ray go to one worker: they start and kill Ray on this machine.
 
