@@ -45,7 +45,7 @@ def main(descriptor: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
     for name, value in cache_environment(configure.compilation_cache).items():
         os.environ.setdefault(name, value)
-    gc.disable()  # importing jax makes half a million objects and no garbage: looking for it took a tenth of a start
+    gc.disable()  # importing jax makes very many objects and no garbage: looking for it took a tenth of a start
     pkgutil.resolve_name(configure.serve)
     gc.freeze()
     gc.enable()
