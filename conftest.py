@@ -17,6 +17,9 @@ import pytest
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# What tests compile themselves, and every single operation: LLVM's first level is enough, as for lobench's own
+# programs, which say so themselves: a third less to compile.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 # Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of options
 # of a plugin that only tests of lobench itself install.
 os.environ.setdefault("PYTEST_TIMEOUT", "1200")
@@ -50,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
 
 
+@pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` all tests of Ray go to one worker: they start and kill Ray on this machine.
 

@@ -47,7 +47,8 @@ def _all(findings: Findings) -> list[Section]:
         found.append(matrix)
     drawn = [place for place, _, _ in _subjects(findings)]
     every = range(len(findings.reading.subjects))
-    found = [replace(one, trained_with=_trained_with(findings, every if one.id == "outer" else drawn)) for one in found]
+    for_all = ("outer", "matrix")  # sections of every subject
+    found = [replace(one, trained_with=_trained_with(findings, every if one.id in for_all else drawn)) for one in found]
     beside = every if shows_methods(findings.reading) else sorted(drawn)
     panels = task_panels(findings.reading, beside)
     found += [panels] if panels is not None else []

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from lobench.core.headline import counted
 
 if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval
+    from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "one_line", "text_table", "without_controls"]
+__all__ = ["interval_cell", "one_line", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -25,6 +29,13 @@ def one_line(text: str) -> str:
 def without_controls(page: str) -> str:
     """Returns a page whose lines stay, with every other character that is not shown but steers as an escape."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], page)
+
+
+def subjects_in_words(subjects: Iterable[Subject]) -> str:
+    """Returns how many checkpoints, optimizers and imported methods there are."""
+    names = {"checkpoint": "checkpoint", "optimizer": "optimizer", "imported": "imported method"}
+    counts = Counter(names[subject.kind] for subject in subjects)
+    return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
 
 
 def interval_cell(found: Interval | None, form: str = ".3f") -> str:

@@ -268,10 +268,14 @@ def _provenance(findings: Findings) -> dict[str, Any]:
         ("store", str(reading.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
-        ("devices", ", ".join(sorted({one.device for _, one in found}))),
-        ("hosts", ", ".join(sorted({one.host for _, one in found}))),
+        ("devices", ", ".join(sorted(filter(None, {one.device for _, one in found})))),
+        ("hosts", ", ".join(sorted(filter(None, {one.host for _, one in found})))),
         ("inner program", "; ".join(sorted({str(row.program) for row in reading.rows}))),
     ]
+    if origins := sorted(
+        {f"{origin['file']} ({origin['sha256'][:12]})" for _, one in found if (origin := one.imported)}
+    ):
+        pairs.append(("imported from", "; ".join(origins)))
     if optimizers := sorted({one.optimizer for _, one in found if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:

@@ -92,6 +92,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
         "recorded_at": row.recorded_at,
         "provenance": dataclasses.asdict(found.provenance) if found else None,
     }
+    if found is not None and (origin := record["provenance"].pop("imported")):
+        record["imported"] = origin  # the file of curves that were made elsewhere
     if found is not None and found.resumed_at:
         record["resumed_at"] = found.resumed_at  # of one that went on from a saved state
     if with_curves and found is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ import numpy as np
 from lobench.analysis.overview import Overview
 from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
-from lobench.core.subject import Subject
-from lobench.report.lines import one_line, text_table
+from lobench.report.lines import one_line, subjects_in_words, text_table
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
@@ -126,14 +125,7 @@ def _summary(lines: Sequence[Overview]) -> str:
     diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{counted(len(lines), 'evaluation')} of {_counted(subjects)}: {counts}; "
+        f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
         f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )
-
-
-def _counted(subjects: Collection[Subject]) -> str:
-    """Returns how many checkpoints, optimizers and imported methods there are, in words."""
-    names = {"checkpoint": "checkpoint", "optimizer": "optimizer", "imported": "imported method"}
-    counts = Counter(names[subject.kind] for subject in subjects)
-    return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"

@@ -20,7 +20,7 @@ from lobench.core.errors import StoreError
 from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.report.lines import one_line
+from lobench.report.lines import one_line, subjects_in_words
 from lobench.report.svg import number
 
 __all__ = [
@@ -61,12 +61,9 @@ def subtitle(reading: Reading) -> str:
     """Returns how much a report is about, and from when and where."""
     last = max(row.recorded_at for row in reading.rows)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    counts = (
-        (len(reading.subjects), "checkpoint"),
-        (len(reading.cases), "case"),
-        (len(reading.rows), "evaluation"),
-    )
-    shown = ", ".join(counted(count, name) for count, name in counts)
+    counts = ((len(reading.cases), "case"), (len(reading.rows), "evaluation"))
+    subjects = subjects_in_words(subject.who for subject in reading.subjects)
+    shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
     return f"{shown}; last result {when}; store {reading.store}"
 
 

@@ -28,6 +28,7 @@ from lobench.engine.store.imports import (
     imported_files,
     known_cases,
     record_file,
+    run_seeds,
     sight,
 )
 from lobench.engine.store.ledger import Ledger
@@ -131,16 +132,20 @@ def import_into(
     before = imported_files(ledger)
     cases = _cases(ledger, gathered, own_cases, notes)
     until = _until(settings.until_step, spill.runs)
-    seeds = seeds_of(spill.runs, are_draws=bool(gathered.draws))
+    called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     written = _Written()
     with ledger.transaction():
         for file in files:
             notes += _changed(file, before)
             if settings.replace:
                 written.added.replaced += forget_file(ledger, file.file)
-        called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
         for name in filter(None, called.values()):  # tables have the order of the files
             sight(ledger, Subject.of_imported(name))
+        seeds = seeds_of(
+            spill.runs,
+            are_draws=bool(gathered.draws),
+            known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
+        )
         for run, metrics in spill.curves():
             if not (name := called[run.method]):
                 continue

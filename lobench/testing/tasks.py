@@ -53,7 +53,7 @@ class TaskContract:
         return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
-        init = jax.jit(self.one().init_with_state)
+        init = jax.jit(self.one().init_with_state, compiler_options=COMPILED_FAST)
         assert_same_bits(init(key_of(1)), init(key_of(1)))
         assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
         params, _ = init(key_of(1))
@@ -78,7 +78,7 @@ class TaskContract:
 
     def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
         params, state, _ = self._start()
-        evaluate = jax.jit(self.one().eval_loss_with_aux)
+        evaluate = jax.jit(self.one().eval_loss_with_aux, compiler_options=COMPILED_FAST)
         names = set()
         for batch in self._batches().values():
             loss, metrics = evaluate(params, state, key_of(5), batch)
@@ -122,7 +122,7 @@ class TaskContract:
         if not isinstance(family, TaskFamily):
             pytest.skip("this is no family")
         keys = jax.vmap(key_of)(jnp.arange(5))
-        sample = jax.jit(jax.vmap(family.sample))
+        sample = jax.jit(jax.vmap(family.sample), compiler_options=COMPILED_FAST)
         five, two = sample(keys), sample(keys[:2])
         assert types_of(jax.tree.map(lambda leaf: leaf[0], five)) == types_of(family.sample(key_of(0)))
         for many, few in zip(jax.tree.leaves(five), jax.tree.leaves(two), strict=True):

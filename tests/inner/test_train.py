@@ -122,7 +122,7 @@ class Noisy(Task):
         )
 
     def init(self, key: jax.Array) -> Any:
-        return jax.random.normal(key, (2,))
+        return jax.random.uniform(key, (2,), minval=-1.0)
 
     def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
         return jnp.mean((params[0] * data - params[1]) ** 2) / 100

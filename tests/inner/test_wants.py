@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import types
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +295,15 @@ def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
     from lobench.inner.tasks.image import DigitsMLP
 
     assert not hasattr(BatchSize(task=DigitsMLP(), batch_size=2), "memory_loss")
+
+
+def test_the_example_of_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
+    [code] = re.findall(r"```python\n(@lobench.configurable\ndef remembering.*?)```", text, re.DOTALL)
+    names = {"lobench": types.SimpleNamespace(configurable=lambda made: made, wanting=wanting), "jax": jax}
+    exec(code, {**names, "optax": optax}, names)
+    found = losses(run(Several(), names["remembering"](share=1.0, inner=optax.sgd(RATE))))
+    np.testing.assert_allclose(found, losses(run(Several(), as_wanted("memory"))), rtol=1e-5)
 
 
 def test_an_unknown_want_is_refused() -> None:

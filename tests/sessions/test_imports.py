@@ -69,6 +69,18 @@ def test_other_values_are_refused_whole_and_replaced_where_that_is_asked(tmp_pat
     assert found == {("adam", 0): 0.31, ("adam", 1): 0.29, ("adam", 2): 0.35, ("mine", 0): 0.5, ("theirs", 0): 0.9}
 
 
+def test_a_run_keeps_its_seed_wherever_it_stands_in_a_later_file(tmp_path: Path) -> None:
+    store, old = tmp_path / "store", [*curve("adam", "run-b", [2.0, 0.2]), *curve("adam", "run-c", [2.0, 0.3])]
+    import_curves(write_csv(tmp_path / "a.csv", old), store=store)
+    grown = write_csv(tmp_path / "a.csv", [*curve("adam", "run-a", [2.0, 0.1]), *old])
+    again = import_curves(grown, store=store)
+    assert (again.num_new, again.num_known) == (1, 2)
+    assert [held(store)["adam", "imported/mnist", seed]["val/loss"][-1][1] for seed in range(3)] == [0.2, 0.3, 0.1]
+    with pytest.raises(UsageError, match="got this very file, imported with other options; --replace"):
+        import_curves(grown, store=store, until_step=["0"])
+    assert import_curves(grown, store=store, until_step=["0"], replace=True).num_new == 3
+
+
 def test_a_failing_import_makes_no_store_and_leaves_one_as_it_was(tmp_path: Path) -> None:
     bad = write_csv(tmp_path / "bad.csv", [*curve("adam", 0, [2.3, 0.5]), *curve("adam", 0, [2.3])])
     with pytest.raises(UsageError, match="twice"):
@@ -89,9 +101,9 @@ def test_it_is_marked_as_imported_everywhere(tmp_path: Path) -> None:
         ("imported", "adam (imported)", "imported"),
         ("imported", "mine (imported)", "imported"),
     }
-    origin = records[0]["provenance"]["imported"]
+    origin = records[0]["imported"]
     assert (origin["file"], origin["kind"], len(origin["sha256"])) == (str(file), "tidy", 64)
-    assert "2 imported methods" in lobench("results", "--store", store).stdout
+    assert "of 2 imported methods" in lobench("results", "--store", store).stdout
     assert "adam (imported)" in lobench("results", "--store", store, "--by", "method").stdout
     report = lobench("report", "--store", store, "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr

@@ -12,6 +12,6 @@ def test_protocols(case, evaluate):
     except ConfigError as error:
         if "wants 'scale_invariant'" not in str(error):
             raise
-        # Group norm ties a neuron's size to that of its group: no weights are scale-invariant one by one.
+        # No weights are: without batch norm, or where group norm ties a neuron's size to that of its group.
         pytest.skip(str(error))
     assert not result.diverged.any(), f"diverged at inner steps {result.diverged_at.tolist()}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,11 +71,15 @@ def new_case(name: str, primary_metric: str) -> CaseInfo:
     )
 
 
-def seeds_of(runs: Sequence[Run], *, are_draws: bool) -> dict[Run, int]:
+def seeds_of(
+    runs: Sequence[Run], *, are_draws: bool, known: Callable[[Run], Mapping[str, int]] = lambda run: {}
+) -> dict[Run, int]:
     """Returns the number of each run's seed: its own where all of a method and case are whole numbers, else 0, 1, ...
 
     Args:
       are_draws: Whether a number says what was drawn, so that only numbers will do.
+      known: By name the numbers that runs of this one's method and case have in the store: a run keeps its number,
+        wherever it stands in a later file.
     Raises:
       UsageError: they should be draws, and one is no number.
     """
@@ -90,8 +95,12 @@ def seeds_of(runs: Sequence[Run], *, are_draws: bool) -> dict[Run, int]:
                 "--paired-seeds: a seed is no number", got=f"{odd.seed!r} of {odd.method!r}", expected=expected
             )
         numbers = [int(run.seed) for run in group] if odd is None else []
-        is_own = len(set(numbers)) == len(group)  # 1 and 01 are one number
-        found.update(zip(group, numbers if is_own else range(len(group)), strict=True))
+        if len(set(numbers)) == len(group):  # 1 and 01 are one number
+            found.update(zip(group, numbers, strict=True))
+            continue
+        before = known(group[0])
+        free = itertools.filterfalse(set(before.values()).__contains__, itertools.count())
+        found.update({run: before[run.seed] if run.seed in before else next(free) for run in group})
     return found
 
 

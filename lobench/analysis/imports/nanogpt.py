@@ -47,16 +47,15 @@ def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
     Raises:
       UsageError: a file cannot be read.
     """
-    number = 0
     for path in log_files(place) if place.is_dir() else [place]:
-        before, repeats = set[_Row](), 0
+        before, repeats, number = set[_Row](), 0, 0
         for rows in _runs(path):
             if before.issuperset(rows):
                 repeats += 1
                 continue
             before = set(rows)
             run = named_run(place.name if place.is_dir() else place.stem, asked)
-            seed = f"{place.stem} {number}" if asked.method and place.is_file() else str(number)
+            seed = f"{path.stem} {number}" if asked.method or place.is_dir() else str(number)
             run = run if asked.seed or asked.pattern else Run(run.method, run.case, seed)
             yield Points.of_curve(run, "val_loss", [row[0] for row in rows], [float(row[1]) for row in rows])
             yield from _further(run, rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import UsageError
 from lobench.core.program import IMPORTED
-from lobench.core.result import Curves, EvaluationKey, Outcome
+from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -22,6 +22,7 @@ __all__ = [
     "imported_files",
     "known_cases",
     "record_file",
+    "run_seeds",
     "sight",
 ]
 
@@ -68,6 +69,15 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
     with store_errors(ledger.store), intact_rows(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
         return [(CaseInfo(**json.loads(text)), program == IMPORTED.key) for text, program in rows]
+
+
+def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
+    """Returns what number each run of an imported subject on a case has, by what its file calls the run."""
+    query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND program_version = ?"
+    values = (subject.sha256, case.identity, IMPORTED.key)
+    with intact_rows(ledger.store):
+        headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
+        return {one["provenance"]["imported"]["run"]: one["seeds"][0] for one in headers}
 
 
 def sight(ledger: Ledger, subject: Subject) -> None:
@@ -150,12 +160,16 @@ def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curv
     return UsageError(
         f"the store has other values of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}",
         where=now.get("file", ""),
-        got=(
-            f"a file that has changed since it was imported ({before.get('sha256', '')[:12]}, "
-            f"now {now.get('sha256', '')[:12]})"
-            if is_same_file
-            else f"those of {before.get('file', '')}"
-        ),
+        got=_origin_before(before, now),
         next_step="--replace takes these in their place"
         + ("" if is_same_file else f"; --rename {subject.name}=NEW makes it another method"),
     )
+
+
+def _origin_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if before.get("file") != now.get("file"):
+        return f"those of {before.get('file', '')}"
+    if before.get("sha256") == now.get("sha256"):
+        return "this very file, imported with other options"
+    hashes = ", now ".join(side.get("sha256", "")[:12] for side in (before, now))
+    return f"a file that has changed since it was imported: sha256 {hashes}"

@@ -7,6 +7,7 @@ the first message, and then runs the function that this message names.
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import os
 import pkgutil
@@ -44,6 +45,10 @@ def main(descriptor: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # what was printed before a crash is in the log
     for name, value in cache_environment(configure.compilation_cache).items():
         os.environ.setdefault(name, value)
+    gc.disable()  # importing jax makes half a million objects and no garbage: looking for it took a tenth of a start
+    pkgutil.resolve_name(configure.serve)
+    gc.freeze()
+    gc.enable()
     run_worker(connection, configure, owns_process=True)
 
 

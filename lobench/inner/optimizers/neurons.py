@@ -12,20 +12,21 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from lobench.core.errors import ConfigError
 from lobench.inner.offered import call_offering
 from lobench.inner.optimizer import PyTree
 from lobench.inner.wanting import wanting
 
 __all__ = ["dot", "on_neurons", "safe_norm", "unit"]
 
-# (gradient, weights, state, axis of neurons, count) -> (update, state)
+# (gradient, weights, state, axis of neurons, updates before this one) -> (update, state)
 Move: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, int, jax.Array], tuple[PyTree, PyTree]]
 
 
 class NeuronsState(NamedTuple):
     """State of an optimizer of neurons."""
 
-    num_updates: jax.Array  # int32[], updates before this one
+    num_updates: jax.Array  # int32[], before this one
     own: tuple[PyTree, ...]  # of each scale-invariant leaf
     rest: PyTree  # of the optimizer of all others
 
@@ -41,7 +42,16 @@ def on_neurons(
       move: Its step, in float32.
       rest: The optimizer of all other leaves.
       starts_at_one: Whether training starts at weights of norm 1.
+    Raises:
+      ConfigError: `rest` is one that is evaluated elsewhere than at its parameters, or starts elsewhere.
     """
+    for what in ("eval_params", "initial_params"):
+        if getattr(rest, what, None) is not None:
+            raise ConfigError(
+                f"{name}.rest has {what} of its own",
+                expected="an optimizer that starts, and is evaluated, at its parameters",
+                next_step="bind another one, such as @adam()",
+            )
     rest = optax.with_extra_args_support(rest) if type(rest) is optax.GradientTransformation else rest
 
     def init(params: PyTree, scale_invariant: PyTree, **facts: Any) -> NeuronsState:
@@ -71,10 +81,11 @@ def on_neurons(
             leaf if axis is None else unit(_wide(leaf), axis).astype(leaf.dtype)
             for leaf, axis in _leaves(params, scale_invariant)
         ]
-        return jax.tree.unflatten(jax.tree.structure(params), leaves)
+        structure: Any = jax.tree.structure(params)
+        return structure.unflatten(leaves)
 
     start = initial_params if starts_at_one else None
-    return wanting(init, update, ("scale_invariant",), name=name, initial_params=start)
+    return wanting(init, update, ("scale_invariant",), name=name, inner=rest, initial_params=start)
 
 
 def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, int | None]]:

@@ -168,6 +168,7 @@ def test_first_results_close_a_generation_and_replay(config: Path, tmp_path: Pat
     assert content(second) == content(first)
 
 
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_a_watch_evaluates_what_was_evolved(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
     store, _ = reference
     suite = config.parent / "test_tiny.py"
@@ -202,6 +203,7 @@ def test_where_no_checkpoint_can_be_written_it_says_so_and_goes_on_later(config:
     assert "3 generations" in evolve(config, tmp_path, *options)
 
 
+@pytest.mark.parametrize("reference", ["ga"], indirect=True)
 def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
     store, options = reference
     done = run(command(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02"))

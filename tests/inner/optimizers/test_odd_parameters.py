@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 from lobench import LearnedOptimizer
 from lobench.extend import as_stepper
 from lobench.inner import optimizers
+from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.giving import facts_for, wanted_for
 
 KEY = jax.random.key(0)
@@ -37,7 +39,7 @@ def test_it_steps(name: str, dtype: Any) -> None:
         optimizer = optimizer.opt_fn(optimizer.init(KEY), 10)
     stepper = as_stepper(optimizer, 10)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=COMPILED_FAST)
     def train(params: Any) -> Any:
         def step(_: jax.Array, carry: Any) -> Any:
             state, params = carry

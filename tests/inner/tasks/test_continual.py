@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from saved_worlds import states_in
 
 from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.phases import task_sequence
 from lobench.core.result import Curves
-from lobench.inner.optimizers import sgd
+from lobench.inner.optimizers import agem, sgd
 from lobench.inner.phases import later_phases, stepper_in
+from lobench.inner.task import Datasets
 from lobench.inner.tasks.continual import PermutedStream, RotatedDigits, RotatedStream, SplitDigits, SplitStream
 from lobench.inner.tasks.continual.history import over_tasks
 from lobench.inner.tasks.continual.memory import Examples, Memory
@@ -40,22 +42,17 @@ def normed(**settings: Any) -> MLPClassifier:
     return network(norm="batch", **settings)
 
 
-def program_of(task: Any, *, steps: int = 6, are_alike: bool = True) -> Program:
+def program_of(
+    task: Any, *, steps: int = 6, are_alike: bool = True, optimizer: Any = None, num_seeds: int = 2, **values: Any
+) -> Program:
     phases = task_sequence(num_tasks=task.num_phases, num_inner_steps=steps)
-    phases = tuple(replace(phase, optimizer=sgd(0.5)) for phase in phases)
-    case = Case(
-        num_inner_steps=steps * len(phases),
-        num_seeds=2,
-        eval_every=4,
-        eval_batches=2,
-        phases=phases,
-        task=task,
-        save_every=1,
-    )
+    phases = tuple(replace(phase, optimizer=optimizer or sgd(0.5)) for phase in phases)
+    total = steps * len(phases)
+    case = Case(**{"eval_every": 4, "eval_batches": 2, **values}, num_inner_steps=total, phases=phases, save_every=1)
     task.check_case(case)
     later = later_phases(case, lambda index, theta: stepper_in(case, index, theta))
     first = functools.partial(stepper_in, case, 0)
-    return Program(case, task, first, 2, (), later, are_alike=are_alike and bool(later))
+    return Program(case, task, first, num_seeds, (), later, are_alike=are_alike and bool(later))
 
 
 def trained(task: Any, **settings: Any) -> Curves:
@@ -286,3 +283,18 @@ def test_a_head_says_which_classes_count(head: str, visible: tuple[int, int]) ->
     if head == "masked":
         assert np.flatnonzero(task.masked(logits, tasks, training=True)[0] == 0).tolist() == [2, 3]
         assert float(task.normalizer(jnp.log(2.0))) == pytest.approx(1.0)
+
+
+def test_a_gem_forgets_less_than_sgd() -> None:
+    """Paired over five seeds, one-sided: A-GEM's published order, at a size for seconds."""
+    task = SplitStream(task=network(), num_tasks=4, head="partial", memory_size=30)
+    train, test = task.datasets.train, task.datasets.test
+    task.datasets = Datasets(train=train, test=test)
+    forgotten = []
+    for optimizer in (sgd(0.3), agem(sgd(0.3))):
+        program = program_of(task, steps=100, optimizer=optimizer, num_seeds=5, eval_every=400, eval_batches=20)
+        curves = program.run({}, SeedBlock(start=0, size=5))
+        assert curves is not None
+        forgotten.append(np.asarray(curves.metrics["test/forgetting"])[:, -1])
+    assert forgotten[0].mean() > 0.1, "SGD forgets"
+    assert scipy.stats.ttest_rel(forgotten[1], forgotten[0], alternative="less").pvalue < 0.05, forgotten

@@ -258,7 +258,8 @@ def moved(make: Any, width: int, parametrisation: str, rate: float) -> float:
         logits = logits_of(params if task is net else task._scaled(params))
         return logits, jax.tree.map(lambda leaf, moved: leaf - rate * moved, params, step)
 
-    step, params = jax.jit(stepped, compiler_options=COMPILED_FAST), task.init_with_state(KEY)[0]
+    step = jax.jit(stepped, compiler_options=COMPILED_FAST)
+    params = jax.jit(task.init_with_state, compiler_options=COMPILED_FAST)(KEY)[0]
     start, params = step(params)
     for _ in range(3):
         logits, params = step(params)
