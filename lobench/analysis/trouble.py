@@ -15,8 +15,8 @@ __all__ = ["KINDS", "Bad", "Kind", "Step", "Training", "Verdict", "diagnose", "o
 # Where values become non-finite, in the order in which a step computes them; then troubles of finite numbers.
 Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
 Kind: TypeAlias = Literal[
-    "non_finite", "one_layer", "all_layers", "dead_layer", "underflow", "lost_updates", "frozen", "tiny_updates",
-    "stall", "none",
+    "non_finite", "one_layer", "all_layers", "jump", "dead_layer", "underflow", "lost_updates", "frozen",
+    "tiny_updates", "stall", "none",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -25,6 +25,7 @@ Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]
 _TIMES = 10.0  # how many times its best a loss is that is in trouble
 _ALONE = 8.0  # how many times those of the other layers the updates of one are that is at fault alone
 _LOW = ("bfloat16", "float16")
+_SMALL = 0.01  # updates over weights that no loss explodes of
 _TINY = 1e-6  # updates over weights that change nothing
 _SAID = {
     "parameters": "the parameters",
@@ -265,6 +266,11 @@ def _explosion(training: Training, place: int, bad: Step | None) -> Verdict:
     said = f"the loss is {here.loss:.3g} at step {here.step}, {onset.loss:.3g} at step {onset.step}"
     if not math.isfinite(here.loss) or bad is here:
         said = f"at step {here.step} values are no longer finite"
+    if ratios[leaf] < _SMALL and math.isfinite(here.loss):
+        line = (
+            f"{said}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
+        )
+        return Verdict(kind="jump", step=here.step, onset=onset.step, line=line)
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
     line = f"{said}: the updates {whose} are too large, {size:.2g} of the weights at step {onset.step}"

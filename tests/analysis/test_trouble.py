@@ -69,6 +69,14 @@ def test_one_odd_batch_is_no_trouble_and_a_loss_that_stays_up_is() -> None:
     assert (found.kind, found.step, found.onset) == ("all_layers", 40, 39)
 
 
+def test_a_loss_that_rises_without_large_updates_is_the_tasks_doing() -> None:
+    small = dict.fromkeys("abc", 0.0001)
+    steps = [*falling(40, updates=small), *[step(number, 2.0, updates=small) for number in range(40, 60)]]
+    found = diagnose(training(*steps))
+    assert (found.kind, found.leaf, found.step, found.onset) == ("jump", "", 40, 39)
+    assert "the task or its data changed" in found.line
+
+
 def test_layers_that_learn_nothing() -> None:
     dead = diagnose(training(*falling(20, zeros={"a": 0.2, "b": 1.0})))
     assert (dead.kind, dead.leaf, dead.step) == ("dead_layer", "b", 0)
