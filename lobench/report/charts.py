@@ -15,7 +15,7 @@ from lobench.core.errors import StoreError
 from lobench.report.heat_map import accuracy_section
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, is_wide, number
+from lobench.report.svg import Chart, Series, inner_chart, is_wide, number
 from lobench.report.task_panels import task_panels
 
 __all__ = ["sections"]
@@ -215,18 +215,8 @@ def _case(findings: Findings, case: int) -> Figure:
                 x, y = baseline.curve_steps[own].tolist(), baseline.curves[name][own].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     log = is_wide(series)
-    ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
     return Figure(
         title=reading.name(case),
-        chart=Chart(
-            title=f"{reading.name(case)}: {metric} over inner steps",
-            description=f"Final values: {ends}.",
-            x_label="inner step",
-            y_label=metric,
-            series=tuple(series),
-            log_y=log,
-            width=360,
-            height=230,
-        ),
+        chart=inner_chart(reading.name(case), metric, series, log_y=log),
         note=f"{metric}{', log scale' if log else ''}.",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
-__all__ = ["Chart", "Note", "Series", "is_wide", "number"]
+__all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTERS = {"x": 14, "y": 7}  # of a name beside an axis
@@ -36,6 +36,21 @@ class Series:
     steps: bool = False
     dots: bool = False
     line: bool = True
+
+
+def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool) -> Chart:
+    """Returns a small chart of a case's curves over inner steps."""
+    ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
+    return Chart(
+        title=f"{case}: {metric} over inner steps",
+        description=f"Final values: {ends}.",
+        x_label="inner step",
+        y_label=metric,
+        series=tuple(series),
+        log_y=log_y,
+        width=360,
+        height=230,
+    )
 
 
 def is_wide(series: Sequence[Series]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lobench.analysis.reading import Reading
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, is_wide, number
+from lobench.report.svg import Series, inner_chart, is_wide
 
 __all__ = ["task_panels"]
 
@@ -61,18 +61,9 @@ def _panel(reading: Reading, places: Sequence[int], case: int, metric: str) -> F
         x, y = cell.steps.tolist(), cell.curve(metric).tolist()
         series.append(Series(label=reading.labels[place], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share a sum, and are compared on one scale
-    ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
+    name = reading.name(case)
     return Figure(
-        title=f"{reading.name(case)}: {metric}",
-        chart=Chart(
-            title=f"{reading.name(case)}: {metric} over inner steps",
-            description=f"Final values: {ends}.",
-            x_label="inner step",
-            y_label=metric,
-            series=tuple(series),
-            log_y=is_log,
-            width=360,
-            height=230,
-        ),
+        title=f"{name}: {metric}",
+        chart=inner_chart(name, metric, series, log_y=is_log),
         note="Log scale." if is_log else "",
     )
