@@ -131,7 +131,9 @@ def _program(contract: Any) -> Callable[..., Any]:
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
         facts, wanted = facts_for(stepper, params), wanted_for(stepper, params, grads)
-        params = stepper.initial_params(params, facts)
+        begun = stepper.initial_params(params, facts)
+        # A learned initialization has parameters of its own task, which these gradients do not fit.
+        params = begun if types_of(begun) == types_of(params) else params
         state = stepper.init(params, None, key_of(0), facts)
         start = {"state": state}
 

@@ -27,6 +27,7 @@ from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.schedule import Schedule
 from lobench.inner.train import Program
+from lobench.testing.giving import facts_for, wanted_for
 
 MODULES = ("lobench.inner.optimizers", "lobench.inner.schedules", "lobench.inner.tasks")
 
@@ -167,11 +168,13 @@ def test_whatever_takes_a_rate_takes_a_schedule(name: str) -> None:
         stepper = as_stepper(TAKERS[name](learning_rate=make(), **NEEDS.get(name, {})), 10)
 
         def two(params: Any, stepper: Any = stepper) -> Any:
-            state = stepper.init(params, None, key)
+            def loss(at: Any) -> jax.Array:
+                return jnp.sum(at["w"]) + jnp.sum(at["b"])
+
+            state = stepper.init(params, None, key, facts_for(stepper, params))
             for _ in range(2):
-                state, params, _ = stepper.step(
-                    state, params, None, params, jnp.float32(1), key, lambda at: jnp.sum(at["w"]) + jnp.sum(at["b"])
-                )
+                wanted = wanted_for(stepper, params, params)
+                state, params, _ = stepper.step(state, params, None, params, jnp.float32(1), key, loss, wanted)
             return state, params
 
         assert jax.eval_shape(two, params)[1]["w"].shape == (3, 4)
