@@ -131,9 +131,7 @@ class Replay(Program):
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
-            self.course_of = _Steps
-            course = self._course(theta, settings, 0, lanes, feed, end, None)
-            self.course_of = Course
+            course = self._course(theta, settings, 0, lanes, feed, end, None, _Steps)
             assert isinstance(course, _Steps)
             course.watch, course.state_of = watch, state_of
             course.run(None, None)

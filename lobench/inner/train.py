@@ -55,8 +55,6 @@ class Program:
         each with a new state of the same optimizer. They are one program then.
     """
 
-    course_of: type[Course] = Course
-
     def __init__(
         self,
         case: Case,
@@ -191,13 +189,14 @@ class Program:
         feed: Feed,
         end: int | None,
         saves: Saves | None,
+        course: type[Course] = Course,
     ) -> Course:
         arguments = (lanes, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         ends = list(itertools.accumulate(self._num_settings))
         values = [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
         constants = [(theta, Settings.of(each, frozenset())) for each in values]
-        return self.course_of(
+        return course(
             self._case,
             self._recorder,
             feed,

@@ -19,13 +19,15 @@ def specs_of(suites: Sequence[str]) -> list[CaseSpec]:
     return [spec for file in sorted(files) for spec in specs_in(file)]
 
 
-def specs_called(name: str, suites: Sequence[str]) -> list[CaseSpec]:
+def specs_called(name: str, suites: Sequence[str], specs: Sequence[CaseSpec] | None = None) -> list[CaseSpec]:
     """Returns the cases of a name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
 
+    Args:
+      specs: All that the suites hold, where they are read already.
     Raises:
       SuiteError: there is none.
     """
-    specs = specs_of(suites)
+    specs = specs_of(suites) if specs is None else specs
     found = [spec for spec in specs if name in _names(spec)]
     if not found:
         names = dict.fromkeys(spec.name for spec in specs)

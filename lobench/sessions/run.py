@@ -14,7 +14,7 @@ from lobench.engine.config.experiment_files import read_experiment
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
 from lobench.report.progress import SilentProgress
-from lobench.sessions.cases import specs_called
+from lobench.sessions.cases import specs_called, specs_of
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
@@ -132,8 +132,9 @@ class ExperimentRun:
         self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
+        specs = specs_of(experiment.suites) if settings.cases else []
         for name in settings.cases:
-            specs_called(name, experiment.suites)
+            specs_called(name, experiment.suites, specs)
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
