@@ -104,6 +104,16 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
     assert shared == {one for one in first if one.method == "sgd"} and len(members(store, "y")) == 8
 
 
+@pytest.mark.parametrize("name", ["a", "tiny/a", "tiny.a", "tiny/tiny.a"])
+def test_cases_by_name_are_run_now_and_the_others_at_another_call(name: str, folder: Path) -> None:
+    (folder / "x.gin").write_text(EXPERIMENT.split("learned/")[0])
+    done = run(folder, "--store", "store", "--case", name)
+    assert done.returncode == 0, done.stderr
+    assert {one.evaluation.block.size for one in members(folder / "store", "x")} == {2}
+    with contextlib.closing(Ledger.open(folder / "store", read_only=True)) as ledger:
+        assert [row.case.name for row in ledger.evaluations()] == ["a"]
+
+
 def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undisturbed_run(folder: Path) -> None:
     (folder / "x.gin").write_text(EXPERIMENT + ADAM)
     assert num_new(run(folder, "--store", "undisturbed")) == 6

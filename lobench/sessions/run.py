@@ -26,7 +26,7 @@ from lobench.sessions.settings import WatchSettings
 
 __all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
 
-_OF_RUNS = ("experiment", "store", "methods", "gin_params")  # the other options of a run are those of a watch
+_OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the other options of a run are those of a watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +133,9 @@ class ExperimentRun:
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
         specs = specs_of(experiment.suites) if settings.cases else []
-        for name in settings.cases:
-            specs_called(name, experiment.suites, specs)
+        called = [each for name in settings.cases for each in specs_called(name, experiment.suites, specs)]
+        # The chief knows a case without its file's name, where no other file of the suite has one so called.
+        self._cases = (*settings.cases, *(f"{each.suite}/{each.name}" for each in called))
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
@@ -184,5 +185,6 @@ class ExperimentRun:
             once=True,
             gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
             import_folders=(str(self._file.path.parent),),
+            cases=self._cases,
             **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
         )
