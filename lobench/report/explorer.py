@@ -21,7 +21,7 @@ __all__ = ["explorer_curves", "explorer_data"]
 
 _MOST_NUMBERS = 250_000  # of curves in one file: about 1.5 MB
 _POINTS = (64, 24)  # of a curve: where all fit into that, and where they do not
-_MOST_POINTS = 1000  # of a curve that is fetched
+_MOST_POINTS = 240  # of a curve that is fetched
 _HASHED = 8  # hex digits
 
 

@@ -267,7 +267,7 @@
   }
   form.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", () => { numCharts += CHARTS; redraw(); });
-  addEventListener("hashchange", () => { if (data) { state = readLink(); showPicks(); redraw(); } });
+  addEventListener("hashchange", () => { if (data && !/^#h-/.test(location.hash)) { state = readLink(); showPicks(); redraw(); } });
   const link = byId("explorer-link");
   link.addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); link.textContent = "Link copied"; } catch { link.textContent = "The address is the link"; }
