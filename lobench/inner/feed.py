@@ -145,7 +145,8 @@ class Feed:
         """Copies each batch to its place as it comes: while the processor's cache has it."""
         first, self._first = self._first, []
         chunk = jax.tree.map(_room_for_chunk, self._like)
-        rows, structure = jax.tree.flatten(chunk)
+        structure: Any = jax.tree.structure(chunk)
+        rows = jax.tree.leaves(chunk)
         for lane, iterator in enumerate(self._iterators):
             batches = itertools.chain(first[lane : lane + 1], iterator)
             step = -1
