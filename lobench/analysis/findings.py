@@ -155,7 +155,9 @@ class Findings:
     def __init__(self, reading: Reading, scales: Scales) -> None:
         self.reading, self.scales = reading, scales
         self._means: dict[tuple[int, str], MeanScore] = {}
-        self.shown, self.first = (reading.shown if reading.subjects else 0), 0
+        self.shown = reading.shown if reading.subjects else 0
+        # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
+        self.first = next(iter(reading.lineup.run_of(self.shown)), 0)
         labels = [label for label, _ in headline_metrics(reading.subjects)] if reading.subjects else []
         primary = {case.primary_metric for case in reading.cases}
         # Train and test side by side; a case whose primary metric is another one has that as its train column.

@@ -25,6 +25,7 @@ __all__ = [
     "are_common",
     "current_forms",
     "headline_metrics",
+    "last_on_most_cases",
     "last_subject",
     "place_of",
     "subject_of",
@@ -206,7 +207,15 @@ def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
 
 
 def last_subject(subjects: Sequence[Subject]) -> Subject:
-    """Returns the last one among those that were evaluated on most cases: a run's last may be under way."""
+    """Returns the last checkpoint among those that were evaluated on most cases: a run's last may be under way.
+
+    An optimizer beside the checkpoints, whatever it was evaluated on, is no later one.
+    """
+    return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
+
+
+def last_on_most_cases(subjects: Sequence[Subject]) -> Subject:
+    """Returns the last one, of whatever kind, among those that were evaluated on most cases."""
     most = max(len(subject.cells) for subject in subjects)
     return [subject for subject in subjects if len(subject.cells) == most][-1]
 

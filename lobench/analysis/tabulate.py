@@ -17,7 +17,8 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
 from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
-from lobench.analysis.methods import are_one_run, check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.reading import Reading
 from lobench.analysis.scales import seed_scores
 from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.analysis.table_file import TableSpec, unknown_name
@@ -42,6 +43,7 @@ class Entry:
       is_share: Whether the interval is one of a share, inside [0, 1], and not symmetric.
       searched: The mean on the seeds that a search chose the method by; NaN where none did.
       is_chosen: Whether the cell itself is of these seeds, for want of others.
+      is_score: Whether it is a mean score, which has three decimals wherever it is told.
     """
 
     interval: Interval
@@ -51,6 +53,7 @@ class Entry:
     is_share: bool = False
     searched: float = math.nan
     is_chosen: bool = False
+    is_score: bool = False
 
     @property
     def is_searched(self) -> bool:
@@ -107,8 +110,8 @@ class Tabulated:
 def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
     """Returns the table of a store.
 
-    Every method that was evaluated is in it. Checkpoints of one run are a course: of more than six the first and the
-    last are shown, unless `Table.methods` names others.
+    Every method that was evaluated is in it. Checkpoints of a run are a course: where there are more than six subjects,
+    its first and its last are shown, unless `Table.methods` names others.
 
     Args:
       digits: Significant digits, where the table says none.
@@ -141,12 +144,10 @@ class _Maker:
         method_groups, case_groups = _groups(findings, spec)
         reading = chosen(findings.reading, spec)
         places = list(range(len(reading.subjects)))
-        if not spec.methods and are_one_run(findings.reading) and len(places) > _MOST_COLUMNS:
-            places = [0, findings.shown]
-            labels = [reading.labels[place] for place in (0, findings.shown)]
-            self._notes.append(
-                f"{labels[0]} and {labels[1]} of {len(reading.subjects)} checkpoints; Table.methods names others"
-            )
+        lineup = findings.reading.lineup
+        if not spec.methods and lineup.runs and len(places) > _MOST_COLUMNS:
+            places = lineup.ends(findings.shown)
+            self._notes += _left_out(reading, places)
         self._whole = findings.reading
         self._findings = Findings(reading, findings.scales)
         titles = [reading.labels[place] for place in places]
@@ -349,7 +350,7 @@ class _Maker:
         entries = [
             None
             if place >= 0 and math.isnan(found[place].mean)
-            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold)
+            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
             for place, _ in self._methods
         ]
         asked = None if metric == "primary" else metric
@@ -357,6 +358,16 @@ class _Maker:
             self._with_search(entry, place, lambda own: mean_score(own, asked, self._findings.scales).interval.mean)
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
+
+
+def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
+    """Returns what is to be said of the checkpoints of runs that a table leaves out."""
+    if len(shown) == len(reading.subjects):
+        return []
+    count = sum(subject.who.has_theta for subject in reading.subjects)
+    is_one_run = reading.lineup.is_one_run
+    who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
+    return [f"{who} of {count} checkpoints; Table.methods names others"]
 
 
 def _values(cell: Cell | None, metric: str) -> Column:

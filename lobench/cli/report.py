@@ -10,7 +10,7 @@ __all__ = ["report"]
 
 _FORMATS = ("html", "text", "latex", "png", "pdf")
 # What the ids of sections in lobench/report begin with.
-_FIGURES = ("outer", "profiles", "curves", "tasks", "matrix", "search")
+_FIGURES = ("outer", "scores", "profiles", "curves", "tasks", "matrix", "search")
 
 
 @click.command(
@@ -54,7 +54,7 @@ def report(
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.findings import findings_of
-    from lobench.analysis.methods import read_methods, shows_methods
+    from lobench.analysis.methods import read_methods
     from lobench.analysis.table_file import read_table
     from lobench.core.errors import UsageError
 
@@ -71,7 +71,7 @@ def report(
         from lobench.report.verdict import verdict_text
 
         text = verdict_text(findings)
-        if spec is not None or shows_methods(findings.reading):
+        if spec is not None or findings.reading.lineup.shows_methods:
             text += "\n\n" + method_text(tabulate(findings, spec, digits=precision))
         if output is None:
             click.echo(text)

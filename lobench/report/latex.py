@@ -111,6 +111,7 @@ def _panel(panel: Panel, width: int) -> list[str]:
 def _cell(entry: Entry | None, digits: int | None) -> str:
     if entry is None:
         return "--"
+    digits = None if entry.is_score else digits
     is_score = digits is None
     searched = ""
     if not math.isnan(entry.searched):
