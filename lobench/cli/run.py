@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lobench.cli.options import options_of
+from lobench.cli.options import display_options, options_of
 from lobench.sessions.settings import WatchSettings
 
 if TYPE_CHECKING:
+    from lobench.report.progress import Colour
     from lobench.sessions.run import RunSettings
 
 __all__ = ["run", "run_experiment"]
@@ -42,17 +43,19 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
     help="Start nothing; say what is missing and what it costs, by recorded durations.",
 )
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
-def run(report: bool, check: bool, sinks: tuple[str, ...], **options: object) -> None:
+@display_options
+def run(report: bool, check: bool, verbose: bool, color: Colour, sinks: tuple[str, ...], **options: object) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
     from lobench.report.builtin_page import REPORT
     from lobench.sessions.run import RunSettings
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
-    run_experiment(RunSettings(sinks=sinks, **options), check=check)  # type: ignore[arg-type]  # checked by click
+    run_experiment(RunSettings(sinks=sinks, **options), check=check, verbose=verbose, color=color)  # type: ignore[arg-type]  # checked by click
 
 
-def run_experiment(settings: RunSettings, *, check: bool) -> None:
+def run_experiment(settings: RunSettings, *, check: bool, verbose: bool = False, color: Colour = "auto") -> None:
     """Runs an experiment, or says what is planned, and exits as `lobench run` does."""
+    from lobench.cli.failing import say_unmet
     from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.methods import make_method_progress
     from lobench.sessions.places import num_workers
@@ -65,10 +68,12 @@ def run_experiment(settings: RunSettings, *, check: bool) -> None:
             click.echo(line)
         return
     planned = ExperimentRun(settings)
-    progress = make_method_progress(sys.stdout, planned.methods)
+    progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
     with progress:
         ran = planned.run(progress)
     click.echo(table_of(ran), nl=False)
+    if not ran.ending.interrupted:
+        say_unmet(ran.store, ran.ending, planned.repeating_command, progress.say)
     for line in ending_lines(ran):
         progress.say(line)
     sys.exit(run_exit_code(ran))
