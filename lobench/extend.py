@@ -108,12 +108,11 @@ __all__ = [
     "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
     "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
     "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options",
-    "content_of", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold",
-    "format_option", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins",
-    "marked_folder", "newer_schema",
-    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule",
-    "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left",
-    "weighted", "write_ahead", "write_whole",
+    "content_of", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option",
+    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
+    "newer_schema", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading",
+    "schedule", "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction",
+    "trials_left", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 
