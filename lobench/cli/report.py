@@ -17,7 +17,7 @@ __all__ = ["report"]
 
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf")
 # What the ids of sections in lobench/report begin with.
-_FIGURES = ("outer", "profiles", "curves", "tasks", "matrix", "search")
+_FIGURES = ("outer", "scores", "profiles", "curves", "tasks", "matrix", "search")
 
 
 @click.command(
@@ -101,14 +101,13 @@ def report(
 
 def _verdict(findings: Findings, spec: TableSpec | None, kind: str, digits: int) -> str:
     """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
-    from lobench.analysis.methods import shows_methods
     from lobench.analysis.tabulate import tabulate
     from lobench.cli.records import verdict_record
     from lobench.report.method_table import method_records, method_text
     from lobench.report.verdict import verdict_text
 
     text = verdict_text(findings)
-    shows = spec is not None or shows_methods(findings.reading)
+    shows = spec is not None or findings.reading.lineup.shows_methods
     table = tabulate(findings, spec, digits=digits) if shows else None
     if kind == "json":
         return json_text("report", verdict_record(findings, method_records(table) if table is not None else []))

@@ -19,7 +19,7 @@ from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
-    from lobench.analysis.tabulate import Tabulated
+    from lobench.analysis.table import Tabulated
 
 __all__ = ["by_method_text", "export", "history_text", "patch_text", "table_text", "tabulated", "written"]
 

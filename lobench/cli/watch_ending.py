@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["cost_lines", "exit_code", "say_ending"]
 
 
-def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], None]) -> None:
-    """Says what there is to say of a watch that ended."""
+def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., None]) -> None:
+    """Says what there is to say of a watch that ended.
+
+    Args:
+      say: Takes a line, and its colour where it has one.
+    """
+    from lobench.cli.failing import say_unmet
+    from lobench.sessions.repeated import repeating_command
+
     ending = watched.ending
     for sink, count in ending.behind.items():
         say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
@@ -31,6 +38,8 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], N
         total = ending.num_left + sum(ending.outcomes.values())
         left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
         say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
+    found = settings.found()
+    say_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), say)
     for path, reason in watched.left_out.items():
         say(f"left out: {path}: {reason}")
     if watched.utilisation:

@@ -230,9 +230,11 @@ def _record(found: Compared) -> dict[str, Any]:
 
 
 def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
+    stands = {} if subject.who.has_theta else {"outer_step": None, "generation": None}
     return {
         "label": subject.label,
         **dataclasses.asdict(subject.checkpoint),
+        **stands,
         "git_revisions": sorted(subject.git_revisions),
         "diverged": subject.num_diverged,
         "exploded": num_exploded,
