@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from lobench.analysis.event_numbers import row_of
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import last_subject, subjects_of
 from lobench.core.case import CaseInfo
-from lobench.core.program import Program
-from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
@@ -236,23 +235,6 @@ def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) 
     """Returns a live table on a terminal, plain lines elsewhere; `quiet`: no line for an evaluation that passed."""
     kind = _LiveMethods if file.isatty() else PlainMethods
     return kind(file, methods, quiet=quiet)
-
-
-def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
-    """Returns an event as a store would hold it, recorded at some time."""
-    return EvaluationRow(
-        key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
-        program=Program(),
-        case=event.case,
-        outcome=event.outcome,
-        message=event.message,
-        payload=event.curves.to_payload() if event.curves is not None else None,
-        subjects=(event.subject,),
-        experiment="",
-        trial="",
-        session="",
-        recorded_at=at,
-    )
 
 
 def _duration(seconds: float) -> str:
