@@ -8,6 +8,12 @@
     return element;
   };
   const isNumber = (value) => typeof value === "number";
+  // As Python writes numbers on this page: four digits, a power of ten for what is far from 1, 4.089e13.
+  const format = (value) => {
+    const size = Math.abs(value), short = Number(value.toPrecision(4));
+    if (size && (size < 1e-3 || size >= 1e6)) return short.toExponential().replace("e+", "e");
+    return (Number.isInteger(value) ? value : short).toLocaleString("en", { maximumSignificantDigits: 6 });
+  };
   // Numbers by size, text by alphabet; what is missing or diverged comes last in either direction.
   const compare = (a, b, sign) => {
     if (isNumber(a) !== isNumber(b)) return isNumber(a) ? -1 : 1;
@@ -33,7 +39,7 @@
   let shown = PAGE, rows = data.rows;
   const texts = data.rows.map((row) => row.join(" ").toLowerCase());
   const order = data.rows.map((_, index) => index);
-  const text = (value, column) => value === null ? (data.columns[column].missing || "") : String(value);
+  const text = (value, column) => value === null ? (data.columns[column].missing || "") : data.columns[column].measured && isNumber(value) ? format(value) : String(value);
   const draw = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = order.filter((index) => words.every((word) => texts[index].includes(word)));
@@ -77,7 +83,6 @@
 
   // Hovering, or a tap, shows the values nearest to the pointer.
   const tip = document.getElementById("tip");
-  const format = (value) => Math.abs(value) >= 1e6 ? value.toExponential(2) : value.toLocaleString("en", { maximumSignificantDigits: 4 });
   const said = (names, value) => names?.[value] ?? format(value);
   for (const svg of document.querySelectorAll("svg.chart")) {
     const chart = JSON.parse(svg.dataset.chart);
