@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from programs import document
+
 from lobench.cli import main
 
 # Where the modules are that no suite of a test brings along.
@@ -50,12 +52,13 @@ class Done:
 
 
 def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
-    """Runs a command of `lobench` to its exit, in a folder."""
+    """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema."""
     out, err, code = io.StringIO(), io.StringIO(), 0
+    words = list(map(str, arguments))
     with (
         _suites_forgotten(),
         contextlib.chdir(cwd or "."),
-        mock.patch.object(sys, "argv", ["lobench", *map(str, arguments)]),
+mock.patch.object(sys, "argv", ["lobench", *words]),
         mock.patch.dict(os.environ),  # a worker in this process sets some
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -66,4 +69,6 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
             code = int(error.code or 0)
         finally:
             gc.enable()  # commands that end with their process turn it off
+    if "--format json" in " ".join(words) and out.getvalue() and "--help" not in words:
+        document(out.getvalue())
     return Done(code, out.getvalue(), err.getvalue())
