@@ -58,7 +58,7 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
     with (
         _suites_forgotten(),
         contextlib.chdir(cwd or "."),
-mock.patch.object(sys, "argv", ["lobench", *words]),
+        mock.patch.object(sys, "argv", ["lobench", *words]),
         mock.patch.dict(os.environ),  # a worker in this process sets some
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
