@@ -60,6 +60,8 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "baseline",
         "list",
         "plugins",
+        "new",
+        "schema",
         "doctor",
     )
     for command in names:

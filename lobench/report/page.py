@@ -16,7 +16,6 @@ from lobench.analysis.comparison import Comparison
 from lobench.analysis.explored import Explored
 from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.intervals import Interval
-from lobench.analysis.methods import shows_methods
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.analysis.table_file import TableSpec
@@ -126,7 +125,7 @@ def _explorer(findings: Findings, version: str) -> Markup | str:
 def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
     reading = findings.reading
-    if spec is None and not shows_methods(reading):
+    if spec is None and not reading.lineup.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_notes": ()}
     found = tabulate(findings, spec or TableSpec(rows="method"))
     return {"method_panels": method_panels(found), "method_legend": found.legend, "method_notes": found.notes}
@@ -232,22 +231,23 @@ def _troubles(reading: Reading) -> list[str]:
 def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
     columns: list[dict[str, Any]] = [
         {"name": "case"},
-        {"name": "outer step", "number": True},
-        {"name": "generation", "number": True},
+        {"name": "outer step", "number": True, "missing": "-"},
+        {"name": "generation", "number": True, "missing": "-"},
         {"name": "checkpoint"},
         {"name": "seeds"},
         {"name": "outcome"},
-        {"name": "train final", "number": True, "missing": "-"},
-        {"name": "test final", "number": True, "missing": "-"},
-        {"name": "best", "number": True, "missing": "-"},
+        {"name": "train final", "number": True, "missing": "-", "measured": True},
+        {"name": "test final", "number": True, "missing": "-", "measured": True},
+        {"name": "best", "number": True, "missing": "-", "measured": True},
         {"name": "diverged", "number": True},
         {"name": "exploded", "number": True},
-        {"name": "wall s", "number": True},
+        {"name": "wall s", "number": True, "measured": True},
     ]
     found = []
     for record in records(rows, curves=False):
         metrics, checkpoint = record["metrics"], record["checkpoint"]
         name = (checkpoint["uri"] or checkpoint["sha256"]).rsplit("/", 1)[-1]
+        name = name if record["kind"] == "checkpoint" else record["label"]
         found.append(
             [
                 f"{record['case']['suite']}/{record['case']['name']}",

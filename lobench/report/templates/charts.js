@@ -28,7 +28,7 @@ const lobench = (() => {
       const [mantissa, exponent] = Number(value.toPrecision(3)).toExponential().split("e");
       return `${mantissa}e${Number(exponent)}`;
     }
-    return value.toLocaleString("en", { maximumSignificantDigits: 4 });
+    return value.toLocaleString("en", { maximumSignificantDigits: Number.isInteger(value) ? 21 : 4 });
   };
 
   class Axis {

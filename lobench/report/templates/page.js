@@ -1,7 +1,7 @@
 "use strict";
 // The tables, charts and films that the page has from the start. A served page calls this again for what was replaced.
 (() => {
-  const { make, hover } = lobench;
+  const { make, number, hover } = lobench;
   const isNumber = (value) => typeof value === "number";
   // Numbers by size, text by alphabet; what is missing or diverged comes last in either direction.
   const compare = (a, b, sign) => {
@@ -26,7 +26,7 @@
   const [headRow, body] = [table.tHead.rows[0], table.tBodies[0]];
   const [more, count, filter] = ["more", "count", "filter"].map((id) => document.getElementById(id));
   let data = { columns: [], rows: [] }, shown = PAGE, texts = [], order = [], sorted = null;
-  const text = (value, column) => value === null ? (data.columns[column].missing || "") : String(value);
+  const text = (value, column) => value === null ? (data.columns[column].missing || "") : data.columns[column].measured && isNumber(value) ? number(value) : String(value);
   const draw = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = order.filter((index) => words.every((word) => texts[index].includes(word)));
