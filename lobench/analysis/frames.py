@@ -111,7 +111,7 @@ class StoredResults:
         self._require(metric)
         groups: dict[tuple[str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
         for row, seen in self._sightings():
-            wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
+            wanted = case is None or case in row.case.names
             wanted &= outer_step in (None, seen.outer_step)
             wanted &= checkpoint is None or seen.uri.endswith(checkpoint) or seen.sha256.startswith(checkpoint)
             found = row.curves if wanted else None
