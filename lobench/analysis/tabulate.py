@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
+from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
 from lobench.analysis.reading import Reading
@@ -94,7 +95,7 @@ class Tabulated:
 
     Attributes:
       rows: "method" or "case".
-      columns: Those beside the rows' names. Panels of methods may have one more, the mean score.
+      columns: Those beside the rows' names. Panels of methods may have more, the mean score and the mean rank.
       legend: What each method was trained with, where its name does not say it.
       notes: What a reader should know: undeclared directions, what is not shown.
     """
@@ -191,12 +192,13 @@ class _Maker:
         rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
         columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
-        has_means = rows == "method" and any(len(line.entries) > len(columns) for p in panels for line in p.lines)
+        most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
+        more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         shown = sorted(place for place, _ in self._methods if place >= 0)
         legend = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in shown]
         return Tabulated(
             rows=rows,
-            columns=(*columns, *([Heading(label="mean score")] if has_means else [])),
+            columns=(*columns, *more[: most - len(columns)]),
             panels=tuple(panels),
             legend=tuple((label, text) for label, text in legend if text),
             notes=tuple(self._notes),
@@ -217,21 +219,21 @@ class _Maker:
                     title = f"{suite}, {self._title(metric)}"
                     panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
         means = [
-            Line(heading=Heading(label=f"mean score, {self._title(metric)}"), entries=tuple(entries))
+            Line(heading=Heading(label=f"{what}, {self._title(metric)}"), entries=tuple(entries))
             for metric in self._metrics
-            if (entries := self._means(metric))
+            for what, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
         ]
         return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
 
     def _panels_of_methods(self) -> list[Panel]:
-        """A panel for each metric; its last column is the mean score."""
+        """A panel for each metric; its last columns are the mean score and the mean rank."""
         panels = []
         for metric in self._metrics:
             columns = [self._entries(case, metric) for case, _ in self._cases]
-            means = self._means(metric)
+            columns += self._summaries(metric)
             lines = []
             for index, (_, heading) in enumerate(self._methods):
-                entries = [column[index] for column in columns] + ([means[index]] if means else [])
+                entries = [column[index] for column in columns]
                 lines.append(Line(heading=heading, entries=tuple(entries)))
             panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
         return panels
@@ -300,6 +302,38 @@ class _Maker:
             for column, cell in zip(columns, cells, strict=True)
         ]
         return bold_columns(scored, Direction.MAX, alone=alone, draws=draws)
+
+    def _summaries(self, metric: str) -> list[list[Entry | None]]:
+        """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
+        means = self._means(metric)
+        ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
+        return [found for found in (means, ranks) if found]
+
+    def _ranks(self, metric: str) -> list[Entry | None]:
+        """Returns each method's mean rank over the cases that all have, the tuned baseline's too; nothing of one case.
+
+        A method without a score is left out, and so are trials on the seeds that chose them.
+        """
+        sides = {place: self._scores(place, metric) for place, _ in self._methods}
+        sides = {place: found for place, found in sides.items() if found}
+        found, num_cases = mean_ranks(list(sides.values())) if len(sides) > 2 else ([], 0)
+        if num_cases < 2:
+            return []
+        note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "
+        if (note := f"{note}95% bootstrap over cases and seeds") not in self._notes:
+            self._notes.append(note)
+        by_place = dict(zip(sides, found, strict=True))
+        return [
+            Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False) if place in by_place else None
+            for place, _ in self._methods
+        ]
+
+    def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+        """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
+        if place < 0:
+            return self._findings.tuned_scores(metric)
+        search = self._findings.reading.search(place)
+        return {} if search and not search.is_fresh else self._findings.mean_score(place, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
