@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from programs import document
+
 from lobench.cli import main
 
 
@@ -23,11 +25,12 @@ class Done:
 
 
 def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
-    """Runs a command of `lobench` to its exit, in a folder."""
+    """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema."""
     out, err, code = io.StringIO(), io.StringIO(), 0
+    words = list(map(str, arguments))
     with (
         contextlib.chdir(cwd or "."),
-        mock.patch.object(sys, "argv", ["lobench", *map(str, arguments)]),
+        mock.patch.object(sys, "argv", ["lobench", *words]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -37,4 +40,6 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
             code = int(error.code or 0)
         finally:
             gc.enable()  # commands that end with their process turn it off
+    if "--format json" in " ".join(words) and out.getvalue() and "--help" not in words:
+        document(out.getvalue())
     return Done(code, out.getvalue(), err.getvalue())

@@ -131,7 +131,8 @@ def write_checkpoint(path: Path, log_lr: float) -> None:
 
 
 def watch_command(run: Path, suite: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), *options]
+    """Returns a watch that says each evaluation."""
+    return [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), "--verbose", *options]
 
 
 def watch(run: Path, suite: Path, *options: str) -> Done:

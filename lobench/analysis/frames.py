@@ -72,9 +72,10 @@ class StoredResults:
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
-        Columns: those of `frame` up to optimizer, then case_identity, seed_start, num_seeds, outcome, message, diverged and exploded (seeds; missing without curves), compile_seconds,
-        wall_seconds, num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session,
-        recorded_at (UTC), host, device, git_revision, git_dirty, bindings.
+        Columns: those of `frame` up to optimizer, then case_identity, seed_start, num_seeds, outcome, message, diverged
+        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, num_inner_steps, num_params,
+        primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
+        git_dirty, bindings.
         """
         import pandas as pd
 
@@ -89,11 +90,11 @@ class StoredResults:
     def frame(self) -> pd.DataFrame:
         """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
 
-        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of what
-        has no theta), checkpoint, sha256, optimizer, seed, metric, value (after the last
-        inner step; NaN where the seed diverged), best (NaN where nobody declares which way the metric is better), mean,
-        diverged_at (-1: it did not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row,
-        without a metric: nothing vanishes.
+        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of
+        what has no theta), checkpoint, sha256, optimizer, seed, metric, value (after the last inner step; NaN where the
+        seed diverged), best (NaN where nobody declares which way the metric is better), mean, diverged_at (-1: it did
+        not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row, without a metric:
+        nothing vanishes.
         """
         import pandas as pd
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from lobench.analysis.findings import Findings
 from lobench.analysis.reading import Reading
 from lobench.analysis.scales import Scales
-from lobench.analysis.tabulate import Entry, tabulate
+from lobench.analysis.table import Entry
+from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import Bundle, draw_bundles, new_axes
 from lobench.drawing.html import paragraph, table

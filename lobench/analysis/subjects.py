@@ -178,7 +178,9 @@ def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
     return found if len(found) == len(steps) else np.asarray([len(own) - 1])
 
 
-def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None) -> list[Subject]:
+def subjects_of(
+    rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | None = None, current: set[str] | None = None
+) -> list[Subject]:
     """Returns what a store's evaluations are of, by generation, outer step and first sight.
 
     A checkpoint that was seen at several outer steps is several subjects with the same cells; one that was evaluated
@@ -188,9 +190,10 @@ def subjects_of(rows: Iterable[EvaluationRow], positions: Mapping[Who, int] | No
 
     Args:
       positions: In which order they were seen; None: that of their first evaluations.
+      current: Identities of the forms that count, where the rows are a part of a store's; None: see above.
     """
     ordered = sorted(rows, key=lambda row: row.recorded_at)
-    current = current_forms(ordered)
+    current = current_forms(ordered) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in ordered:
         for who in row.sightings:

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
+from lobench.cli.output import emit_error, json_alone
 from lobench.core.errors import LobenchError
 
 __all__ = ["main"]
@@ -29,6 +31,8 @@ _COMMANDS = {
     "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
+    "new": ("lobench.cli.new:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
+    "schema": ("lobench.cli.schema:schema", "Show the JSON Schema of what --format json prints."),
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
 }
 
@@ -88,28 +92,44 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script.
+    """Entry of the console script; its exit codes are those of `ExitCode`."""
+    with json_alone(sys.argv[1:]):
+        code = _ended()
+    sys.exit(code)
 
-    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
-    """
+
+def _ended() -> int:
+    """Runs the command, says how it failed, and returns the exit code."""
     try:
-        sys.exit(cli(standalone_mode=False))
+        code = cli(standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.OK
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.Abort:
-        sys.exit(130)
+        emit_error("interrupted", ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
+        return ExitCode.USAGE
     except LobenchError as error:
         click.echo(f"lobench: {error}", err=True)
-        sys.exit(2)
+        emit_error(error, ExitCode.USAGE)
+        return ExitCode.USAGE
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(0)
-    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        return ExitCode.OK
+    except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
+
+        from lobench.core.headline import headline
 
         traceback.print_exc()
         click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
-        sys.exit(3)
+        emit_error(headline(error), ExitCode.ERROR)
+        return ExitCode.ERROR
+
+
+def _command_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "lobench"

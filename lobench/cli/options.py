@@ -12,7 +12,7 @@ import click
 from lobench.core.errors import suggestion
 from lobench.core.option import Option
 
-__all__ = ["Name", "Number", "did_you_mean", "options_of"]
+__all__ = ["Name", "Number", "did_you_mean", "display_options", "options_of"]
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -33,6 +33,13 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
         return command
 
     return decorate
+
+
+def display_options(command: C) -> C:
+    """Gives a command what its display has: `verbose` and `color`."""
+    choice = click.Choice(["auto", "yes", "no"])
+    command = click.option("--color", type=choice, default="auto", show_default=True, help="As pytest's.")(command)
+    return click.option("--verbose", "-v", is_flag=True, help="A line for each evaluation too.")(command)
 
 
 def _option(field: Field[Any]) -> Callable[[C], C]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from lobench.cli.options import options_of
+from lobench.cli.options import display_options, options_of
+from lobench.cli.output import emit, format_option
 from lobench.sessions.settings import WatchSettings
+
+if TYPE_CHECKING:
+    from lobench.report.progress import Colour
 
 __all__ = ["watch"]
 
@@ -24,10 +29,21 @@ evaluations are left (whatever became of the others), 130 interrupted."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @options_of(WatchSettings)
+@display_options
 @click.option("--report", is_flag=True, help="Keep report.html in the store current: `--sink report`.")
+@format_option("text", "json")
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
-def watch(report: bool, dry_run: bool, sinks: tuple[str, ...], **options: object) -> None:
+def watch(
+    report: bool,
+    dry_run: bool,
+    kind: str,
+    verbose: bool,
+    color: Colour,
+    sinks: tuple[str, ...],
+    **options: object,
+) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    from lobench.cli.records import costs_record, watched_record
     from lobench.cli.watch_ending import cost_lines, exit_code, say_ending
     from lobench.report.builtin_page import REPORT
     from lobench.report.progress import make_progress
@@ -35,12 +51,17 @@ def watch(report: bool, dry_run: bool, sinks: tuple[str, ...], **options: object
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
-    progress = make_progress(sys.stdout, quiet=settings.quiet)
+    progress = make_progress(sys.stdout, verbose=verbose, quiet=settings.quiet, color=color)
     if dry_run:
-        for line in cost_lines(expected_costs(settings, progress)):
+        costs = expected_costs(settings, progress)
+        for line in cost_lines(costs):
             progress.say(line)
+        if kind == "json":
+            emit("watch.costs", costs_record(costs))
         return
     with progress:
         watched = run_watch(settings, progress)
     say_ending(settings, watched, progress.say)
+    if kind == "json":
+        emit("watch", watched_record(watched))
     sys.exit(exit_code(watched.ending))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.core.result import Outcome
 from lobench.engine.chief.contract import ERRORS, Ending
 from lobench.report.builtin_page import PAGE, REPORT
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_lines", "exit_code", "say_ending"]
 
-_OVER_BUDGET = 4
 
+def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., None]) -> None:
+    """Says what there is to say of a watch that ended.
 
-def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], None]) -> None:
-    """Says what there is to say of a watch that ended."""
+    Args:
+      say: Takes a line, and its colour where it has one.
+    """
+    from lobench.cli.failing import say_unmet
+    from lobench.sessions.repeated import repeating_command
+
     ending = watched.ending
     for sink, count in ending.behind.items():
         say(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
@@ -32,6 +38,8 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], N
         total = ending.num_left + sum(ending.outcomes.values())
         left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
         say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
+    found = settings.found()
+    say_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), say)
     for path, reason in watched.left_out.items():
         say(f"left out: {path}: {reason}")
     if watched.utilisation:
@@ -43,13 +51,13 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[[str], N
 def exit_code(ending: Ending) -> int:
     """Returns the exit code: of all that the store has of today's plan."""
     if ending.interrupted:
-        return 130
+        return ExitCode.INTERRUPTED
     if ending.over_budget and ending.num_left:
-        return _OVER_BUDGET
+        return ExitCode.BUDGET
     found = {*ending.outcomes, *ending.recorded}
     if found.intersection(ERRORS):
-        return 3
-    return 1 if Outcome.FAILED in found else 0
+        return ExitCode.ERROR
+    return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
 
 def _counts(ending: Ending) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lobench.core.case import CaseSpec, SeedBlock
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import headline
 from lobench.core.result import Curves, Outcome
@@ -15,7 +15,7 @@ from lobench.evaluation.asked import DeadlinePassed
 from lobench.evaluation.result import Result
 from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import member_of
-from lobench.pytest_plugin.finished import APART, DONE, MEASURED, Finished
+from lobench.pytest_plugin.finished import APART, CURRENT_JOB, DONE, MEASURED, Finished
 from lobench.pytest_plugin.items import blocks_of, case_info, runners_of, test_name, variant_of
 from lobench.pytest_plugin.reuse import known_info, reused
 
@@ -76,6 +76,8 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
                 report.sections.append(("lobench", about))
     except ConfigError:
         return  # the report itself says what is wrong; without its bindings the case has no identity
+    if CURRENT_JOB not in item.config.stash:
+        _show(item, report, info, pairs, message)
     if info.whole and outcome is Outcome.FAILED:
         outcome, message = Outcome.PASSED, ""  # what is expected is of the whole training
     blocks += [block for block in done if block not in blocks]  # seeds that a gate added
@@ -94,6 +96,25 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     report.lobench_apart = item.stash.get(APART, "")  # type: ignore[attr-defined]
     report.lobench_gate = item.stash.setdefault(MEASURED, [])  # type: ignore[attr-defined]
     item.stash[MEASURED] = []
+
+
+def _show(
+    item: pytest.Item,
+    report: pytest.TestReport,
+    info: CaseInfo,
+    done: list[tuple[SeedBlock, Curves]],
+    message: str,
+) -> None:
+    """Puts what people want to see on a report. JUnit writes an item's properties down when it is torn down."""
+    from lobench.pytest_plugin.shown import failure_text, properties
+
+    if done:
+        spec = case_of(item)
+        found = properties(spec.path if spec is not None else str(item.path), info, done)
+        item.user_properties += found
+        report.user_properties += found
+    if report.failed:
+        report.sections.append(("lobench", failure_text(item, info, done, message)))
 
 
 def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:

@@ -1,69 +1,184 @@
-"""The line that a watch says of each finished checkpoint."""
+"""The line of each finished checkpoint: how good it is, beside tuned Adam's 1 and the best before it.
+
+Scores need the whole store and numpy. They are made in a thread, with a ledger of its own: the chief waits for none.
+"""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import queue
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lobench.analysis.mean_scores import mean_score
-from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import Subject, subjects_of
-from lobench.core.result import Outcome
-from lobench.hookspecs import CheckpointFinished, hookimpl
-from lobench.report.methods import row_of
-from lobench.report.table import sparkline
-from lobench.report.verdict import interval_text
+from lobench.core.errors import LobenchError
+from lobench.core.headline import counted
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+from lobench.report.running import subject_name
 
-__all__ = ["CheckpointLines"]
+if TYPE_CHECKING:
+    from lobench.analysis.store_scores import Scored, StoreScores
+
+__all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
+
+BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 
 _NUM_SPARKS = 12
+_SAME = 5e-4  # less than what three decimals show
+_CLOSE_SECONDS = 10.0
+_SHARE = 0.1  # of the thread's time, at most, that goes into scores while others may want the processor
+
+Say = Callable[[str, str], None]  # a line, and its colour or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    subject: Subject
+    left: str
 
 
 class CheckpointLines:
-    """An observer that says how good a checkpoint is, beside those that this watch finished before it.
+    """Says how good subjects are once their evaluations are in the store, in the order in which they are told.
 
-    For example `outer step 60: score 0.71 [0.55, 0.87], 0.05 below the best so far (outer step 30)  ▁█▇  6 cases`.
+    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇  6 cases`.
+    Of several that are finished while scores are made, the scores are made together.
 
     Args:
+      open_reader: Opens a ledger that the thread may read.
       suites: Where tuned baselines are looked for. A case without one has no scale that later checkpoints leave as it
         is: the line has no score then, which other pages would contradict.
-      say: Takes a line.
+      say: Takes a line and its colour, in the thread.
     """
 
-    def __init__(self, suites: Sequence[str], say: Callable[[str], None]) -> None:
-        self._places, self._say = tuple(Path(suite) for suite in suites), say
-        self._means: list[float] = []
-        self._best, self._best_step = -math.inf, 0
+    def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], say: Say) -> None:
+        self._open_reader, self._places, self._say = open_reader, [Path(suite) for suite in suites], say
+        self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
+        self._ledger: Ledger | None = None
+        self._scores: StoreScores | None = None
+        self._lines = _Lines()
+        self._ended = threading.Event()
+        with open_reader() as ledger:
+            self._before = ledger.finished()
+        self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
+        self._thread.start()
 
-    @hookimpl
-    def lobench_checkpoint_finished(self, event: CheckpointFinished) -> None:
-        subject = _subject(event)
-        if subject is None:
+    def completed(self, subject: Subject, left: str) -> None:
+        """Takes that a subject is through.
+
+        Args:
+          left: What else its line says.
+        """
+        self._waiting.put(_Finished(subject, left))
+
+    def close(self) -> None:
+        """Returns when every line was said; where that takes very long, without."""
+        self._ended.set()
+        self._waiting.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            found = [self._waiting.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    found.append(self._waiting.get_nowait())
+            goes_on, began = None not in found, time.monotonic()
+            self._tell([one for one in found if one is not None])
+            self._ended.wait((time.monotonic() - began) * (1 / _SHARE - 1))
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _tell(self, found: Sequence[_Finished]) -> None:
+        if not found:
             return
-        scales = Scales.of([subject], self._places)
-        parts = [f"outer step {event.checkpoint.outer_step}: " + self._score(event, subject, scales)]
-        troubles = Counter(str(one.outcome) for one in event.evaluations if one.outcome is not Outcome.PASSED)
-        diverged = [f"{subject.num_diverged} of {subject.num_seeds} seeds diverged"] * bool(subject.num_diverged)
-        counts = [f"{len(subject.cells)} cases", *diverged, *(f"{n} {name}" for name, n in sorted(troubles.items()))]
-        self._say("  ".join([*parts, ", ".join(counts)]))
+        try:
+            scored = self._look([one.subject for one in found])
+        except LobenchError as error:
+            scored, problem = {}, f"no score: {error}"
+        else:
+            problem = "no score"
+        for one in found:
+            text, colour = problem, BAD
+            if (this := scored.get((one.subject.key, one.subject.outer_step))) is not None:
+                text, colour = self._lines.of(one.subject, this)
+            with contextlib.suppress(OSError):  # who writes to it next, in the chief's thread, is told
+                self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
 
-    def _score(self, event: CheckpointFinished, subject: Subject, scales: Scales) -> str:
-        found = mean_score(subject, None, scales)
-        lacking = len(subject.cells) - len(scales.tuned)
-        if lacking or math.isnan(found.interval.mean):
-            return f"no score: {lacking} of {len(subject.cells)} cases lack a tuned baseline" if lacking else "no score"
-        mean, before = found.interval.mean, self._best
+    def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
+        from lobench.analysis.store_scores import StoreScores  # who looks at no score does not wait for it
+
+        is_first = self._scores is None
+        if self._scores is None:
+            self._ledger = self._open_reader()
+            self._scores = StoreScores(self._ledger, self._places)
+        found = self._scores.of(subjects)
+        if is_first:
+            asked = {one.key for one in subjects}
+            for scored in self._scores.everyone():
+                if scored.subject.who.key in self._before - asked:
+                    self._lines.know(scored.subject.who, scored)
+        return {(one.subject.who.key, one.subject.who.outer_step): one for one in found}
+
+
+class _Lines:
+    """What a line says, beside the ones before it."""
+
+    def __init__(self) -> None:
+        self._means: list[float] = []
+        self._best: dict[frozenset[str], tuple[float, str]] = {}  # of those who have scores on the same cases
+
+    def know(self, who: Subject, scored: Scored) -> str:
+        """Takes a subject; returns how it is beside the best so far of those with the same cases, "" for the first."""
+        mean, cases = scored.score.interval.mean, frozenset(scored.score.scores)
+        if scored.num_untuned or mean != mean:
+            return ""
         self._means.append(mean)
-        where = "above" if mean > before else "below"
-        change = f", {abs(mean - before):.3f} {where} the best so far (outer step {self._best_step})"
-        change = change if self._means[1:] else ""
-        if mean > before:
-            self._best, self._best_step = mean, event.checkpoint.outer_step
-        return f"score {interval_text(found.interval)}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
+        best = self._best.get(cases)
+        if best is None or mean > best[0]:
+            self._best[cases] = (mean, subject_name(who))
+        if best is None:
+            return ""
+        return beside_best(mean, *best)
+
+    def of(self, who: Subject, scored: Scored) -> tuple[str, str]:
+        """Returns the line of a subject that is through, and its colour."""
+        subject = scored.subject
+        change = self.know(who, scored)
+        troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
+        num_done = sum(bool(cell.sources) for cell in subject.cells.values())
+        of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
+        diverged = [f"{subject.num_diverged} of {subject.num_seeds} seeds diverged"] * bool(subject.num_diverged)
+        counts = [
+            f"{of_all}{counted(len(subject.cells), 'case')}",
+            *diverged,
+            *(f"{count} {name}" for name, count in sorted(troubles.items())),
+        ]
+        text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
+        return text, BAD if diverged or troubles else BEST if " above the best" in change else ""
+
+    def _score(self, scored: Scored, change: str) -> str:
+        from lobench.report.table import sparkline
+        from lobench.report.verdict import interval_text
+
+        num_cases = len(scored.subject.cells)
+        if scored.num_untuned:
+            return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline"
+        if not scored.score.scores:
+            return "no score"
+        text = f"score {interval_text(scored.score.interval)}"
+        if scored.score.num_missing:
+            text += f" of {scored.score.num_cases} of {num_cases} cases"
+        return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
 
 
-def _subject(event: CheckpointFinished) -> Subject | None:
-    rows = [row_of(one, float(place)) for place, one in enumerate(event.evaluations)]
-    return next(iter(subjects_of(rows)), None)
+def beside_best(mean: float, best: float, name: str) -> str:
+    """Returns how a score is beside the best before it: `, 0.050 below the best so far (outer step 30)`."""
+    if abs(mean - best) < _SAME:
+        return f", level with the best so far ({name})"
+    return f", {abs(mean - best):.3f} {'above' if mean > best else 'below'} the best so far ({name})"

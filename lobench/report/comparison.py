@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from lobench.report.steps_to_target import steps_record, steps_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["comparison_html", "comparison_json", "comparison_text", "plot_comparison"]
+__all__ = ["comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
 
 _SIGNED = "+.3f"
 
@@ -45,7 +44,9 @@ def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Se
 
 def _pair(found: Compared, scale: str) -> str:
     tables = [text_table(_headlines(found)), *(text_table(_cases(found, effect)) for effect in found.effects)]
-    return "\n\n".join(["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))])
+    return "\n\n".join(
+        ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
+    )
 
 
 def comparison_html(found: Sequence[Compared], *, scale: str) -> str:
@@ -197,7 +198,8 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     values = list(cell.final.get(metric, {}).values()) if cell is not None else []
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    return f"{mean_of(values):.{digits}g}" if values else "-"
+    mean = mean_of(values) if values else math.nan
+    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:
@@ -233,12 +235,14 @@ def _short(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
 
 
-def comparison_json(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
-    """Returns every pair with every number; NaN and infinities are null."""
+def comparison_records(
+    found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+) -> list[dict[str, Any]]:
+    """Returns every pair with every number; NaN and infinities are None."""
     records = [_record(compared) | {"scale": scale} for compared in found]
     for record, pair, own in zip(records, found, steps, strict=False):
         record["steps_to_target"] = steps_record(pair, own)
-    return json.dumps(records, indent=1, allow_nan=False)
+    return records
 
 
 def _record(found: Compared) -> dict[str, Any]:
@@ -247,6 +251,7 @@ def _record(found: Compared) -> dict[str, Any]:
         "a": _subject(found.a, found.num_exploded[0]),
         "b": _subject(found.b, found.num_exploded[1]),
         "verdict": str(found.primary.gate.verdict),
+        "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
         "metrics": {},
     }

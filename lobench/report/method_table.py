@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lobench.analysis.tabulate import Entry, Line, Panel, Tabulated
+from lobench.analysis.table import Entry, Line, Panel, Tabulated
 from lobench.core.finite import finite_or_none
 from lobench.report.lines import one_line, text_table
 

@@ -10,17 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from lobench.analysis.intervals import Interval
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import last_subject, subjects_of
 from lobench.core.case import CaseInfo
+from lobench.core.planner import Left
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
-from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
+from lobench.report.checkpoint_lines import BEST, beside_best
 from lobench.report.lines import one_line
-from lobench.report.progress import LiveProgress, PlainProgress
+from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal
+from lobench.report.running import duration
 from lobench.report.verdict import interval_text
 
 __all__ = ["Methods", "PlainMethods", "make_method_progress", "row_of"]
@@ -51,8 +55,8 @@ class MethodState:
     def count(self) -> str:
         return f"{self.num_done} of {self.num_planned}" if self.num_planned else str(self.num_done)
 
-    def line(self, left: str) -> str:
-        score = f", score {self.score}" if self.score else ""
+    def line(self, left: str, change: str = "") -> str:
+        score = f", score {self.score}{change}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
         trials = f"{self.trials}, " if self.trials else ""
         return f"{self.name}: {trials}{self.count} evaluations{score}{running}{left}"
@@ -83,7 +87,8 @@ class Methods:
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
         self._done = Counter[str]()  # of these, by method
         self._running: dict[int, tuple[str, ...]] = {}
-        self._scores: dict[str, str] = {}
+        self._scores: dict[str, Interval] = {}
+        self._through: dict[str, float] = {}  # mean scores
         self._began: float | None = None
         self._num_new = 0
         self._scored_until, self._scored_rows = -math.inf, 0
@@ -138,7 +143,7 @@ class Methods:
                 num_done=self._done[name],
                 num_planned=self._planned.get(name, 0),
                 num_running=running[name],
-                score="" if name in trials else self._scores.get(name, ""),
+                score="" if name in trials else self._score_text(name),
                 trials=trials.get(name, ""),
             )
             for name in dict.fromkeys([*self._planned, *self._done, *running])
@@ -155,54 +160,40 @@ class Methods:
         subjects = {name: last_subject(subjects_of(rows)) for name, rows in by_method.items()}
         scales = Scales.of(subjects.values(), self._places)
         for name, subject in subjects.items():
-            found = mean_score(subject, None, scales).interval
-            self._scores[name] = "" if math.isnan(found.mean) else interval_text(found)
+            self._scores[name] = mean_score(subject, None, scales).interval
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
+
+    def _score_text(self, name: str) -> str:
+        found = self._scores.get(name)
+        return "" if found is None or math.isnan(found.mean) else interval_text(found)
+
+    def through(self, name: str) -> tuple[str, bool]:
+        """Takes that a method is through; returns how it is beside the best of those before, and whether it is best."""
+        found = self._scores.get(name)
+        if found is None or math.isnan(found.mean):
+            return "", False
+        best = max((mean, other) for other, mean in self._through.items()) if self._through else None
+        self._through[name] = found.mean
+        if best is None:
+            return "", False
+        return beside_best(found.mean, *best), found.mean > best[0]
 
     def left(self) -> str:
         """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""
         num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
         if self._began is None or not self._num_new or not num_left:
             return ""
-        return f", about {_duration((self._clock() - self._began) / self._num_new * num_left)} left"
+        return f", about {duration((self._clock() - self._began) / self._num_new * num_left)} left"
 
 
-class PlainMethods(PlainProgress):
-    """A line for a method whenever there is news of it, at most every ten seconds, and one when it is through."""
+class _Methods(PlainProgress):
+    """What both displays of an experiment do: they count, and say when a method is through."""
 
-    def __init__(
-        self, file: TextIO, methods: Methods, *, quiet: bool = True, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(file, quiet=quiet)
-        self._methods, self._clock = methods, clock
-        self._told: dict[str, float] = {}
+    _methods: Methods
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
-        self._methods.know_cases(cases)
-        super().cases(cases)
-
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        self._methods.leased(lease, subject)
-
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        super().finished(event, lease)
-        now, names = self._clock(), self._methods.finished(event, lease)
-        for state in self._methods.states():
-            is_through = state.num_done == state.num_planned
-            if state.name in names and (is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS):
-                self._told[state.name] = now
-                if is_through:
-                    state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
-                self.say(state.line(self._methods.left()))
-
-
-class _LiveMethods(LiveProgress):
-    """The same as a table that stays, above what runs now."""
-
-    def __init__(self, file: TextIO, methods: Methods, *, quiet: bool = True) -> None:
-        super().__init__(file, quiet=quiet)
-        self._methods = methods
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        self.start_beating()
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         self._methods.know_cases(cases)
@@ -213,29 +204,95 @@ class _LiveMethods(LiveProgress):
         super().leased(lease, subject, case)
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        self._methods.finished(event, lease)
         super().finished(event, lease)
+        names = self._methods.finished(event, lease)
+        for state in self._methods.states():
+            if state.name in names:
+                self.tell(state)
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        self.say_compiled()
+
+    def tell(self, state: MethodState) -> None:
+        """Says what is to be said of a method with news."""
+        if state.num_done != state.num_planned:
+            return
+        state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
+        change, is_best = self._methods.through(state.name)
+        self.say_compiled()
+        self.say(state.line(self._methods.left(), change), BEST if is_best else "")
+
+
+class PlainMethods(_Methods):
+    """A line for a method whenever there is news of it, at most every ten seconds, and one when it is through."""
+
+    def __init__(
+        self,
+        file: TextIO,
+        methods: Methods,
+        *,
+        verbose: bool = False,
+        colour: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(file, verbose=verbose, colour=colour, clock=clock)
+        self._methods = methods
+        self._told: dict[str, float] = {}
+
+    def tell(self, state: MethodState) -> None:
+        is_through, now = state.num_done == state.num_planned, self.clock()
+        if is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
+            self._told[state.name] = now
+            if not is_through:
+                self.say(state.line(self._methods.left()))
+        super().tell(state)
+
+
+class _LiveMethods(_Methods, LiveProgress):
+    """The same as a table that stays, above what runs now."""
+
+    def __init__(self, file: TextIO, methods: Methods, *, verbose: bool = False, colour: bool = True) -> None:
+        self._states: tuple[Sequence[MethodState], str] = ((), "")  # for the thread that draws
+        super().__init__(file, verbose=verbose, colour=colour)
+        self._methods = methods
+
+    def cases(self, cases: Sequence[CaseInfo]) -> None:
+        super().cases(cases)
+        self._update()
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        super().leased(lease, subject, case)
+        self._update()
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().finished(event, lease)
+        self._update()
+
+    def _update(self) -> None:
+        self._states = (self._methods.states(), self._methods.left().removeprefix(", "))
 
     def shown(self) -> Any:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
+        states, left = self._states
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("method", "evaluations", "so far", "running"):
-            table.add_column(title)
-        for state in self._methods.states():
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
+        for state in states:
             so_far = state.trials or state.score
             cells = (one_line(state.name), state.count, so_far, str(state.num_running or ""))
             table.add_row(*map(Text, cells))  # a name may look like markup
-        left = self._methods.left().removeprefix(", ")
         return Group(table, *([Text(left)] if left else []), super().shown())
 
 
-def make_method_progress(file: TextIO, methods: Methods, *, quiet: bool = True) -> PlainProgress:
-    """Returns a live table on a terminal, plain lines elsewhere; `quiet`: no line for an evaluation that passed."""
-    kind = _LiveMethods if file.isatty() else PlainMethods
-    return kind(file, methods, quiet=quiet)
+def make_method_progress(
+    file: TextIO, methods: Methods, *, verbose: bool = False, color: Colour = "auto"
+) -> PlainProgress:
+    """Returns a live table on a terminal, plain lines elsewhere; `verbose`: a line for each evaluation too."""
+    kind = _LiveMethods if is_terminal(file) else PlainMethods
+    return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))
 
 
 def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
@@ -253,10 +310,3 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
         session="",
         recorded_at=at,
     )
-
-
-def _duration(seconds: float) -> str:
-    """Returns a duration as people say it: `40 s`, `7 min`, `3 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

@@ -1,18 +1,33 @@
-"""What a watch shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""What a watch shows while it runs: a live region on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self, TextIO
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TextIO
 
 from lobench.core.case import CaseInfo
+from lobench.core.headline import counted
+from lobench.core.planner import Left
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Progress
+from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
+from lobench.report.checkpoint_lines import BAD, CheckpointLines
 from lobench.report.lines import one_line
+from lobench.report.running import Running, subject_name
 
-__all__ = ["LiveProgress", "PlainProgress", "SilentProgress", "make_progress"]
+__all__ = ["Colour", "LiveProgress", "PlainProgress", "SilentProgress", "is_coloured", "is_terminal", "make_progress"]
+
+Colour = Literal["auto", "yes", "no"]
+
+_BEAT_SECONDS = 30.0  # without a line, after which a log gets one that says what runs
+_CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
+_RED = "red"
 
 
 class SilentProgress(Progress):
@@ -26,75 +41,122 @@ class SilentProgress(Progress):
 
 
 class PlainProgress(SilentProgress):
-    """A line for everything that is worth one.
+    """A line a finished checkpoint, and one for what failed; every half a minute without one, a line on what runs.
 
     Args:
-      quiet: No line for an evaluation that passed, nor for a checkpoint's admission: a finished checkpoint has its own.
+      verbose: A line for each evaluation too, and for each checkpoint that is admitted.
+      quiet: No line on what runs, nor on compiling.
+      colour: Whether lines are coloured.
     """
 
-    def __init__(self, file: TextIO, *, quiet: bool = False) -> None:
-        self._file, self._quiet = file, quiet
+    def __init__(
+        self,
+        file: TextIO,
+        *,
+        verbose: bool = False,
+        quiet: bool = False,
+        colour: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file, self._verbose, self._quiet, self._colour = file, verbose, quiet, colour
+        self.clock, self._lock = clock, threading.Lock()
+        self._running = Running(clock)
+        self._lines: CheckpointLines | None = None
+        self._said_at, self._ended = clock(), threading.Event()
 
-    def say(self, line: str) -> None:
-        print(one_line(line), file=self._file, flush=True)
+    def say(self, line: str, colour: str = "") -> None:
+        text = one_line(line)
+        with self._lock:
+            self._said_at = self.clock()
+            print(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text, file=self._file, flush=True)
+
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        self._lines = CheckpointLines(open_reader, suites, self.say)
+        self.start_beating()
+
+    def start_beating(self) -> None:
+        """Looks from time to time, in a thread, whether a line on what runs is due."""
+        if not self._quiet:
+            self._ended.clear()
+            threading.Thread(target=self._beat, name="what runs", daemon=True).start()
+
+    def closed(self) -> None:
+        self._ended.set()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        first = "; with the first checkpoint a program is compiled for each" if self._quiet else ""
-        self.say(f"{len(cases)} cases: {names}{first}")
+        self.say(f"{counted(len(cases), 'case')}: {names}; a program is compiled for each when it first runs")
 
     def admitted(self, subject: Subject) -> None:
-        if not self._quiet:
-            self.say(f"{_name(subject)}: {subject.uri}" if subject.has_theta else _name(subject))
+        if self._verbose:
+            name = subject_name(subject)
+            self.say(f"{name}: {subject.uri}" if subject.has_theta else name)
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self._running.leased(lease, subject, case)
+
+    def step(self, lease: int, step: int) -> None:
+        self._running.step(lease, step)
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        if not self._quiet or event.outcome is not Outcome.PASSED:
-            self.say(describe(event))
+        self._running.finished(event, lease)
+        if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+            self.say(describe(event), _colour_of(event))
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        self.say_compiled()
+        if self._lines is not None:
+            self._lines.completed(subject, self._running.left(left))
+
+    def say_compiled(self) -> None:
+        """Says what compiling took, once."""
+        if not self._quiet and (line := self._running.compiled()):
+            self.say(line)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(_BEAT_SECONDS / 10):
+            if self.clock() - self._said_at >= _BEAT_SECONDS and self._running.rows():
+                with contextlib.suppress(OSError):  # the chief's thread is told when it says the next line
+                    self.say(self._running.now())
 
 
 class LiveProgress(PlainProgress):
     """Lines as above, and below them what runs now, with its inner step."""
 
-    def __init__(self, file: TextIO, *, quiet: bool = False) -> None:
+    def __init__(self, file: TextIO, *, verbose: bool = False, quiet: bool = False, colour: bool = True) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(file, quiet=quiet)
-        self._console = Console(file=file)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
-        self._running: dict[int, tuple[str, int, int]] = {}
+        super().__init__(file, verbose=verbose, quiet=quiet, colour=colour)
+        self._console = Console(file=file, no_color=not colour, highlight=False)
+        self._live = Live(
+            console=self._console, refresh_per_second=4, transient=True, get_renderable=self.shown, screen=False
+        )
 
-    def say(self, line: str) -> None:
-        self._console.print(one_line(line), markup=False, highlight=False)
+    def say(self, line: str, colour: str = "") -> None:
+        from rich.text import Text
 
-    def step(self, lease: int, step: int) -> None:
-        if lease in self._running:
-            name, _, total = self._running[lease]
-            self._running[lease] = (name, step, total)
-            self._update()
+        self._console.print(Text(one_line(line), style=colour))
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        name = f"{_name(subject)}  {case.suite}/{case.name}"
-        self._running[lease] = (name, 0, case.num_inner_steps)
-        self._update()
-
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        if lease is not None:
-            self._running.pop(lease, None)
-        super().finished(event, lease)
-        self._update()
-
-    def _update(self) -> None:
-        self._live.update(self.shown())
+    def start_beating(self) -> None:
+        """The region below says what runs."""
 
     def shown(self) -> Any:
         """Returns what stands below the lines."""
         from rich.table import Table
-        from rich.text import Text
 
+        rows = self._running.rows()
+        most = max(self._console.height - 4, 1)
         table = Table.grid(padding=(0, 2))
-        for name, step, total in self._running.values():
-            table.add_row(Text(name), f"{step}/{total}" if step else "compiling")  # a name may look like markup
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(no_wrap=True)
+        for name, far in rows[:most]:
+            table.add_row(_text(name), _text(far))
+        if len(rows) > most:
+            table.add_row(_text(f"and {len(rows) - most} more"), _text(""))
         return table
 
     def __enter__(self) -> Self:
@@ -105,13 +167,37 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
 
-def make_progress(file: TextIO, *, quiet: bool = False) -> PlainProgress:
-    return LiveProgress(file, quiet=quiet) if file.isatty() else PlainProgress(file, quiet=quiet)
+def _text(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(one_line(text))  # a name may look like markup, or steer a terminal
+
+
+def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, color: Colour = "auto") -> PlainProgress:
+    """Returns a live display on a terminal, plain lines elsewhere."""
+    kind = LiveProgress if is_terminal(file) else PlainProgress
+    return kind(file, verbose=verbose, quiet=quiet, colour=is_coloured(file, color))
+
+
+def is_terminal(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Says whether lines above a region that changes can be written to a file."""
+    return file.isatty() and environ.get("TERM") != "dumb"
+
+
+def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.environ) -> bool:
+    """Says whether to colour, as pytest does: `--color`, PY_COLORS, NO_COLOR, FORCE_COLOR, and then the terminal."""
+    if color != "auto":
+        return color == "yes"
+    if environ.get("PY_COLORS") in ("0", "1"):
+        return environ["PY_COLORS"] == "1"
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or is_terminal(file, environ)
 
 
 def describe(event: EvaluationFinished) -> str:
     """Returns one line on an evaluation."""
-    head = f"{_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    head = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:
         return f"{head}  {event.message}".rstrip()
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
@@ -123,8 +209,7 @@ def describe(event: EvaluationFinished) -> str:
     return f"{head}  {shown}{diverged}{message}"
 
 
-def _name(subject: Subject) -> str:
-    """Returns how a line names a subject; bindings of its own tell it from others at its outer step."""
-    if not subject.has_theta or subject.variant.bindings:
-        return subject.label
-    return f"outer step {subject.outer_step}"
+def _colour_of(event: EvaluationFinished) -> str:
+    if event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
+        return _RED
+    return BAD if event.curves is not None and event.curves.num_diverged else ""

@@ -23,6 +23,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.cases import names_of_one
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
@@ -70,7 +71,7 @@ def bisect(
       store: Of the watch; None: where `lobench.watch` puts it.
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
@@ -80,7 +81,7 @@ def bisect(
         store,
         Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
     )
-    progress = progress or Progress()
+    progress = progress or default_progress()
     names = names_of_one(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 

@@ -100,7 +100,7 @@ def compare(
       alpha: Chance of a false alarm.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, gin_files, gin_params: Of the evaluations.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.

@@ -48,10 +48,6 @@ def named_in(settings: WatchSettings, progress: Progress) -> Named:
     manager = plugins_of(settings.suites, progress)
     for broken in manager.broken:
         progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
-    if settings.quiet:
-        from lobench.report.checkpoint_lines import CheckpointLines  # imports scipy
-
-        manager.register(CheckpointLines(settings.suites, progress.say), name="lobench-checkpoint-lines")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,7 @@ def _run_round(
     with (
         Ledger.open(store, name=settings.called, on_problem=progress.say) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
+        _told(progress, ledger, settings.suites),
     ):
         what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
         what = f"running {settings.called}" if guest is not None else what
@@ -168,3 +169,13 @@ def _run_round(
         if guest is not None:
             guest.end(ledger, ending)
         return ending
+
+
+@contextlib.contextmanager
+def _told(progress: Progress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+    """Has a progress read the ledger while the body runs."""
+    progress.opened(ledger.reader, suites)
+    try:
+        yield
+    finally:
+        progress.closed()

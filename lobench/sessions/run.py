@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,16 +11,19 @@ from typing import Any
 from lobench.analysis.frames import StoredResults, open_results
 from lobench.core.case import CaseSpec
 from lobench.core.experiment import CommandState, Experiment
+from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
 from lobench.engine.config.experiment_files import read_experiment
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
-from lobench.report.progress import SilentProgress
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.cases import specs_called
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of, planned_cases
 from lobench.sessions.places import num_workers
+from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
 from lobench.sessions.searches import planned_searches
@@ -119,13 +123,14 @@ def run(experiment: str | Path, *, progress: Progress | None = None, **options: 
 
     Args:
       experiment: Path of its file.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
       options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors, sinks.
     Raises:
       LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    ran = ExperimentRun(RunSettings(experiment=str(experiment), **options)).run(progress or SilentProgress())
+    planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
+    ran = planned.run(progress or default_progress(planned.methods))
     if ran.ending.interrupted:
         raise KeyboardInterrupt
     return open_results(ran.store)
@@ -151,7 +156,7 @@ class ExperimentRun:
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
         searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
-        roster = Roster(self._file, chosen, self._given, searches, self._store)
+        self._roster = roster = Roster(self._file, chosen, self._given, searches, self._store)
         self._record = ExperimentRecord(
             self._file,
             roster,
@@ -182,6 +187,20 @@ class ExperimentRun:
             trials=record.trials,
             utilisation=watched.utilisation,
         )
+
+    def repeating_command(self, subject: Subject, row: EvaluationRow) -> str:
+        """Returns the command that computes an evaluation of this experiment again."""
+        name = f"{row.case.suite}/{row.case.name}"
+        items = [
+            f"{self._settings.experiment}::{name}[{role.name}-{seed}]"
+            for role in self._roster.of(subject)
+            if role.name in self._given
+            for seed in row.key.seed_block.seeds
+        ]
+        if not items:
+            return repeating_command(subject, row.case, self._watch_settings().found())
+        params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
+        return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
     def _watch_settings(self) -> WatchSettings:
         settings, experiment = self._settings, self._file.experiment

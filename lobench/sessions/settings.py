@@ -35,7 +35,7 @@ class WatchSettings(WatchOptions):
     insecure: bool = option(False, "Use a cluster that lets anybody in who reaches it.")
     checkpoints: str = option("latest", "latest, all, or every:N.")
     sinks: tuple[str, ...] = option((), "Where results go; may be given again.", flag="--sink", metavar="NAME[:ARG]")
-    quiet: bool = option(False, "A line a finished checkpoint, and none for each evaluation.", flag="--quiet -q")
+    quiet: bool = option(False, "No line but those of finished checkpoints and of what fails.", flag="--quiet -q")
     source: str = option("directory", "Checkpoint source.")
     store: str = option("", "Result store (default: CKPT_DIR/lobench_results/NAME if yours to write).")
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")

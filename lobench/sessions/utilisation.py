@@ -6,12 +6,14 @@ import shutil
 import statistics
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lobench.core.case import CaseInfo
+from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.core.utilisation import CoreUse, utilisation_line
 from lobench.engine.chief.contract import Progress
+from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["Measuring"]
@@ -36,6 +38,12 @@ class Measuring(Progress):
     def say(self, line: str) -> None:
         self._inner.say(line)
 
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        self._inner.opened(open_reader, suites)
+
+    def closed(self) -> None:
+        self._inner.closed()
+
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         self._inner.cases(cases)
 
@@ -55,6 +63,9 @@ class Measuring(Progress):
         if event.curves is not None and lease is not None:
             self._add(event.case, event.curves.wall_seconds, event.curves.cpu_seconds)
         self._inner.finished(event, lease)
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        self._inner.completed(subject, left)
 
     def _add(self, case: CaseInfo, wall_seconds: float, cpu_seconds: float) -> None:
         name = f"{case.suite}/{case.name}"

@@ -13,13 +13,16 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.checkpoint_lines import CheckpointLines
 
 
-def lines_of(store: Path, *suites: Path) -> list[str]:
+def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]:
+    """Returns what is said where the checkpoints of a store are finished one after another."""
     said: list[str] = []
-    lines = CheckpointLines([str(suite) for suite in suites], said.append)
-    ledger = Ledger.open(store, read_only=True)
-    for position in range(len(ledger.sightings())):
-        lines.lobench_checkpoint_finished(ledger.checkpoint_finished(position))
-    ledger.close()
+    with Ledger.open(store, read_only=True) as ledger:
+        lines = CheckpointLines(
+            lambda: Ledger.open(store, read_only=True), list(map(str, suites)), lambda line, colour: said.append(line)
+        )
+        for subject in list(ledger.sightings().values())[only]:
+            lines.completed(subject, "")
+        lines.close()
     return said
 
 

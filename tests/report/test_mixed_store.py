@@ -88,7 +88,7 @@ def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
     found = findings_of(make(tmp_path, tuple(range(10, 110, 10))), [])
     table = tabulate(found)
     assert [heading.label for heading in table.columns] == [ADAM, SGD, "outer step 10", "outer step 100"]
-    assert table.notes == ("each run's first and last of 10 checkpoints; Table.methods names others",)
+    assert table.notes[0] == "each run's first and last of 10 checkpoints; Table.methods names others"
 
 
 def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ class Backlog:
         """Whether a checkpoint waits that no earlier start decided on."""
         return bool(self._fresh)
 
+    @property
+    def num_fresh(self) -> int:
+        """How many wait that no earlier start decided on."""
+        return len(self._fresh)
+
     def waiting(self) -> set[SubjectKey]:
         """Returns what waits for the policy's word."""
         return {self._subjects[position] for position in self._waiting}

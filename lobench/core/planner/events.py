@@ -44,6 +44,7 @@ __all__ = [
     "KillWorker",
     "Lease",
     "LeaseCommand",
+    "Left",
     "Record",
     "RecordDeath",
     "RecordSplit",
@@ -107,6 +108,23 @@ class History:
     admissions: Mapping[int, Literal["admitted", "skipped"]] = field(default_factory=dict)
     finished: Set[int] = frozenset()
     durations: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is to be done yet, for people.
+
+    Attributes:
+      evaluations: Of what was admitted, how many have no outcome, by the program that computes them.
+      num_admitted: Checkpoints that these are of.
+      num_waiting: Checkpoints on which the policy has not had its word.
+      num_cores: What workers may take together.
+    """
+
+    evaluations: Mapping[str, int] = field(default_factory=dict)
+    num_admitted: int = 0
+    num_waiting: int = 0
+    num_cores: int = 1
 
 
 # Events.

@@ -8,6 +8,7 @@ official.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
 from lobench.core.planner import events
 from lobench.core.planner.backlog import Backlog
-from lobench.core.planner.events import Action, CommandId, EvaluationId, History
+from lobench.core.planner.events import Action, CommandId, EvaluationId, History, Left
 from lobench.core.planner.plan import Plan
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
@@ -76,6 +77,7 @@ class Planner:
         self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
         self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
         self._wanted: dict[EvaluationId, _Wanted] = {}
+        self._num_wanted = Counter[str]()  # of these, by program
         self._retried: set[SubjectKey] = set()  # of which something is tried again
         self._commands: set[CommandId] = set()  # that have not ended
         self._done = False
@@ -118,12 +120,24 @@ class Planner:
                 missing.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
         return len(missing) + num_unknown
 
+    @property
+    def left(self) -> Left:
+        """What is to be done yet."""
+        return Left(
+            evaluations=dict(+self._num_wanted),
+            num_admitted=sum(map(len, self._open.values())),
+            num_waiting=self._backlog.num_fresh,
+            num_cores=self._machine.max_cores,
+        )
+
     def check(self) -> None:
         """Raises AssertionError where the planner contradicts itself or its machine. For tests, after each event."""
         self._machine.check()
         assert self._machine.keys() == self._wanted.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
         )
+        programs = Counter(one.case.program_key for one in self._wanted.values())
+        assert programs == +self._num_wanted, "what is wanted is miscounted"
         pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
         wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
         assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"
@@ -171,6 +185,7 @@ class Planner:
             wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
             if not wanted.subjects:
                 works.append(self._work(evaluation, case, position))
+                self._num_wanted[case.program_key] += 1
             for subject in subjects:
                 if evaluation not in self._outstanding[subject]:
                     self._outstanding[subject].add(evaluation)
@@ -271,12 +286,14 @@ class Planner:
         self._plan.split(evaluation)
         self._actions.append(events.RecordSplit(evaluation))
         del self._wanted[evaluation]
+        self._num_wanted[wanted.case.program_key] -= 1
         for subject in wanted.subjects:
             self._outstanding[subject].discard(evaluation)
         self._want(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
         wanted = self._wanted.pop(evaluation)
+        self._num_wanted[wanted.case.program_key] -= 1
         self._plan.record(evaluation)
         self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
         for subject in wanted.subjects:

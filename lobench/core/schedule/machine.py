@@ -80,6 +80,11 @@ class Machine:
         """Returns the keys of what was added and has not ended."""
         return self._works.keys()
 
+    @property
+    def max_cores(self) -> int:
+        """Cores that workers may take together."""
+        return self._workers.max_cores
+
     def is_idle(self, sizes: Iterable[Size]) -> bool:
         """Says whether nothing waits and a worker is free, or one of these sizes could be started."""
         if self._queue or self._workers.promised():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.option import option
-from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Left, Size
 from lobench.core.result import Outcome
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.hands import WatchWorkers
+from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["ERRORS", "Arrivals", "Ending", "Progress", "WatchOptions"]
@@ -25,6 +26,11 @@ class Progress:
 
     def say(self, line: str) -> None: ...
 
+    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+        """Takes that a store is open, which a thread may read through a ledger of its own, until `closed`."""
+
+    def closed(self) -> None: ...
+
     def cases(self, cases: Sequence[CaseInfo]) -> None: ...
 
     def admitted(self, subject: Subject) -> None: ...
@@ -34,6 +40,9 @@ class Progress:
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+
+    def completed(self, subject: Subject, left: Left) -> None:
+        """Takes that all evaluations of a subject are in the store."""
 
 
 class Arrivals(Protocol):

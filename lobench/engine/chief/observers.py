@@ -36,7 +36,8 @@ class Observers:
         self._progress.finished(event, action.lease)
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
-    def finished(self, position: int) -> None:
+    def finished(self, position: int, subject: Subject, left: planner.Left) -> None:
+        self._progress.completed(subject, left)
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)
             notify(self._manager, "lobench_checkpoint_finished", event, self._error)

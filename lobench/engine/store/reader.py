@@ -15,7 +15,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.database import schema_version
 from lobench.engine.store.programs import accepted, known_programs, old_programs
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -99,6 +99,12 @@ class LedgerReader:
                 f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
             ).fetchall()
         return {row[0]: subject_of(row[1:]) for row in rows}
+
+    def finished(self) -> set[SubjectKey]:
+        """Returns of whom every evaluation that was planned has an outcome."""
+        with store_errors(self.store):
+            rows = self._db.execute(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished").fetchall()
+        return {subject_of(row).key for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what each location's files were like when they were last read."""
@@ -223,8 +229,8 @@ class LedgerReader:
 
     # Reading.
 
-    def evaluations(self, sha256: str = "") -> Iterator[EvaluationRow]:
-        """Yields every evaluation, or those of one subject, in the order of their recording."""
+    def evaluations(self, sha256: str = "", outcome: Outcome | None = None) -> Iterator[EvaluationRow]:
+        """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording."""
         cases: dict[str, CaseInfo] = {}  # every subject has the same ones
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
@@ -233,8 +239,9 @@ class LedgerReader:
             labels = {
                 row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
             }
-            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE ? IN ('', checkpoint_sha256) ORDER BY id"
-            for number, *row in self._db.execute(query, (sha256,)):
+            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE ? IN ('', checkpoint_sha256) "
+            query += "AND ? IN ('', outcome) ORDER BY id"
+            for number, *row in self._db.execute(query, (sha256, outcome or "")):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
                 if row[6] not in cases:
                     cases[row[6]] = CaseInfo(**json.loads(row[6]))

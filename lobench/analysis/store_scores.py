@@ -1,0 +1,112 @@
+"""Scores of a store's subjects while they arrive: at each moment those that a report of the store would show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lobench.analysis.mean_scores import MeanScore, mean_score
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Subject, place_of, subjects_of
+from lobench.core.subject import Subject as Who
+from lobench.engine.store.ledger import EvaluationRow, Ledger
+
+__all__ = ["Scored", "StoreScores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A subject with its mean score.
+
+    Attributes:
+      num_untuned: Its cases without a tuned baseline.
+      label: Whose baselines score 1; "" where there are none.
+    """
+
+    subject: Subject
+    score: MeanScore
+    num_untuned: int
+    label: str
+
+
+class StoreScores:
+    """Reads a store once, and after that what is asked for.
+
+    What is kept of each subject is small: first and last values of its seeds, and no curves.
+
+    Args:
+      places: Suites, beside whose cases tuned baselines lie.
+    """
+
+    def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
+        self._ledger, self._places = ledger, tuple(places)
+        self._forms: dict[tuple[str, str, str], tuple[float, str]] = {}  # the last of each case, and when it was
+        self._subjects: dict[str, list[Subject]] = {}  # by theta's hash
+
+    def of(self, asked: Collection[Who]) -> list[Scored]:
+        """Returns what the store says of these now, by their outer steps.
+
+        Raises:
+          StoreError: the store cannot be read. BaselineError: a file of baselines cannot.
+        """
+        wanted = {(one.key, one.outer_step) for one in asked}
+        found = self._read({one.sha256 for one in asked})
+        return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
+
+    def everyone(self) -> list[Scored]:
+        """Returns all that was read; before `of` was called that is nothing."""
+        return self._scored(self._known())
+
+    def _known(self) -> list[Subject]:
+        return [one for found in self._subjects.values() for one in found]
+
+    def _scored(self, subjects: Sequence[Subject]) -> list[Scored]:
+        scales = Scales.of(sorted(self._known(), key=_place), self._places)
+        return [
+            Scored(
+                subject=one,
+                score=mean_score(one, None, scales),
+                num_untuned=len(one.cells.keys() - scales.tuned.keys()),
+                label=scales.label,
+            )
+            for one in sorted(subjects, key=_place)
+        ]
+
+    def _read(self, hashes: Collection[str]) -> list[Subject]:
+        """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
+        is_first = not self._subjects
+        rows = [row for sha256 in (hashes if not is_first else [""]) for row in self._ledger.evaluations(sha256)]
+        if self._note_forms(rows) and not is_first:
+            rows = list(self._ledger.evaluations())
+        current = {identity for _, identity in self._forms.values()}
+        groups: dict[str, list[EvaluationRow]] = {}
+        for row in rows:
+            groups.setdefault(row.key.checkpoint_sha256, []).append(row)
+        found = {sha256: subjects_of(members, current=current) for sha256, members in groups.items()}
+        self._subjects |= {sha256: [_without_curves(one) for one in members] for sha256, members in found.items()}
+        return [one for members in found.values() for one in members]
+
+    def _note_forms(self, rows: Sequence[EvaluationRow]) -> bool:
+        """Takes in which form cases were evaluated last; says whether one has another form than before."""
+        is_changed = False
+        for row in rows:
+            place, before = place_of(row.case), self._forms.get(place_of(row.case), (0.0, row.case.identity))
+            if row.recorded_at >= before[0]:
+                self._forms[place] = (row.recorded_at, row.case.identity)
+                is_changed |= row.case.identity != before[1]
+        return is_changed
+
+
+def _without_curves(subject: Subject) -> Subject:
+    """Returns what scores are made of where a case has a baseline."""
+    cells, former = (
+        {identity: dataclasses.replace(cell, sources={}) for identity, cell in part.items()}
+        for part in (subject.cells, subject.former)
+    )
+    return dataclasses.replace(subject, cells=cells, former=former)
+
+
+def _place(subject: Subject) -> tuple[int, int]:
+    return subject.who.generation, subject.who.outer_step
