@@ -17,7 +17,8 @@ class Skeleton:
     """
 
     def __init__(self, context):
-        self.db = sqlite3.connect(context.store / "skeleton.sqlite")
+        # Another thread delivers than the one that makes a sink; there is one at a time.
+        self.db = sqlite3.connect(context.store / "skeleton.sqlite", check_same_thread=False)
         self.db.execute(
             "CREATE TABLE IF NOT EXISTS losses (number INTEGER PRIMARY KEY, subject TEXT, suite TEXT, name TEXT, "
             "first_seed INTEGER, outcome TEXT, loss REAL)"
