@@ -205,7 +205,7 @@ class StoredResults:
                 yield row, who
 
     def __repr__(self) -> str:
-        cases = {row.case.key for row in self.rows}
+        cases = {row.case.identity for row in self.rows}
         whos = Counter({who.key: who.kind for row in self.rows for who in row.sightings}.values())
         subjects = [counted(number, kind) for kind, number in sorted(whos.items())]
         counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])

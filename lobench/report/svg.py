@@ -125,7 +125,7 @@ class Chart:
         low, high = min(found), max(found)
         if low == high:
             return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
-        if axis == "x":
+        if axis == "x" and not self.y_names:  # points beside names are not to lie on them
             return low, high
         pad = 0.04 * (math.log(high / low) if log else high - low)
         return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)

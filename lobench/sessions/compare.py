@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """B, C, ... against A.
 
@@ -57,6 +57,10 @@ class Comparison:
     def verdicts(self) -> tuple[str, ...]:
         """Returns the gate's verdict on each of B, C, ..."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        return f"Comparison(against {self.pairs[0].a.label}: {told})"
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draws the differences of the score, case by case and their mean; returns matplotlib's axes.
