@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -33,6 +34,8 @@ _COMMANDS = {
 }
 
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
+
+_NO_READER = 141  # as shells say it of a program that SIGPIPE ended
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
 
@@ -70,6 +73,13 @@ class _Group(click.Group):
                 advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
             raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+            raise click.exceptions.Exit(_NO_READER) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
@@ -90,7 +100,8 @@ def cli() -> None:
 def main() -> None:
     """Entry of the console script.
 
-    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted.
+    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted, 141
+    nobody reads what it prints (`lobench watch ... | head`).
     """
     try:
         sys.exit(cli(standalone_mode=False))
@@ -104,9 +115,6 @@ def main() -> None:
     except LobenchError as error:
         click.echo(f"lobench: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
     except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
 

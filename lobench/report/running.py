@@ -97,7 +97,7 @@ class Running:
             parts = [f"{left.num_admitted} in work", *parts] if left.num_admitted > 1 or parts else []
             parts.append(f"{counted(num_left, 'evaluation')} left")
         seconds = self._seconds_left(left)
-        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds else parts)
+        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
 
     def _seconds_left(self, left: Left) -> float:
         """Returns how long the rest takes on all cores; 0 where nothing has run yet."""
