@@ -4,6 +4,7 @@ Usage:
   python benchmarks/run.py                        # all, minutes
   python benchmarks/run.py --quick                # fewer rounds and steps
   python benchmarks/run.py --only floor --only dm
+  python benchmarks/run.py --only scan --threads 2
   python benchmarks/run.py --json figures.json
 """
 
@@ -56,6 +57,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="Fewer rounds and steps: a look, not a record.")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="Part of a name; repeatable.")
+    parser.add_argument("--threads", type=int, metavar="N", help="Of jax, on both sides, where a figure has others.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the same as JSON.")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--into", help=argparse.SUPPRESS)
@@ -72,6 +74,8 @@ def main() -> int:
         known = ", ".join(benchmark.name for benchmark in benchmarks)
         print(f"no benchmark is named like {options.only}; there are {known}", file=sys.stderr)
         return 1
+    if options.threads:
+        chosen = [dataclasses.replace(found, threads=options.threads) for found in chosen]
     about = machine()
     measurements = []
     for benchmark in chosen:

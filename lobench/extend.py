@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from lobench.core.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from lobench.analysis.event_numbers import Group, Number, numbers_of, run_label
+    from lobench.analysis.imports.wandb_log import wandb_rows
     from lobench.analysis.intervals import Interval, stratified_t_mean
+    from lobench.cli.output import emit, format_option
     from lobench.core import schedule
     from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
     from lobench.core.checkpoint import Checkpoint, CheckpointContent, SeenCheckpoint
@@ -59,7 +62,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "lobench.core": "schedule",
+    "lobench.analysis.event_numbers": "Group Number numbers_of run_label",
+    "lobench.analysis.imports.wandb_log": "wandb_rows",
     "lobench.analysis.intervals": "Interval stratified_t_mean",
+    "lobench.cli.output": "emit format_option",
     "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
     "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
     "lobench.core.codec": "Codec Message kind_of",
@@ -101,16 +107,16 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
-    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Interval", "Kind", "Layers", "LocalPool",
-    "LossSchedule", "Member", "Message", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
+    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Group", "Interval", "Kind", "Layers", "LocalPool",
+    "LossSchedule", "Member", "Message", "Number", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
     "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
     "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
     "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options",
-    "content_of", "database_errors", "device_description", "finite_or_none", "flatten", "fold", "grid_values",
-    "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder", "newer_schema",
-    "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank", "reading", "schedule",
-    "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left",
-    "weighted", "write_ahead", "write_whole",
+    "content_of", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option",
+    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
+    "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
+    "reading", "run_label", "schedule", "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync",
+    "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
 ]
 # fmt: on
 

@@ -16,6 +16,7 @@ from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
+from lobench.hookspecs import Delivery
 
 NASTY = "<script>alert('x')</script>&\"quoted\""
 STEPS = (0, 25, 50, 75, 100)
@@ -99,6 +100,14 @@ def make_store(
             ledger.finish_checkpoint(position, programs=[PROGRAM_VERSION], case_keys=keys)
     ledger.close()
     return store
+
+
+def deliveries_of(store: Path) -> list[Delivery]:
+    """Returns what a sink of the store gets."""
+    ledger = Ledger.open(store, read_only=True)
+    found = list(ledger.deliveries_after(0, 10_000))
+    ledger.close()
+    return found
 
 
 def _key(checkpoint: Checkpoint, case: CaseInfo) -> EvaluationKey:

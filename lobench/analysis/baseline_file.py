@@ -237,9 +237,13 @@ def baseline_path(suite: Path, optimizer: str, protocol: str) -> Path:
 
 
 def find_baselines(suite: Path) -> list[Path]:
-    """Returns the baseline files beside a suite, tuned Adam's first."""
+    """Returns the baseline files beside a suite, tuned Adam's first, and of these that of the default grid."""
     folder = (suite if suite.is_dir() else suite.parent) / FOLDER
-    return sorted(folder.glob("*.json"), key=lambda path: (path.name != "adam-velo.json", path.name))
+
+    def place(path: Path) -> tuple[bool, bool, str]:
+        return path.name != "adam-velo.json", not path.name.startswith("adam-"), path.name
+
+    return sorted(folder.glob("*.json"), key=place)
 
 
 def beside_cases(cases: Iterable[CaseInfo]) -> list[Path]:

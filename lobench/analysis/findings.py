@@ -155,7 +155,9 @@ class Findings:
     def __init__(self, reading: Reading, scales: Scales) -> None:
         self.reading, self.scales = reading, scales
         self._means: dict[tuple[int, str], MeanScore] = {}
-        self.shown, self.first = (reading.shown if reading.subjects else 0), 0
+        self.shown = reading.shown if reading.subjects else 0
+        # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
+        self.first = next(iter(reading.lineup.run_of(self.shown)), 0)
         labels = [label for label, _ in headline_metrics(reading.subjects)] if reading.subjects else []
         primary = {case.primary_metric for case in reading.cases}
         # Train and test side by side; a case whose primary metric is another one has that as its train column.
@@ -228,15 +230,25 @@ class Findings:
         scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
         return iqm_interval(scores) if scores else Interval()
 
+    def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
+        """Returns the scores of the tuned baseline's own seeds, by the identity of the case."""
+        found = {}
+        for place, info in enumerate(self.reading.cases):
+            baseline, name = self.baseline(place), self.metric_of(place, metric)
+            if baseline is not None and name in baseline.tuned:
+                tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
+                found[info.identity] = self.scales.seed_scores(info, name, tuned)
+        return found
+
     def against_tuned(self, metric: str) -> AgainstTuned:
         """Compares the shown subject with the seeds that the baselines were tuned with."""
         found, undecided = [], 0
+        tuned = self.tuned_scores(metric)
         for identity, cell in self.reading.subjects[self.shown].cells.items():
-            baseline, name = self.scales.tuned.get(identity), _asked(metric) or cell.case.primary_metric
-            if baseline is None or name not in baseline.tuned or name not in cell.final:
+            name = _asked(metric) or cell.case.primary_metric
+            if identity not in tuned or name not in cell.final:
                 continue
-            tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
-            ours, theirs = self.scales.scores(cell, name), self.scales.seed_scores(cell.case, name, tuned)
+            ours, theirs = self.scales.scores(cell, name), tuned[identity]
             pairs = between(theirs, ours, dataclasses.replace(cell, draws=LOBENCH_SEEDS), cell)
             if len(pairs) > 1 and are_finite(pairs):
                 found.append(estimate(pairs))

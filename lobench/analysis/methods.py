@@ -21,7 +21,6 @@ from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = [
-    "are_one_run",
     "check_named",
     "chosen",
     "hyperparameters",
@@ -29,7 +28,6 @@ __all__ = [
     "place_of_case",
     "place_of_method",
     "read_methods",
-    "shows_methods",
 ]
 
 
@@ -221,19 +219,6 @@ def hyperparameters(subject: Subject) -> str:
     return "" if own == subject.label else own
 
 
-def are_one_run(reading: Reading) -> bool:
-    """Says whether the subjects are checkpoints of one run, each at a step of its own: a course, and no methods."""
-    whos = [subject.who for subject in reading.subjects]
-    places = {(who.generation, who.outer_step) for who in whos}
-    one = all(who.has_theta for who in whos) and len({who.variant for who in whos}) == 1
-    return one and not reading.methods and len(places) == len(whos) > 1
-
-
-def shows_methods(reading: Reading) -> bool:
-    """Says whether there are methods to be set side by side."""
-    return len(reading.subjects) > 1 and not are_one_run(reading)
-
-
 def chosen(reading: Reading, spec: TableSpec) -> Reading:
     """Returns the methods that a table names, in its order, all names as it says them.
 
@@ -248,7 +233,7 @@ def chosen(reading: Reading, spec: TableSpec) -> Reading:
         subjects=tuple(reading.subjects[place] for place in places),
         labels=labels,
         openings=labels if spec.names else tuple(reading.openings[place] for place in places),
-        methods=tuple(_names(reading, place)[0] for place in places),
+        methods=tuple(_names(reading, place)[0] for place in places) if spec.methods or reading.methods else (),
         searched=tuple(reading.search(place) for place in places),
         names={identity: names.get(identity, name) for identity, name in reading.names.items()},
     )

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.subjects import Cell, Subject, current_forms, last_subject, place_of, subjects_of
+from lobench.analysis.lineup import Lineup, lineup_of
+from lobench.analysis.subjects import (
+    Cell,
+    Subject,
+    current_forms,
+    last_on_most_cases,
+    last_subject,
+    place_of,
+    subjects_of,
+)
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.experiments import TrialRow
@@ -96,9 +105,17 @@ class Reading:
 
     @property
     def shown(self) -> int:
-        """The place of the subject that headlines are of: the last one among those evaluated on most cases."""
-        last = last_subject(self.subjects)
+        """The place of the subject that headlines are of: the last one among those evaluated on most cases.
+
+        Of a run with optimizers beside it, that is a checkpoint; of an experiment's methods, whichever is last.
+        """
+        last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
         return next(place for place, subject in enumerate(self.subjects) if subject is last)
+
+    @property
+    def lineup(self) -> Lineup:
+        """Which subjects are the course of a run, and which stand alone."""
+        return lineup_of(self.subjects, are_methods=bool(self.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns one subject on one case, both by place; None where it was not evaluated."""
@@ -114,7 +131,7 @@ class Reading:
 
 
 def _labels(subjects: Sequence[Subject]) -> list[str]:
-    steps = Counter((one.checkpoint.generation, one.checkpoint.outer_step) for one in subjects)
+    steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who.has_theta)
     found = []
     for subject in subjects:
         generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step

@@ -20,9 +20,12 @@ from lobench.analysis.reading import case_names
 from lobench.analysis.score_scale import ScoreScale, exploded, is_signed, merits, scores
 from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
 from lobench.core.case import CaseInfo
+from lobench.core.headline import counted
 from lobench.core.metric import Direction, direction_of, how_to_declare
 
 __all__ = ["Scales", "seed_scores"]
+
+_NAMED = 4  # cases, and things to do, of one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +248,16 @@ class Scales:
         """Returns what 0 and 1 are, why some cases are without a baseline, and what is odd of scales, a line each."""
         hint = "" if self.tuned or self.problems else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is untrained, 1 {self.one}; a diverged seed scores -1{hint}"]
-        # Seeds or deadlines can make two cases of what has one baseline.
-        lines += dict.fromkeys(f"without a baseline: {problem}" for problem in self.problems)
+        lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
         return "\n".join([*lines, *self.notes()])
+
+    def problem_lines(self) -> list[str]:
+        """Returns a line for each kind of problem with baselines, with the cases that have it."""
+        found: dict[str, list[BaselineError]] = {}
+        for problem in self.problems:
+            found.setdefault(problem.what, []).append(problem)
+        return [_of_all(what, problems) for what, problems in sorted(found.items())]
 
     def notes(self) -> list[str]:
         """Returns a line for each thing that limits scales: thin ones, signed losses, baselines without starts."""
@@ -294,6 +303,18 @@ def seed_scores(
         diverged=[seed in diverged for seed in finals],
     )
     return dict(zip(finals, found.tolist(), strict=True))
+
+
+def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
+    """Returns one line of what is wrong with several cases, and each thing to do about it once."""
+    # Seeds or deadlines can make two cases of what has one baseline.
+    cases = sorted({problem.where for problem in problems})
+    if len(cases) == 1:
+        return str(problems[0])
+    steps = sorted({problem.next_step.removeprefix("run ") for problem in problems})
+    some = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
+    more = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
+    return f"{what} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
 
 
 def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:

@@ -25,6 +25,7 @@ __all__ = [
     "are_common",
     "current_forms",
     "headline_metrics",
+    "last_on_most_cases",
     "last_subject",
     "place_of",
     "subject_of",
@@ -88,8 +89,8 @@ class Cell:
         common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
         return np.asarray(sorted(common), np.int64)
 
-    def curve(self, metric: str) -> NDArray[np.float64]:
-        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+    def curves_of_seeds(self, metric: str) -> NDArray[np.float64]:
+        """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals]."""
         steps = self.steps
         rows = [
             values if len(values) == len(steps) else values[_places(curves.eval_steps, steps)]
@@ -97,7 +98,11 @@ class Cell:
             if metric in curves.metrics
             for values in [np.asarray(curves.metrics[metric])[row]]
         ]
-        return np.asarray(np.stack(rows).astype(np.float64).mean(axis=0))
+        return np.stack(rows).astype(np.float64)
+
+    def curve(self, metric: str) -> NDArray[np.float64]:
+        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+        return np.asarray(self.curves_of_seeds(metric).mean(axis=0))
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""
@@ -209,7 +214,15 @@ def current_forms(rows: Iterable[EvaluationRow]) -> set[str]:
 
 
 def last_subject(subjects: Sequence[Subject]) -> Subject:
-    """Returns the last one among those that were evaluated on most cases: a run's last may be under way."""
+    """Returns the last checkpoint among those that were evaluated on most cases: a run's last may be under way.
+
+    An optimizer beside the checkpoints, whatever it was evaluated on, is no later one.
+    """
+    return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
+
+
+def last_on_most_cases(subjects: Sequence[Subject]) -> Subject:
+    """Returns the last one, of whatever kind, among those that were evaluated on most cases."""
     most = max(len(subject.cells) for subject in subjects)
     return [subject for subject in subjects if len(subject.cells) == most][-1]
 

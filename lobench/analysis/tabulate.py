@@ -7,107 +7,37 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from lobench.analysis.bold import Column, bold_columns, bold_means
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
+from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
-from lobench.analysis.methods import are_one_run, check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.reading import Reading
 from lobench.analysis.scales import seed_scores
 from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.analysis.table import Entry, Heading, Line, Panel, Tabulated
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
 from lobench.core.metric import Direction, how_to_declare
 
-__all__ = ["SEARCHED_NOTE", "Entry", "Heading", "Line", "Panel", "Tabulated", "renamed", "tabulate"]
+__all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
 
 # What a number is that is marked so.
 SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
 _MOST_COLUMNS = 6  # of methods; more of them are rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A cell.
-
-    Attributes:
-      interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
-      num_lost: Seeds that diverged: there is no mean then.
-      is_share: Whether the interval is one of a share, inside [0, 1], and not symmetric.
-      searched: The mean on the seeds that a search chose the method by; NaN where none did.
-      is_chosen: Whether the cell itself is of these seeds, for want of others.
-    """
-
-    interval: Interval
-    num_lost: int
-    num_seeds: int
-    is_bold: bool
-    is_share: bool = False
-    searched: float = math.nan
-    is_chosen: bool = False
-
-    @property
-    def is_searched(self) -> bool:
-        return self.is_chosen or not math.isnan(self.searched)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
-    """Of a column or a row; `group` is "" where it is in none."""
-
-    label: str
-    group: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A row; None where a method was not evaluated."""
-
-    heading: Heading
-    entries: tuple[Entry | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """Rows under one title.
-
-    Attributes:
-      digits: Significant digits of the means; None: they are scores, with three decimals.
-    """
-
-    title: str
-    digits: int | None
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tabulated:
-    """A table.
-
-    Attributes:
-      rows: "method" or "case".
-      columns: Those beside the rows' names. Panels of methods may have one more, the mean score.
-      legend: What each method was trained with, where its name does not say it.
-      notes: What a reader should know: undeclared directions, what is not shown.
-    """
-
-    rows: str
-    columns: tuple[Heading, ...]
-    panels: tuple[Panel, ...]
-    legend: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-
-
 def tabulate(findings: Findings, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
     """Returns the table of a store.
 
-    Every method that was evaluated is in it. Checkpoints of one run are a course: of more than six the first and the
-    last are shown, unless `Table.methods` names others.
+    Every method that was evaluated is in it. Checkpoints of a run are a course: where there are more than six subjects,
+    its first and its last are shown, unless `Table.methods` names others.
 
     Args:
       digits: Significant digits, where the table says none.
@@ -140,12 +70,10 @@ class _Maker:
         method_groups, case_groups = _groups(findings, spec)
         reading = chosen(findings.reading, spec)
         places = list(range(len(reading.subjects)))
-        if not spec.methods and are_one_run(findings.reading) and len(places) > _MOST_COLUMNS:
-            places = [0, findings.shown]
-            labels = [reading.labels[place] for place in (0, findings.shown)]
-            self._notes.append(
-                f"{labels[0]} and {labels[1]} of {len(reading.subjects)} checkpoints; Table.methods names others"
-            )
+        lineup = findings.reading.lineup
+        if not spec.methods and lineup.runs and len(places) > _MOST_COLUMNS:
+            places = lineup.ends(findings.shown)
+            self._notes += _left_out(reading, places)
         self._whole = findings.reading
         self._findings = Findings(reading, findings.scales)
         titles = [reading.labels[place] for place in places]
@@ -190,12 +118,13 @@ class _Maker:
         rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
         columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
-        has_means = rows == "method" and any(len(line.entries) > len(columns) for p in panels for line in p.lines)
+        most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
+        more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         shown = sorted(place for place, _ in self._methods if place >= 0)
         legend = [(reading.labels[place], hyperparameters(reading.subjects[place])) for place in shown]
         return Tabulated(
             rows=rows,
-            columns=(*columns, *([Heading(label="mean score")] if has_means else [])),
+            columns=(*columns, *more[: most - len(columns)]),
             panels=tuple(panels),
             legend=tuple((label, text) for label, text in legend if text),
             notes=tuple(self._notes),
@@ -216,21 +145,21 @@ class _Maker:
                     title = f"{suite}, {self._title(metric)}"
                     panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
         means = [
-            Line(heading=Heading(label=f"mean score, {self._title(metric)}"), entries=tuple(entries))
+            Line(heading=Heading(label=f"{what}, {self._title(metric)}"), entries=tuple(entries))
             for metric in self._metrics
-            if (entries := self._means(metric))
+            for what, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
         ]
         return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
 
     def _panels_of_methods(self) -> list[Panel]:
-        """A panel for each metric; its last column is the mean score."""
+        """A panel for each metric; its last columns are the mean score and the mean rank."""
         panels = []
         for metric in self._metrics:
             columns = [self._entries(case, metric) for case, _ in self._cases]
-            means = self._means(metric)
+            columns += self._summaries(metric)
             lines = []
             for index, (_, heading) in enumerate(self._methods):
-                entries = [column[index] for column in columns] + ([means[index]] if means else [])
+                entries = [column[index] for column in columns]
                 lines.append(Line(heading=heading, entries=tuple(entries)))
             panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
         return panels
@@ -300,6 +229,40 @@ class _Maker:
         ]
         return bold_columns(scored, Direction.MAX, alone=alone, draws=draws)
 
+    def _summaries(self, metric: str) -> list[list[Entry | None]]:
+        """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
+        means = self._means(metric)
+        ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
+        return [found for found in (means, ranks) if found]
+
+    def _ranks(self, metric: str) -> list[Entry | None]:
+        """Returns each method's mean rank over the cases that all have, the tuned baseline's too; nothing of one case.
+
+        A method without a score is left out, and so are trials on the seeds that chose them.
+        """
+        sides = {place: self._scores(place, metric) for place, _ in self._methods}
+        sides = {place: found for place, found in sides.items() if found}
+        found, num_cases = mean_ranks(list(sides.values())) if len(sides) > 2 else ([], 0)
+        if num_cases < 2:
+            return []
+        note = f"mean rank of {len(sides)} by the score, 1 is best, over the {num_cases} cases that all of them have; "
+        if (note := f"{note}95% bootstrap over cases and seeds") not in self._notes:
+            self._notes.append(note)
+        by_place = dict(zip(sides, found, strict=True))
+        return [
+            Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
+            if place in by_place
+            else None
+            for place, _ in self._methods
+        ]
+
+    def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+        """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
+        if place < 0:
+            return self._findings.tuned_scores(metric)
+        search = self._findings.reading.search(place)
+        return {} if search and not search.is_fresh else self._findings.mean_score(place, metric).scores
+
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0]
@@ -315,7 +278,7 @@ class _Maker:
         entries = [
             None
             if place >= 0 and math.isnan(found[place].mean)
-            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold)
+            else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
             for place, _ in self._methods
         ]
         asked = None if metric == "primary" else metric
@@ -323,6 +286,16 @@ class _Maker:
             self._with_search(entry, place, lambda own: mean_score(own, asked, self._findings.scales).interval.mean)
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
+
+
+def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
+    """Returns what is to be said of the checkpoints of runs that a table leaves out."""
+    if len(shown) == len(reading.subjects):
+        return []
+    count = sum(subject.who.has_theta for subject in reading.subjects)
+    is_one_run = reading.lineup.is_one_run
+    who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
+    return [f"{who} of {count} checkpoints; Table.methods names others"]
 
 
 def _values(cell: Cell | None, metric: str) -> Column:

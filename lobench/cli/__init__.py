@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
+from lobench.cli.output import emit_error, json_alone
 from lobench.core.errors import LobenchError
 
 __all__ = ["main"]
@@ -26,16 +28,17 @@ _COMMANDS = {
     "debug": ("lobench.cli.debug:debug", "Replay one training, and say what went wrong in it."),
     "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
     "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
+    "view": ("lobench.cli.view:view", "Serve the report as a page to explore, kept current."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),
     "plugins": ("lobench.cli.inventory:plugins", "Show plugins, their hooks, and those that do not import."),
+    "new": ("lobench.cli.new:new", "Begin a suite, a task, an optimizer, a sink or a plugin."),
+    "schema": ("lobench.cli.schema:schema", "Show the JSON Schema of what --format json prints."),
     "doctor": ("lobench.cli.doctor:doctor", "Check devices, store, plugins and configuration."),
 }
 
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
-
-_NO_READER = 141  # as shells say it of a program that SIGPIPE ended
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
 
@@ -78,7 +81,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
-            raise click.exceptions.Exit(_NO_READER) from None
+            raise click.exceptions.Exit(ExitCode.NO_READER) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -98,26 +101,41 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry of the console script.
+    """Entry of the console script; its exit codes are those of `ExitCode`."""
+    with json_alone(sys.argv[1:]):
+        code = _ended()
+    sys.exit(code)
 
-    Exit codes: 0 passed, 1 a verdict failed, 2 usage, 3 an error, 4 the budget was too small, 130 interrupted, 141
-    nobody reads what it prints (`lobench watch ... | head`).
-    """
+
+def _ended() -> int:
+    """Runs the command, says how it failed, and returns the exit code."""
     try:
-        sys.exit(cli(standalone_mode=False))
+        code = cli(standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.OK
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.Abort:
-        sys.exit(130)
+        emit_error("interrupted", ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
+        return ExitCode.USAGE
     except LobenchError as error:
         click.echo(f"lobench: {error}", err=True)
-        sys.exit(2)
-    except Exception:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
+        emit_error(error, ExitCode.USAGE)
+        return ExitCode.USAGE
+    except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
+
+        from lobench.core.headline import headline
 
         traceback.print_exc()
         click.echo("lobench: this is a fault of lobench's or of a plugin's, and no verdict", err=True)
-        sys.exit(3)
+        emit_error(headline(error), ExitCode.ERROR)
+        return ExitCode.ERROR
+
+
+def _command_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "lobench"

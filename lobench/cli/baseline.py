@@ -6,6 +6,9 @@ import sys
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.output import emit, format_option
+
 __all__ = ["baseline"]
 
 
@@ -33,8 +36,9 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 @click.option("--horizon-factor", default=10, show_default=True, type=click.IntRange(min=1), help="Times the budget.")
 @click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")
 @click.option("--force", is_flag=True, help="Make again what is fresh.")
+@format_option("text", "json")
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
-def baseline(suites: tuple[str, ...], check: bool, **options: object) -> None:
+def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
     """Tune baselines on the cases of SUITE and keep them beside it, in SUITE/baselines; what is fresh stays.
 
     A change of Case.scale or Case.minimum, and a file that lacks where its seeds began, need step 0 alone.
@@ -45,10 +49,14 @@ def baseline(suites: tuple[str, ...], check: bool, **options: object) -> None:
     from lobench.sessions.baseline import baseline as make
 
     if not check:
-        make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
+        files = make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
+        if kind == "json":
+            emit("baseline", {"files": files})
         return
     settings = BaselineSettings(**options)  # type: ignore[arg-type]
     problems = [line for suite in suites for line in problems_in(find_suite(suite), settings)]
     for line in problems:
         click.echo(line)
-    sys.exit(1 if problems else 0)
+    if kind == "json":
+        emit("baseline.check", {"problems": problems})
+    sys.exit(ExitCode.VERDICT if problems else ExitCode.OK)

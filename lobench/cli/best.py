@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
+
+from lobench.cli.output import emit, format_option
 
 __all__ = ["best"]
 
@@ -31,7 +32,7 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
 @click.option("--workers", default="auto", show_default=True, help="Worker processes, one core each.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
-@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json")
 def best(location: str, kind: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 
@@ -46,4 +47,4 @@ def best(location: str, kind: str, **options: object) -> None:
     # What is told meanwhile goes to the standard error: standard output is the record's.
     with make_progress(sys.stderr) as progress:
         found = found_best(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
-    click.echo(json.dumps(found.to_record(), indent=1) if kind == "json" else best_text(found))
+    emit("best", found.to_record()) if kind == "json" else click.echo(best_text(found))

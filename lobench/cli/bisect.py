@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Number
+from lobench.cli.output import emit, format_option
 
 __all__ = ["bisect"]
 
@@ -46,7 +47,7 @@ evaluations."""
 @click.option("--workers", default="auto", show_default=True, help="Worker processes; as many are looked at together.")
 @click.option("--gin-file", "gin_files", multiple=True, help="As of the watch.")
 @click.option("--gin-param", "gin_params", multiple=True, help="As of the watch.")
-@click.option("--format", "kind", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 def bisect(location: str, kind: str, **options: object) -> None:
     """Find the outer step of a run at which a case broke.
 
@@ -60,6 +61,6 @@ def bisect(location: str, kind: str, **options: object) -> None:
     # What is told meanwhile goes to the standard error: standard output is the record's.
     with make_progress(sys.stderr) as progress:
         found = bisected(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
-    click.echo(json.dumps(found.to_record(), indent=1) if kind == "json" else bisection_text(found))
+    emit("bisect", found.to_record()) if kind == "json" else click.echo(bisection_text(found))
     if found.status == "undecided":
-        raise click.exceptions.Exit(4)
+        raise click.exceptions.Exit(ExitCode.BUDGET)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Number
+from lobench.cli.output import emit, format_option
 
 __all__ = ["compare"]
 
@@ -65,20 +67,22 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     help="After how many steps is either there? Of the primary metric if none is said.",
 )
 @click.option("--strict", is_flag=True, help="An undecided gate is exit code 1 too.")
-@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json")
 @click.option("--workers", default="auto", show_default=True, help="With --suite: worker processes.")
 @click.option("--gin-file", "gin_files", multiple=True, help="With --suite: gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="With --suite: gin binding over everything else.")
 def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: object) -> None:
     """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
-    from lobench.report.comparison import comparison_json, comparison_text
+    from lobench.report.comparison import comparison_records, comparison_text
     from lobench.report.progress import make_progress
     from lobench.sessions.compare import compare as compared
 
     # What is told meanwhile goes to the standard error: standard output is the comparison's.
     with make_progress(sys.stderr) as progress:
         found = compared(*subjects, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
-    text = comparison_json if kind == "json" else comparison_text
-    click.echo(text(found.pairs, scale=found.scale, steps=found.steps))
+    if kind == "json":
+        emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
+    else:
+        click.echo(comparison_text(found.pairs, scale=found.scale, steps=found.steps))
     bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
-    sys.exit(1 if bad.intersection(found.verdicts()) else 0)
+    sys.exit(ExitCode.VERDICT if bad.intersection(found.verdicts()) else ExitCode.OK)

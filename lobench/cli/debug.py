@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
+
+from lobench.cli.output import emit, format_option
 
 __all__ = ["debug"]
 
@@ -32,7 +33,7 @@ Exit codes: 0, whatever was found; 2 usage."""
 @click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
 @click.option("--allow-pickle", is_flag=True, help="Load a checkpoint that is a pickle; it can run code.")
-@click.option("--format", "kind", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 def debug(case: str, kind: str, **options: object) -> None:
     """Replay one training bit for bit, and say what went wrong in it.
 
@@ -47,4 +48,4 @@ def debug(case: str, kind: str, **options: object) -> None:
     # What is told meanwhile goes to the standard error: standard output is the record's.
     with make_progress(sys.stderr) as progress:
         found = debugged(case, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
-    click.echo(json.dumps(found.to_record(), indent=1) if kind == "json" else debugged_text(found))
+    emit("debug", found.to_record()) if kind == "json" else click.echo(debugged_text(found))

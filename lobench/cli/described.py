@@ -8,20 +8,22 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["described"]
+__all__ = ["described", "description"]
 
 _REFERENCE = re.compile(r"`([^<`]+?)\s*<([^>]+)>`_+")
 
 
 def described(name: str, made: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
+    said = description(made)
+    head = f"{name}  {said['summary']}".rstrip()
+    return [head, *(f"    {said[more]}" for more in ("settings", "source") if said[more])]
+
+
+def description(made: Callable[..., Any]) -> dict[str, str]:
+    """Returns summary, settings and source, each a line; "" where there is none."""
     doc = (inspect.getdoc(made) or "").splitlines()
-    lines = [f"{name}  {doc[0] if doc else ''}".rstrip()]
-    if settings := _settings(made):
-        lines.append(f"    {settings}")
-    if source := _source(doc):
-        lines.append(f"    {source}")
-    return lines
+    return {"summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
 
 
 def _settings(made: Callable[..., Any]) -> str:

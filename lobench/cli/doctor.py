@@ -10,9 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.output import emit, format_option
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.headline import counted
 
@@ -31,18 +34,27 @@ _DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device 
     help="Decide again what the last watch into this store decided, and say why; nothing else is checked.",
 )
 @click.option("--start", type=int, help="With --replay: an earlier start, by its number.")
-def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None) -> None:
+@format_option("text", "json")
+def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None, kind: str) -> None:
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
-        sys.exit(0 if _replay(replay, start) else 3)
-    wrong = False
-    for name, check in _checks(store, config):
-        try:
-            click.echo(f"ok     {name}: {check()}")
-        except LobenchError as error:
-            wrong = True
-            click.echo(f"wrong  {name}: {error}")
-    sys.exit(3 if wrong else 0)
+        name, record, is_well = "doctor.replay", *_replay(replay, start)
+    else:
+        checks = [_checked(name, check) for name, check in _checks(store, config)]
+        name, record, is_well = "doctor", {"checks": checks}, all(one["is_ok"] for one in checks)
+    if kind == "json":
+        emit(name, record)
+    sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
+
+
+def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    """Makes a check, says how it went, and returns that."""
+    try:
+        is_ok, found = True, check()
+    except LobenchError as error:
+        is_ok, found = False, str(error)
+    click.echo(f"{'ok   ' if is_ok else 'wrong'}  {name}: {found}")
+    return {"name": name, "is_ok": is_ok, "found": found}
 
 
 def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -54,8 +66,8 @@ def _checks(store: Path | None, config: Path | None) -> Iterator[tuple[str, Call
         yield "config", lambda: _check_config(config)
 
 
-def _replay(store: Path, number: int | None) -> bool:
-    """Prints what one start decided and why; says whether it decides the same today."""
+def _replay(store: Path, number: int | None) -> tuple[dict[str, Any], bool]:
+    """Prints what one start decided and why; returns that, and whether it decides the same today."""
     from lobench.core.planner.replay import Replay
     from lobench.engine.chief.decisions import read_decisions, starts_of
 
@@ -69,14 +81,17 @@ def _replay(store: Path, number: int | None) -> bool:
     begun, steps = read_decisions(starts[number])
     at, num_known = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun.at)), len(begun.history.recorded)
     click.echo(f"start {number} of {max(starts)}, {at}: {begun.max_cores} cores, {num_known} outcomes known before")
-    replay = Replay(begun)
+    replay, lines = Replay(begun), list[str]()
     for line in replay.lines(steps):
+        lines.append(line)
         click.echo(line)
     if replay.differs_at is None:
         click.echo(f"{replay.num_steps} events; the replay decides on each as was decided then")
-        return True
-    click.echo(f"event {replay.differs_at}: then something else was decided; was it another version of lobench?")
-    return False
+    else:
+        click.echo(f"event {replay.differs_at}: then something else was decided; was it another version of lobench?")
+    record = {"store": store, "start": number, "num_starts": max(starts), "begun_at": begun.at}
+    record |= {"num_events": replay.num_steps, "differs_at": replay.differs_at, "decisions": lines}
+    return record, replay.differs_at is None
 
 
 def _check_jax() -> str:

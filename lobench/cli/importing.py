@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from lobench.cli.output import emit, format_option
 
 __all__ = ["import_curves"]
 
@@ -53,7 +54,7 @@ Exit codes: 0, 2 usage: nothing was written.""",
 )
 @click.option("--replace", is_flag=True, help="Take the place of what the store has of these files and curves.")
 @click.option("--targets", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json", name="output")
 def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
     """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.
 
@@ -62,4 +63,4 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: o
     from lobench.sessions.imports import import_curves as imported
 
     found = imported(*files, store=store, **options)
-    click.echo(json.dumps(found.to_record(), indent=1) if output == "json" else found.describe())
+    emit("import", found.to_record()) if output == "json" else click.echo(found.describe())

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
+from lobench.cli.output import emit, format_option
 from lobench.core.errors import LobenchError, UsageError
 
 __all__ = ["list_things", "plugins"]
+
+Item: TypeAlias = dict[str, Any]
 
 _HOOKS = {
     "sources": "lobench_checkpoint_sources",
@@ -34,27 +39,37 @@ _HOOKS = {
     "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Tasks, optimizers, schedules: their settings and sources too.")
-def list_things(kind: str, folder: Path | None, verbose: bool) -> None:
+@format_option("text", "json", name="form")
+def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> None:
     """List what gin files, suites and options can name.
 
     KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
     metrics, commands.
     """
+    broken = list[LobenchError]()
+    if kind == "suites":
+        items = _list_suites(folder, broken)
+    elif kind in _HOOKS:
+        items = _list_declared(_HOOKS[kind])
+    else:
+        items = _list_configurables(kind, verbose=verbose)
+    if form == "json":
+        emit("list", {"kind": kind, "items": items, "broken": [str(error) for error in broken]})
+    if broken:
+        sys.exit(ExitCode.USAGE)
+
+
+def _list_declared(hook: str) -> list[Item]:
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table
 
-    if kind == "suites":
-        _list_suites(folder)
-    elif kind in _HOOKS:
-        found = load_plugins().declarations(_HOOKS[kind])
-        if found:
-            rows = [(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]
-            click.echo(text_table(rows))
-    else:
-        _list_configurables(kind, verbose=verbose)
+    found = load_plugins().declarations(hook)
+    if found:
+        click.echo(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
+    return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]
 
 
-def _list_suites(folder: Path | None) -> None:
+def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
     """One broken file hides none of the others; it is named, and the exit code is 2.
 
     Lobench's own suites go by the names that `--suite` takes, others by their paths.
@@ -66,51 +81,56 @@ def _list_suites(folder: Path | None) -> None:
     if folder is not None and not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder), next_step="name one with --folder")
     folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
-    broken = False
+    items = list[Item]()
     for file in (file for each in folders for file in sorted(each.rglob("*.gin"))):
         try:
             names = [spec.name for spec in specs_in(file)]
         except LobenchError as error:
-            broken = True
+            broken.append(error)
             click.echo(f"lobench: {error}", err=True)
             continue
         if names:
             click.echo(f"{name_of(file)}: {', '.join(names)}")
-    if broken:
-        sys.exit(2)
+            items.append({"name": name_of(file), "cases": names})
+    return items
 
 
-def _list_configurables(kind: str, *, verbose: bool) -> None:
+def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     """Imports the gin modules, then sorts what they registered by its shape."""
-    import inspect
-
-    from lobench.cli.described import described
+    from lobench.cli.described import described, description
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table
 
+    items = list[Item]()
     for found in load_plugins().declarations("lobench_gin_modules").values():
         module = importlib.import_module(found.declaration.name)
         if not found.declaration.name.endswith(kind):
             continue
-        named = {name: getattr(module, name) for name in sorted(getattr(module, "__all__", ()))}
+        made = {name: getattr(module, name) for name in sorted(getattr(module, "__all__", ()))}
         on_use = getattr(module, "lobench_on_use", None)
         if verbose:
             more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
-            click.echo("\n".join(line for name, made in {**named, **more}.items() for line in described(name, made)))
-            continue
-        docs = [(inspect.getdoc(made) or "\n").splitlines()[0] for made in named.values()]
-        click.echo(text_table(list(zip(named, docs, strict=True))))
-        if on_use:
-            click.echo(on_use.summary)
+            made |= more
+            click.echo("\n".join(line for name, one in made.items() for line in described(name, one)))
+        else:
+            click.echo(text_table([(name, description(one)["summary"]) for name, one in made.items()]))
+            if on_use:
+                click.echo(on_use.summary)
+        items += [{"name": name, **description(one)} for name, one in made.items()]
+    return items
 
 
 @click.command()
-def plugins() -> None:
+@format_option("text", "json", name="form")
+def plugins(form: str) -> None:
     """Show every plugin with the hooks that it implements, and those that do not import."""
     from lobench.plugins import load_plugins
 
     manager = load_plugins()
-    for name, hooks in manager.plugins():
-        click.echo(f"{name}: {', '.join(hooks) or 'no hooks'}")
+    found = [{"name": name, "hooks": hooks} for name, hooks in manager.plugins()]
+    for one in found:
+        click.echo(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)
+    if form == "json":
+        emit("plugins", {"plugins": found, "broken": [dataclasses.asdict(broken) for broken in manager.broken]})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import click
+
+from lobench.cli.exit_codes import ExitCode
+from lobench.cli.output import emit, format_option
 
 __all__ = ["merge"]
 
@@ -19,7 +23,8 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; made if not there.")
-def merge(stores: tuple[Path, ...], output: Path) -> None:
+@format_option("text", "json")
+def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     """Put several stores into one. Conflicts are named; nothing is overwritten, and STOREs are only read."""
     from lobench.engine.store.merge import merge_stores
 
@@ -29,4 +34,6 @@ def merge(stores: tuple[Path, ...], output: Path) -> None:
         click.echo(f"{merged.store}: {merged.taken} taken, {merged.known} there already, {conflicts} conflicts")
         for line in merged.conflicts:
             click.echo(f"  conflict, not taken: {line}")
-    sys.exit(1 if any(merged.conflicts for merged in found) else 0)
+    if kind == "json":
+        emit("merge", {"output": output, "stores": [dataclasses.asdict(merged) for merged in found]})
+    sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in found) else ExitCode.OK)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from lobench.cli.output import emit_text, format_option, json_text
+
+if TYPE_CHECKING:
+    from lobench.analysis.findings import Findings
+    from lobench.analysis.table_file import TableSpec
+
 __all__ = ["report"]
 
-_FORMATS = ("html", "text", "latex", "png", "pdf")
+_FORMATS = ("html", "text", "json", "latex", "png", "pdf")
 # What the ids of sections in lobench/report begin with.
-_FIGURES = ("outer", "profiles", "curves", "tasks", "matrix", "search")
+_FIGURES = ("outer", "scores", "profiles", "curves", "tasks", "matrix", "search")
 
 
 @click.command(
@@ -25,8 +32,8 @@ Examples:
   lobench report --store .lobench/experiment --figure search --format png --output figures"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
-@click.option("--output", type=click.Path(path_type=Path), help="File; for png and pdf a folder; text needs none.")
-@click.option("--format", "kind", type=click.Choice(_FORMATS), default="html", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json need none.")
+@format_option(*_FORMATS, help="json: the verdict for programs, see `lobench schema`; text: for a terminal.")
 @click.option(
     "--baseline",
     "baselines",
@@ -54,30 +61,25 @@ def report(
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.findings import findings_of
-    from lobench.analysis.methods import read_methods, shows_methods
+    from lobench.analysis.methods import read_methods
     from lobench.analysis.table_file import read_table
     from lobench.core.errors import UsageError
 
-    if output is None and kind != "text":
+    if output is None and kind not in ("text", "json"):
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in ("text", "latex"):
+    if figure is not None and kind in ("text", "json", "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
-    if output is None or kind == "text":
-        from lobench.analysis.tabulate import tabulate
+    if output is None or kind in ("text", "json"):
         from lobench.cli.results_output import written
-        from lobench.report.method_table import method_text
-        from lobench.report.verdict import verdict_text
 
-        text = verdict_text(findings)
-        if spec is not None or shows_methods(findings.reading):
-            text += "\n\n" + method_text(tabulate(findings, spec, digits=precision))
+        text = _verdict(findings, spec, kind, precision) + "\n"
         if output is None:
-            click.echo(text)
+            emit_text(text)
         else:
             with written(output):
-                output.write_text(text + "\n", encoding="utf-8")
+                output.write_text(text, encoding="utf-8")
         return
     paths = [output]
     if kind == "html":
@@ -95,3 +97,18 @@ def report(
         paths = write_figures(renamed(findings, spec) if spec else findings, output, kind, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
+
+
+def _verdict(findings: Findings, spec: TableSpec | None, kind: str, digits: int) -> str:
+    """Returns the verdict, and the table of methods where there are some, as text or as JSON."""
+    from lobench.analysis.tabulate import tabulate
+    from lobench.cli.records import verdict_record
+    from lobench.report.method_table import method_records, method_text
+    from lobench.report.verdict import verdict_text
+
+    text = verdict_text(findings)
+    shows = spec is not None or findings.reading.lineup.shows_methods
+    table = tabulate(findings, spec, digits=digits) if shows else None
+    if kind == "json":
+        return json_text("report", verdict_record(findings, method_records(table) if table is not None else []))
+    return text if table is None else f"{text}\n\n{method_text(table)}"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.output import emit_text, format_option
+
 __all__ = ["results"]
 
 
@@ -21,13 +23,9 @@ Examples:
   lobench results --store runs/study --history --patch 3 --output dirty.patch"""
 )
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["table", "json", "csv", "parquet"]),
-    default="table",
-    show_default=True,
-    help="csv and parquet are tidy: a row for each checkpoint, case, seed and metric.",
+@format_option(
+    *("table", "json", "csv", "parquet"),
+    help="csv and parquet are tidy: a row for each checkpoint, case, seed and metric; `lobench schema` is of json.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
 @click.option("--curves", is_flag=True, help="With json: the whole curves, [seed][evaluation].")
@@ -69,7 +67,7 @@ def results(
 
     def show(content: str | bytes) -> None:
         if output is None:
-            click.echo(content, nl=False)
+            emit_text(content) if isinstance(content, str) else click.echo(content, nl=False)
             return
         with written(output):
             output.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -84,6 +82,8 @@ def results(
     if by is not None and (history or curves or kind in ("csv", "parquet") or pattern != "*"):
         raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
     if patch is not None:
+        if kind == "json":
+            raise UsageError("--patch is a patch, and no JSON", expected="no --format beside it")
         if not history:
             raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
         show(patch_text(store, patch))

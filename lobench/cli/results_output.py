@@ -6,19 +6,22 @@ import contextlib
 import csv
 import dataclasses
 import gc
-import json
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lobench.cli.output import json_text
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.headline import one_line_of
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["by_method_text", "export", "history_text", "patch_text", "table_text", "written"]
+if TYPE_CHECKING:
+    from lobench.analysis.table import Tabulated
+
+__all__ = ["by_method_text", "export", "history_text", "patch_text", "table_text", "tabulated", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -27,7 +30,7 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
     if kind == "json":
         from lobench.report.records import records
 
-        return json.dumps([*records(rows, curves=curves), *unread], indent=1, allow_nan=False)
+        return json_text("results", [*records(rows, curves=curves), *unread])
     from lobench.analysis.overview import overview
     from lobench.report.lines import one_line
     from lobench.report.table import results_table
@@ -47,7 +50,15 @@ def _unread(store: Path) -> list[dict[str, Any]]:
 
 
 def by_method_text(store: Path, kind: str, experiment: str | None, *, every: bool, table: Path | None) -> str:
-    """Returns the table of methods and cases, as text or as JSON.
+    """Returns the table of methods and cases, as text or as JSON; see `tabulated`."""
+    from lobench.report.method_table import method_records, method_text
+
+    found = tabulated(store, experiment, every=every, table=table)
+    return json_text("results.methods", method_records(found)) if kind == "json" else method_text(found)
+
+
+def tabulated(store: Path, experiment: str | None, *, every: bool = False, table: Path | None = None) -> Tabulated:
+    """Returns the table of methods and cases.
 
     Raises:
       StoreError: there is no store, or nothing in it. UsageError: no such experiment. ConfigError: see `read_table`.
@@ -56,11 +67,9 @@ def by_method_text(store: Path, kind: str, experiment: str | None, *, every: boo
     from lobench.analysis.methods import read_methods
     from lobench.analysis.table_file import TableSpec, read_table
     from lobench.analysis.tabulate import tabulate
-    from lobench.report.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else TableSpec(rows="method")
-    found = tabulate(findings_of(store, reading=read_methods(store, experiment, every=every)), spec)
-    return json.dumps(method_records(found), indent=1, allow_nan=False) if kind == "json" else method_text(found)
+    return tabulate(findings_of(store, reading=read_methods(store, experiment, every=every)), spec)
 
 
 def history_text(store: Path, kind: str) -> str:
@@ -75,14 +84,12 @@ def history_text(store: Path, kind: str) -> str:
     experiments, runs = experiment_history(stores), history(stores)
     if kind == "table":
         return "\n\n".join([experiments_table(experiments)] * bool(experiments) + [history_table(runs)])
-    from lobench.core.finite import finite_or_none
-
     records = [
         {"kind": kind} | dataclasses.asdict(one) | {"store": str(one.store), "score_version": SCORE_VERSION}
         for kind, those in (("experiment", experiments), ("run", runs))
         for one in those
     ]
-    return json.dumps(finite_or_none(records), indent=1, allow_nan=False)
+    return json_text("results.history", records)
 
 
 def patch_text(store: Path, experiment: int) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lobench.cli.options import display_options, options_of
+from lobench.cli.output import emit, format_option
 from lobench.sessions.settings import WatchSettings
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ Examples:
   lobench run experiment.gin --check
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
---max-core-hours are used and evaluations are left, 130 interrupted."""
+--max-core-hours are used and evaluations are left, 130 interrupted, 141 nobody reads
+what it prints."""
 )
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
@@ -43,19 +46,36 @@ Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an er
     help="Start nothing; say what is missing and what it costs, by recorded durations.",
 )
 @options_of(WatchSettings, "max_core_hours", "retry_errors", "allow_pickle")
+@format_option("text", "json")
 @display_options
-def run(report: bool, check: bool, verbose: bool, color: Colour, sinks: tuple[str, ...], **options: object) -> None:
+def run(
+    report: bool, check: bool, kind: str, verbose: bool, color: Colour, sinks: tuple[str, ...], **options: object
+) -> None:
     """Run an experiment: methods x cases x sessions, as far as the store does not hold them yet."""
     from lobench.report.builtin_page import REPORT
     from lobench.sessions.run import RunSettings
 
     sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
-    run_experiment(RunSettings(sinks=sinks, **options), check=check, verbose=verbose, color=color)  # type: ignore[arg-type]  # checked by click
+    ran_as: tuple[str, dict[str, Any]] | None = ("run", {}) if kind == "json" else None
+    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # checked by click
+    run_experiment(settings, check=check, ran_as=ran_as, verbose=verbose, color=color)
 
 
-def run_experiment(settings: RunSettings, *, check: bool, verbose: bool = False, color: Colour = "auto") -> None:
-    """Runs an experiment, or says what is planned, and exits as `lobench run` does."""
+def run_experiment(
+    settings: RunSettings,
+    *,
+    check: bool,
+    ran_as: tuple[str, Mapping[str, Any]] | None,
+    verbose: bool = False,
+    color: Colour = "auto",
+) -> None:
+    """Runs an experiment, or says what is planned, and exits as `lobench run` does.
+
+    Args:
+      ran_as: The schema for programs, and what its document holds besides; None: text alone.
+    """
     from lobench.cli.failing import say_unmet
+    from lobench.cli.records import plan_record, ran_record
     from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.methods import make_method_progress
     from lobench.sessions.places import num_workers
@@ -64,8 +84,11 @@ def run_experiment(settings: RunSettings, *, check: bool, verbose: bool = False,
     if check:
         if settings.cases:
             raise click.UsageError("--check plans the whole experiment: leave --case out")
-        for line in plan_lines(plan_experiment(settings), num_workers(settings.workers)):
+        plan, max_cores = plan_experiment(settings), num_workers(settings.workers)
+        for line in plan_lines(plan, max_cores):
             click.echo(line)
+        if ran_as is not None:
+            emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
         return
     planned = ExperimentRun(settings)
     progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
@@ -76,4 +99,6 @@ def run_experiment(settings: RunSettings, *, check: bool, verbose: bool = False,
         say_unmet(ran.store, ran.ending, planned.repeating_command, progress.say)
     for line in ending_lines(ran):
         progress.say(line)
+    if ran_as is not None:
+        emit(ran_as[0], {**ran_as[1], **ran_record(ran)})
     sys.exit(run_exit_code(ran))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.cli.watch_ending import exit_code
 from lobench.core.headline import counted
 
@@ -39,7 +40,7 @@ def ending_lines(ran: Ran) -> list[str]:
 def run_exit_code(ran: Ran) -> int:
     """Returns a watch's, where no command ended without a result."""
     code = exit_code(ran.ending)
-    return 3 if code in (0, 1) and {"failed", "infeasible"}.intersection(ran.trials.values()) else code
+    return ExitCode.ERROR if code in (0, 1) and {"failed", "infeasible"}.intersection(ran.trials.values()) else code
 
 
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:

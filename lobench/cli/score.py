@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.output import emit, format_option
 from lobench.core.errors import UsageError
 
 __all__ = ["score"]
@@ -21,7 +22,7 @@ Examples:
 @click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
 @click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
 @click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
-@click.option("--format", "kind", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option("table", "json")
 def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: str) -> None:
     """Published scores from logs.
 
@@ -39,17 +40,20 @@ def score(logs: Path, targets_file: Path | None, normaliser: Path | None, kind: 
 
 def _velo(logs: Path, normaliser: Path, kind: str) -> None:
     from lobench.analysis.velo import read_curves, read_normaliser
-    from lobench.report.scores import velo_json, velo_table
+    from lobench.report.scores import velo_record, velo_table
 
     found = read_curves(logs, read_normaliser(normaliser))
-    click.echo(velo_json(found) if kind == "json" else velo_table(found))
+    emit("score.velo", velo_record(found)) if kind == "json" else click.echo(velo_table(found))
 
 
 def _algoperf(logs: Path, targets_file: Path, kind: str) -> None:
     from lobench.analysis.algoperf import score_log
     from lobench.analysis.algoperf_files import read_log, read_targets
-    from lobench.report.scores import scores_json, scores_table
+    from lobench.report.scores import scores_record, scores_table
 
     targets = read_targets(targets_file)
     found = score_log(read_log(logs, targets), targets)
-    click.echo(scores_json(found, targets) if kind == "json" else scores_table(found, targets))
+    if kind == "json":
+        emit("score.algoperf", scores_record(found, targets))
+    else:
+        click.echo(scores_table(found, targets))

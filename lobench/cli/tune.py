@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.options import options_of
+from lobench.cli.output import emit, format_option
 from lobench.sessions.settings import WatchSettings
 
 __all__ = ["tune"]
@@ -34,6 +35,7 @@ Exit codes: those of `lobench run`."""
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
 @click.option("--check", is_flag=True, help="Start nothing; say what is missing and what it costs.")
+@format_option("text", "json")
 @options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
 def tune(
     suites: tuple[str, ...],
@@ -46,6 +48,7 @@ def tune(
     store: str,
     is_printed: bool,
     check: bool,
+    kind: str,
     **options: object,
 ) -> None:
     """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
@@ -65,12 +68,16 @@ def tune(
         sessions=sessions,
         report_sessions=report_sessions,
     )
-    click.echo(tune_text(settings, Path()), nl=False)
+    text = tune_text(settings, Path())
+    click.echo(text, nl=False)
+    ran_as = ("tune", {"gin": text}) if kind == "json" else None
     if is_printed:
+        if ran_as is not None:
+            emit("tune.print", ran_as[1])
         return
     click.echo()
     sys.stdout.flush()
     place = Path(store or f".lobench/{settings.name}")
     with tempfile.TemporaryDirectory() as nowhere:
         path = tune_file(settings, Path(nowhere) if check else place)
-        run_experiment(RunSettings(experiment=str(path), store=str(place), **options), check=check)  # type: ignore[arg-type]  # checked by click
+        run_experiment(RunSettings(experiment=str(path), store=str(place), **options), check=check, ran_as=ran_as)  # type: ignore[arg-type]  # checked by click

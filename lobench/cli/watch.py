@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lobench.cli.options import display_options, options_of
+from lobench.cli.output import emit, format_option
 from lobench.sessions.settings import WatchSettings
 
 if TYPE_CHECKING:
@@ -24,15 +25,26 @@ Examples:
   lobench watch runs/today/theta.npz --suite suites/quick --once --gin-param 'Case.learned_optimizer = @MLPLOpt()'
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error, 4 --max-core-hours are used and
-evaluations are left (whatever became of the others), 130 interrupted."""
+evaluations are left (whatever became of the others), 130 interrupted, 141 nobody reads
+what it prints."""
 )
 @click.argument("location", metavar="CKPT_DIR")
 @options_of(WatchSettings)
 @display_options
 @click.option("--report", is_flag=True, help="Keep report.html in the store current: `--sink report`.")
+@format_option("text", "json")
 @click.option("--dry-run", is_flag=True, help="Say what a checkpoint would cost, from recorded durations, and end.")
-def watch(report: bool, dry_run: bool, verbose: bool, color: Colour, sinks: tuple[str, ...], **options: object) -> None:
+def watch(
+    report: bool,
+    dry_run: bool,
+    kind: str,
+    verbose: bool,
+    color: Colour,
+    sinks: tuple[str, ...],
+    **options: object,
+) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    from lobench.cli.records import costs_record, watched_record
     from lobench.cli.watch_ending import cost_lines, exit_code, say_ending
     from lobench.report.builtin_page import REPORT
     from lobench.report.progress import make_progress
@@ -42,10 +54,15 @@ def watch(report: bool, dry_run: bool, verbose: bool, color: Colour, sinks: tupl
     settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
     progress = make_progress(sys.stdout, verbose=verbose, quiet=settings.quiet, color=color)
     if dry_run:
-        for line in cost_lines(expected_costs(settings, progress)):
+        costs = expected_costs(settings, progress)
+        for line in cost_lines(costs):
             progress.say(line)
+        if kind == "json":
+            emit("watch.costs", costs_record(costs))
         return
     with progress:
         watched = run_watch(settings, progress)
     say_ending(settings, watched, progress.say)
+    if kind == "json":
+        emit("watch", watched_record(watched))
     sys.exit(exit_code(watched.ending))

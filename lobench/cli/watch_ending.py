@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lobench.cli.exit_codes import ExitCode
 from lobench.core.result import Outcome
 from lobench.engine.chief.contract import ERRORS, Ending
 from lobench.report.builtin_page import PAGE, REPORT
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from lobench.sessions.settings import WatchSettings
 
 __all__ = ["cost_lines", "exit_code", "say_ending"]
-
-_OVER_BUDGET = 4
 
 
 def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., None]) -> None:
@@ -52,13 +51,13 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
 def exit_code(ending: Ending) -> int:
     """Returns the exit code: of all that the store has of today's plan."""
     if ending.interrupted:
-        return 130
+        return ExitCode.INTERRUPTED
     if ending.over_budget and ending.num_left:
-        return _OVER_BUDGET
+        return ExitCode.BUDGET
     found = {*ending.outcomes, *ending.recorded}
     if found.intersection(ERRORS):
-        return 3
-    return 1 if Outcome.FAILED in found else 0
+        return ExitCode.ERROR
+    return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
 
 
 def _counts(ending: Ending) -> str:

@@ -11,7 +11,7 @@ import jax
 from lobench.core.case import Case
 from lobench.inner.block import Carry
 from lobench.inner.compiled import Found
-from lobench.inner.feed import FIRST_CHUNK, ITERATOR_CHUNK, Feed, empty, next_chunk
+from lobench.inner.feed import FIRST_CHUNK, Feed, empty, next_chunk, next_read
 from lobench.inner.recorder import Recorder
 from lobench.inner.saved import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
 from lobench.inner.spread import place
@@ -150,10 +150,10 @@ class Course:
                 self._save(program)
         return True
 
-    def _stop_after(self, start: int, chunk: int = ITERATOR_CHUNK) -> int:
-        """Returns where a chunk that begins at a step ends; chunks of iterators are as long as they can be."""
+    def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
+        """Returns where a chunk that begins at a step ends."""
         span = next(span for span in self._spans if start < span.stop)
-        wanted = ITERATOR_CHUNK if self._feed.feeds_training else chunk
+        wanted = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
         return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:

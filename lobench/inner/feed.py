@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import json
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -20,12 +21,14 @@ from lobench.inner.parallel_sessions import num_lanes
 from lobench.inner.reader import Reader
 from lobench.inner.task import IteratorDataset
 
-__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk"]
+__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
 
 FIRST_CHUNK = 25  # inner steps before somebody may look or stop
 _CHUNK_SECONDS = 0.5
 _MOST_GROWTH = 64  # of a chunk over the one before it
 ITERATOR_CHUNK = 50  # inner steps whose batches travel together
+_LEAST_CHUNK = 5  # the first: nothing computes while it is read
+_ALIGNMENT = 64  # bytes
 
 
 class _Chunk(NamedTuple):
@@ -64,8 +67,8 @@ class Feed:
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
                 firsts = (seed * self._num_lanes for seed in block.seeds)
-                rows = [_take(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
-                self.eval_batches[split] = self._by_lane(rows, axis=0)
+                taken = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
+                self.eval_batches[split] = self._by_lane([_stacked(batches) for batches in taken])
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self.example_chunk: PyTree = None
@@ -131,19 +134,33 @@ class Feed:
     def _start(self) -> PyTree:
         """Opens the iterators; returns their first batches, for their shapes: the first chunk has them too."""
         self._iterators = self._open()
-        self._first = [_take(iterator, 1, "train") for iterator in self._iterators]
-        return self._rows(self._first)
+        self._first = [_some_batches(iterator, 1, "train")[0] for iterator in self._iterators]
+        self._like = _stacked(self._first)
+        return self._by_round(jax.tree.map(lambda leaf: leaf[None], self._like))
 
     def _open(self) -> list[Iterator[PyTree]]:
         return [iter(self._batches(seed)) for seed in self._seeds]
 
     def _read(self, count: int) -> _Chunk:
-        first, self._first = self._first or [None] * len(self._iterators), []
-        rows = [
-            _take(iterator, count, "train", first=ahead, pad_to=ITERATOR_CHUNK)
-            for iterator, ahead in zip(self._iterators, first, strict=True)
-        ]
-        return _Chunk(self._rows(rows), self._said() if self._says_positions else None)
+        """Copies each batch to its place as it comes: while the processor's cache has it."""
+        first, self._first = self._first, []
+        chunk = jax.tree.map(_room_for_chunk, self._like)
+        structure: Any = jax.tree.structure(chunk)
+        rows = jax.tree.leaves(chunk)
+        for lane, iterator in enumerate(self._iterators):
+            batches = itertools.chain(first[lane : lane + 1], iterator)
+            step = -1
+            for step, batch in enumerate(itertools.islice(batches, count)):
+                leaves, own = jax.tree.flatten(batch)
+                if own != structure:
+                    raise _unlike(own, structure)
+                for row, leaf in zip(rows, leaves, strict=True):
+                    _put(row, (step, lane), leaf)
+            if step + 1 < count:
+                raise _ended("train", step + 1, count)
+        for row in rows:
+            row[count:] = row[count - 1]  # unused
+        return _Chunk(self._by_round(chunk), self._said() if self._says_positions else None)
 
     def _said(self) -> list[Any] | None:
         if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
@@ -163,22 +180,33 @@ class Feed:
             else:
                 collections.deque(itertools.islice(iterator, step), maxlen=0)
 
-    def _rows(self, rows: list[PyTree]) -> PyTree:
-        """Returns the batches of each iterator as those of each lane."""
-        if self._num_lanes > 1:  # lanes of a round, [chunk, num_lanes, ...]
-            rounds = [rows[at : at + self._num_lanes] for at in range(0, len(rows), self._num_lanes)]
-            rows = [jax.tree.map(lambda *leaves: np.stack(leaves, 1), *each) for each in rounds]
-        return self._by_lane(rows, axis=1)
+    def _by_round(self, chunk: PyTree) -> PyTree:
+        """Returns the batches of each iterator, leaves [chunk, num_iterators, ...], as those of each training."""
+        num_rounds = len(self._seeds) // self._num_lanes
 
-    def _by_lane(self, rows: list[PyTree], axis: int) -> PyTree:
+        def of_rounds(leaf: np.ndarray) -> np.ndarray:
+            if self._num_lanes > 1:
+                leaf = leaf.reshape(len(leaf), num_rounds, self._num_lanes, *leaf.shape[2:])
+            if num_rounds * self._repeat == 1:
+                return leaf[:, 0]
+            return np.repeat(leaf, self._repeat, 1) if self._repeat > 1 else leaf
+
+        return jax.tree.map(of_rounds, chunk)
+
+    def _by_lane(self, rows: list[PyTree]) -> PyTree:
         if len(rows) * self._repeat == 1:
             return rows[0]
-        return jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves, axis), self._repeat, axis), *rows)
+        return jax.tree.map(lambda leaf: np.repeat(leaf, self._repeat, 0), _stacked(rows))
 
 
 def next_chunk(chunk: int, seconds: float) -> int:
     """Returns the length of the chunk after one that took `seconds`: towards `_CHUNK_SECONDS`, never shorter."""
     return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
+
+
+def next_read(num_read: int) -> int:
+    """Returns how many batches are read together after `num_read` of them: 5, 5, 10, 20, 40, and 50 from then on."""
+    return min(ITERATOR_CHUNK, max(_LEAST_CHUNK, num_read))
 
 
 def empty(leaf: jax.ShapeDtypeStruct) -> Any:
@@ -188,20 +216,49 @@ def empty(leaf: jax.ShapeDtypeStruct) -> Any:
     return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
 
 
-def _take(iterator: Iterator[PyTree], count: int, split: str, *, first: PyTree = None, pad_to: int = 0) -> PyTree:
-    """Stacks `count` batches along a new leading axis; the last one fills it up to `pad_to`, unused.
+def _stacked(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
-    Args:
-      first: A stack of one batch that was read before; None: there is none.
-    """
-    ahead = [] if first is None else [jax.tree.map(lambda leaf: leaf[0], first)]
-    batches = [*ahead, *itertools.islice(iterator, count - len(ahead))]
-    if len(batches) < count:
-        raise ConfigError(
-            f"the iterator of split {split!r} ended early",
-            got=f"{len(batches)} batches",
-            expected=f"{count} more",
-            next_step="yield at least num_inner_steps batches, for ever is best",
-        )
-    batches += [batches[-1]] * (pad_to - count)
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+
+def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
+    found = list(itertools.islice(iterator, count))
+    if len(found) < count:
+        raise _ended(split, len(found), count)
+    return found
+
+
+def _ended(split: str, got: int, count: int) -> ConfigError:
+    return ConfigError(
+        f"the iterator of split {split!r} ended early",
+        got=f"{got} batches",
+        expected=f"{count} more",
+        next_step="yield at least num_inner_steps batches, for ever is best",
+    )
+
+
+def _unlike(got: object, expected: object) -> ConfigError:
+    return ConfigError(
+        "a batch of the iterator of split 'train' is not like the first one",
+        got=str(got),
+        expected=str(expected),
+        next_step="yield batches of one shape: drop the last, smaller one of a pass over the data",
+    )
+
+
+def _room_for_chunk(like: np.ndarray) -> np.ndarray:
+    """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA takes it as it is."""
+    shape = (ITERATOR_CHUNK, *like.shape)
+    if like.dtype.hasobject:
+        return np.empty(shape, like.dtype)
+    size = math.prod(shape) * like.dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(like.dtype).reshape(shape)
+
+
+def _put(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
+    """Copies a leaf of a batch to its place."""
+    values = np.asarray(leaf)
+    if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
+        raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
+    row[place] = values

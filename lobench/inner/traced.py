@@ -71,6 +71,8 @@ class Traced:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
         self._place, self._handover, self._is_any = place, handover, is_any
+        # Its shapes are asked for before it is part of the program: it is traced once for both.
+        self.initial = jax.jit(self._initial, inline=True)
 
     def _task_of(self, lane: Lane) -> Task:
         if isinstance(self._task, TaskFamily):
@@ -82,7 +84,7 @@ class Traced:
         theta, settings = given
         return with_copies(self._make_stepper(theta, *settings.values), self._case)
 
-    def initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
+    def _initial(self, given: Given, lanes: Lane, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
         stepper = self._stepper(given)
 
         def one(lane: Lane) -> tuple[PyTree, PyTree, PyTree]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lobench.analysis.event_numbers import row_of
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import subjects_of
@@ -20,7 +21,6 @@ from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.failures import curve_lines
-from lobench.report.methods import row_of
 
 __all__ = ["failure_text", "properties"]
 

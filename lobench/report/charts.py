@@ -9,18 +9,22 @@ import numpy as np
 
 from lobench.analysis.courses import courses_of
 from lobench.analysis.findings import Findings
-from lobench.analysis.methods import hyperparameters, shows_methods
+from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
 from lobench.core.errors import StoreError
 from lobench.report.heat_map import accuracy_section
+from lobench.report.runs_chart import along_runs, side_by_side
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, inner_chart, is_wide, number
+from lobench.report.svg import Chart, Series, inner_chart, is_wide
 from lobench.report.task_panels import task_panels
 
 __all__ = ["sections"]
 
-_MAX_POINTS = 400
+_COLOURS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # s3 is the tuned baseline's
+_STYLES = (*_COLOURS, *(f"{colour} dashed" for colour in _COLOURS))
+_MOST_CURVES = len(_COLOURS)  # in a case's small chart
+_MOST_WITH_TEST = 3
 
 
 def sections(findings: Findings, figure: str | None = None) -> list[Section]:
@@ -39,22 +43,21 @@ def sections(findings: Findings, figure: str | None = None) -> list[Section]:
 
 
 def _all(findings: Findings) -> list[Section]:
-    found = []
-    if len(findings.reading.subjects) > 1:
-        found.append(_outer(findings))
-    found += [_profiles(findings), _cases(findings)]
-    if (matrix := accuracy_section(findings)) is not None:
-        found.append(matrix)
-    drawn = [place for place, _, _ in _subjects(findings)]
+    lineup = findings.reading.lineup
     every = range(len(findings.reading.subjects))
-    for_all = ("outer", "matrix")  # sections of every subject
-    found = [replace(one, trained_with=_trained_with(findings, every if one.id in for_all else drawn)) for one in found]
-    beside = every if shows_methods(findings.reading) else sorted(drawn)
-    panels = task_panels(findings.reading, beside)
-    found += [panels] if panels is not None else []
+    drawn = [place for place, _, _ in _drawn(findings)]
+    found = [
+        (along_runs(findings), [*(place for run in lineup.runs for place in run), *lineup.alone]),
+        (side_by_side(findings), lineup.ends(findings.shown)),
+        (_profiles(findings), drawn),
+        (_cases(findings), drawn),
+        (accuracy_section(findings), every),
+        (task_panels(findings.reading, sorted(lineup.beside(findings.shown))), drawn),
+    ]
+    sections = [replace(one, trained_with=_trained_with(findings, places)) for one, places in found if one is not None]
     labels = dict(zip(findings.reading.methods, findings.reading.labels, strict=False))
     searches = [search_section(course) for course in courses_of(findings.reading.trials, labels)]
-    return found + [one for one in searches if one is not None]
+    return [*sections, *(one for one in searches if one is not None)]
 
 
 def _trained_with(findings: Findings, places: Sequence[int]) -> str:
@@ -63,54 +66,14 @@ def _trained_with(findings: Findings, places: Sequence[int]) -> str:
     return "; ".join(f"{label}: {text}" for label, text in found if text)
 
 
-def _outer(findings: Findings) -> Section:
-    subjects = findings.reading.subjects
-    places = _thinned(range(len(subjects)), _MAX_POINTS)
-    by_step = len({subject.checkpoint.outer_step for subject in subjects}) == len(subjects)
-    x = [float(subjects[place].checkpoint.outer_step if by_step else place) for place in places]
-    figures = []
-    for metric in findings.metrics:
-        found = [findings.mean_score(place, metric) for place in places]
-        series = Series(
-            label=f"score on {findings.metric_label(metric)}",
-            x=x,
-            y=[one.interval.mean for one in found],
-            lower=[one.interval.lower for one in found],
-            upper=[one.interval.upper for one in found],
-            style="s1" if metric == "primary" else "s2",
-            dots=len(places) <= 60,
-        )
-        line = Series(label="1 on the scale", x=[x[0], x[-1]], y=[1.0, 1.0], style="s3 dashed")
-        chart = Chart(
-            title=f"Score on {findings.metric_label(metric)} by outer step",
-            description=f"From {number(series.y[0])} to {number(series.y[-1])} over {len(subjects)} checkpoints.",
-            x_label="outer step" if by_step else "checkpoint, in order",
-            y_label="score",
-            series=(series, line),
-        )
-        partial = sum(one.num_missing > 0 for one in found)
-        note = f"{partial} of {len(found)} points are means over fewer than all cases." if partial else ""
-        figures.append(Figure(chart=chart, note=note))
-    note = f"Mean over cases and seeds, 95% interval (stratified t); {findings.scale_label}."
-    if len(places) < len(subjects):
-        note += f" {len(places)} of {len(subjects)} checkpoints are drawn, evenly spaced; the table has all."
-    return Section(id="outer", title="Along the run", note=note, kind="wide", figures=tuple(figures))
-
-
-def _thinned(places: range, limit: int) -> list[int]:
-    if len(places) <= limit:
-        return list(places)
-    return sorted({int(place) for place in np.rint(np.linspace(0, len(places) - 1, limit))})
-
-
 def _profiles(findings: Findings) -> Section:
-    pairs = _subjects(findings)
+    drawn = _drawn(findings)
     taus = np.linspace(-1, 2, 121)
     figures = []
     for metric in findings.metrics:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
-            for place, label, style in pairs
+            for place, label, style in drawn
             if (scores := [list(found.values()) for found in findings.mean_score(place, metric).scores.values()])
         ]
         if series:
@@ -130,32 +93,33 @@ def _profiles(findings: Findings) -> Section:
                 )
             )
     if findings.baseline_label:
-        figures.append(_ratio_profile(findings, pairs))
-    return Section(
-        id="profiles",
-        title="Profiles",
-        note="Score profiles ask how often a score is reached, ratio profiles "
-        "how many times longer than the fastest it took.",
-        kind="wide",
-        figures=tuple(figures),
-    )
+        figures.append(_ratio_profile(findings, drawn))
+    note = "Score profiles ask how often a score is reached, ratio profiles how many times longer than the fastest "
+    note += "it took." + _left_out(findings, drawn)
+    return Section(id="profiles", title="Profiles", note=note, kind="wide", figures=tuple(figures))
 
 
-def _subjects(findings: Findings) -> list[tuple[int, str, str]]:
-    """Returns place, label and style of the shown subject and of the first one, where there are two."""
-    labels = findings.reading.labels
-    found = [(findings.shown, labels[findings.shown], "s1")]
-    if findings.first != findings.shown:
-        found.append((findings.first, labels[findings.first], "s2"))
-    return found
+def _drawn(findings: Findings) -> list[tuple[int, str, str]]:
+    """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
+    labels, places = findings.reading.labels, findings.reading.lineup.beside(findings.shown)
+    return [(place, labels[place], style) for place, style in zip(places, _STYLES, strict=False)]
 
 
-def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) -> Figure:
-    times = findings.times_to_tuned([place for place, _, _ in pairs])
+def _left_out(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> str:
+    count = len(findings.reading.lineup.beside(findings.shown))
+    return f" The first {len(drawn)} of {count} methods are drawn." if len(drawn) < count else ""
+
+
+def _ratio_profile(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> Figure:
+    subjects = findings.reading.subjects
+    # Of whom there is no curve there is no line: one at 0 would say that it was trained, and failed everywhere.
+    known = [one for one in drawn if subjects[one[0]].num_seeds]
+    times = findings.times_to_tuned([place for place, _, _ in known])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
-    names = [*((label, style) for _, label, style in pairs), (findings.baseline_label, "s3 dashed")]
-    never = int(np.isinf(times[0]).sum())
+    names = [*((label, style) for _, label, style in known), (findings.baseline_label, "s3 dashed")]
+    shown = findings.reading.openings[findings.shown]
+    never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {times.shape[1]} cases."
     return Figure(
         title="Ratio profile",
         chart=Chart(
@@ -171,33 +135,40 @@ def _ratio_profile(findings: Findings, pairs: Sequence[tuple[int, str, str]]) ->
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        f"{findings.reading.openings[findings.shown]} never reached it on {never} of {times.shape[1]} cases.",
+        + (never if known[:1] == drawn[:1] else f"{shown} gave no curve."),
     )
 
 
 def _cases(findings: Findings) -> Section:
-    reading = findings.reading
+    reading, drawn = findings.reading, _drawn(findings)[:_MOST_CURVES]
     figures = tuple(
-        _case(findings, case) for case in range(len(reading.cases)) if reading.cell(findings.shown, case) is not None
+        figure for case in range(len(reading.cases)) if (figure := _case(findings, case, drawn)) is not None
     )
-    drawn = " and ".join(label for _, label, _ in _subjects(findings))
+    who = [label for _, label, _ in drawn]
     against = f", against {findings.baseline_label}" if findings.baseline_label else ""
+    dashes = "; dashed: test" if _has_test(drawn) else ""
     return Section(
         id="curves",
         title="Inner training",
-        note=f"Seed means of {drawn}{against}; dashed: test. A cross marks where a seed diverged: a mean has no "
-        "value from there on.",
+        note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. A cross marks "
+        f"where a seed diverged: a mean has no value from there on.{_left_out(findings, drawn)}",
         kind="small",
         figures=figures,
     )
 
 
-def _case(findings: Findings, case: int) -> Figure:
+def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
+    """Says whether there is room for a second line for each, dashed."""
+    return len(drawn) <= _MOST_WITH_TEST
+
+
+def _case(findings: Findings, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
+    """Returns the curves of a case; None where nobody who is drawn gave one."""
     reading = findings.reading
     metric = reading.cases[case].primary_metric
-    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" else ""
+    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""
     series = []
-    for place, label, style in _subjects(findings):
+    for place, label, style in drawn:
         cell = reading.cell(place, case)
         if cell is None or metric not in cell.final:
             continue
@@ -206,6 +177,8 @@ def _case(findings: Findings, case: int) -> Figure:
                 split = name.partition("/")[0]
                 y = cell.curve(name).tolist()
                 series.append(Series(label=f"{label}, {split}", x=cell.steps.tolist(), y=y, style=kind))
+    if not series:
+        return None
     baseline = findings.baseline(case)
     if baseline is not None:
         own = baseline.curve_steps <= baseline.num_inner_steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from lobench.core.result import mean_of
 from lobench.report.lines import interval_cell, one_line, text_table
 from lobench.report.steps_to_target import steps_record, steps_text
 
-__all__ = ["comparison_json", "comparison_text"]
+__all__ = ["comparison_records", "comparison_text"]
 
 _SIGNED = "+.3f"
 
@@ -181,12 +180,14 @@ def _short(label: str, most: int = 24) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
 
 
-def comparison_json(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
-    """Returns every pair with every number; NaN and infinities are null."""
+def comparison_records(
+    found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()
+) -> list[dict[str, Any]]:
+    """Returns every pair with every number; NaN and infinities are None."""
     records = [_record(compared) | {"scale": scale} for compared in found]
     for record, pair, own in zip(records, found, steps, strict=False):
         record["steps_to_target"] = steps_record(pair, own)
-    return json.dumps(records, indent=1, allow_nan=False)
+    return records
 
 
 def _record(found: Compared) -> dict[str, Any]:
@@ -195,6 +196,7 @@ def _record(found: Compared) -> dict[str, Any]:
         "a": _subject(found.a, found.num_exploded[0]),
         "b": _subject(found.b, found.num_exploded[1]),
         "verdict": str(found.primary.gate.verdict),
+        "primary_metric": found.primary.metric,
         "changed_cases": list(found.changed),
         "metrics": {},
     }
@@ -228,9 +230,11 @@ def _record(found: Compared) -> dict[str, Any]:
 
 
 def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
+    stands = {} if subject.who.has_theta else {"outer_step": None, "generation": None}
     return {
         "label": subject.label,
         **dataclasses.asdict(subject.checkpoint),
+        **stands,
         "git_revisions": sorted(subject.git_revisions),
         "diverged": subject.num_diverged,
         "exploded": num_exploded,

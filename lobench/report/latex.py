@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lobench.analysis.findings import Findings
+from lobench.analysis.table import Entry, Heading, Panel
 from lobench.analysis.table_file import TableSpec
-from lobench.analysis.tabulate import SEARCHED_NOTE, Entry, Heading, Panel, tabulate
+from lobench.analysis.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import one_line_of
 from lobench.report.lines import one_line
@@ -111,6 +112,7 @@ def _panel(panel: Panel, width: int) -> list[str]:
 def _cell(entry: Entry | None, digits: int | None) -> str:
     if entry is None:
         return "--"
+    digits = None if entry.is_score else digits
     is_score = digits is None
     searched = ""
     if not math.isnan(entry.searched):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lobench.analysis.tabulate import Entry, Line, Panel, Tabulated
+from lobench.analysis.table import Entry, Line, Panel, Tabulated
 from lobench.core.finite import finite_or_none
 from lobench.report.lines import one_line, text_table
 
@@ -46,6 +46,7 @@ def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
 def _text(entry: Entry | None, digits: int | None) -> str:
     if entry is None:
         return "-"
+    digits = None if entry.is_score else digits
     searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
     mark = f"{searched} (s)" * entry.is_searched
     if entry.num_lost:

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from lobench.analysis.event_numbers import row_of
 from lobench.analysis.intervals import Interval
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import last_subject, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.planner import Left
-from lobench.core.program import Program
-from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
@@ -27,7 +26,7 @@ from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_colo
 from lobench.report.running import duration
 from lobench.report.verdict import interval_text
 
-__all__ = ["Methods", "PlainMethods", "make_method_progress", "row_of"]
+__all__ = ["Methods", "PlainMethods", "make_method_progress"]
 
 _Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
 _PLAIN_SECONDS = 10.0  # between two plain lines on one method
@@ -306,20 +305,3 @@ def make_method_progress(
     """Returns a live table on a terminal, plain lines elsewhere; `verbose`: a line for each evaluation too."""
     kind = _LiveMethods if is_terminal(file) else PlainMethods
     return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))
-
-
-def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
-    """Returns an event as a store would hold it, recorded at some time."""
-    return EvaluationRow(
-        key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
-        program=Program(),
-        case=event.case,
-        outcome=event.outcome,
-        message=event.message,
-        payload=event.curves.to_payload() if event.curves is not None else None,
-        subjects=(event.subject,),
-        experiment="",
-        trial="",
-        session="",
-        recorded_at=at,
-    )

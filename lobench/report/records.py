@@ -62,8 +62,9 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> dict[str
         "bindings": list(subject.variant.bindings),
         "checkpoint": {
             "uri": subject.uri or None,
-            "outer_step": subject.outer_step if subject.uri else None,
-            "generation": subject.generation if subject.uri else None,
+            # What has no theta stands at no step of a run.
+            "outer_step": subject.outer_step if subject.has_theta else None,
+            "generation": subject.generation if subject.has_theta else None,
             "sha256": row.key.checkpoint_sha256,
         },
         "optimizer": row.key.optimizer_hash,

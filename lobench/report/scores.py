@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
 from lobench.analysis.velo import VeloScore, VeloSummary
-from lobench.core.finite import finite_or_none
 from lobench.report.lines import text_table
 
-__all__ = ["scores_json", "scores_table", "velo_json", "velo_table"]
+__all__ = ["scores_record", "scores_table", "velo_record", "velo_table"]
 
 
-def scores_json(found: AlgoPerfScores, targets: Targets) -> str:
-    """Returns `{"scores": {submission: score}, ...}`; infinities are null."""
-    record = {
+def scores_record(found: AlgoPerfScores, targets: Targets) -> dict[str, Any]:
+    """Returns `{"scores": {submission: score}, ...}`."""
+    record: dict[str, Any] = {
         "scores": {name: submission.score for name, submission in found.submissions.items()},
         "submissions": {
             name: {
@@ -36,7 +34,7 @@ def scores_json(found: AlgoPerfScores, targets: Targets) -> str:
             "ignored_workloads": dict(found.ignored_workloads),
         },
     }
-    return json.dumps(finite_or_none(record), indent=1, allow_nan=False)
+    return record
 
 
 def _workload(entry: WorkloadTime) -> dict[str, Any]:
@@ -74,13 +72,13 @@ def _why(workload: str, entry: WorkloadTime) -> str:
     return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")
 
 
-def velo_json(scores: Mapping[str, VeloScore]) -> str:
+def velo_record(scores: Mapping[str, VeloScore]) -> dict[str, Any]:
     """Returns `{"summary": {mean, deviation, percentiles}, "tasks": {task: {last, highest, mean, ...}}}`."""
-    record = {
+    record: dict[str, Any] = {
         "summary": asdict(VeloSummary.of(scores)),
         "tasks": {task: asdict(score) for task, score in scores.items()},
     }
-    return json.dumps(finite_or_none(record), indent=1, allow_nan=False)
+    return record
 
 
 def velo_table(scores: Mapping[str, VeloScore]) -> str:

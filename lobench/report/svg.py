@@ -13,7 +13,9 @@ from markupsafe import Markup, escape
 __all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
-_LETTERS = {"x": 14, "y": 7}  # of a name beside an axis
+_LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
+_X_LETTERS = 14  # of a name below an axis
+_MOST_LEFT = 0.42  # of the width, for the names beside an axis
 _LOG_FROM = 20.0  # positive values that differ by more than this factor are drawn on a log axis
 
 
@@ -94,9 +96,14 @@ class Chart:
 
     def svg(self) -> Markup:
         """Returns the chart as markup, everything from outside escaped."""
-        x_axis = _Axis(self._span("x"), self.log_x, _LEFT, self.width - _RIGHT, 5)
         y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
-        parts = [*self._grid(x_axis, y_axis), *(part for one in self.series for part in _draw(one, x_axis, y_axis))]
+        y_ticks = _ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
+        left = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
+        x_axis = _Axis(self._span("x"), self.log_x, left, self.width - _RIGHT, 5)
+        parts = [
+            *self._grid(x_axis, y_axis, left, y_ticks),
+            *(part for one in self.series for part in _draw(one, x_axis, y_axis)),
+        ]
         parts += self._inside(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = escape(json.dumps(self._data(x_axis, y_axis), allow_nan=False, separators=(",", ":")))
@@ -123,20 +130,20 @@ class Chart:
         pad = 0.04 * (math.log(high / low) if log else high - low)
         return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)
 
-    def _grid(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    def _grid(self, x_axis: _Axis, y_axis: _Axis, left: float, y_ticks: Sequence[tuple[float, str]]) -> list[Markup]:
         parts = []
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
-        for value, text in _ticks(y_axis, self.y_names, _LETTERS["y"]):
+        for value, text in y_ticks:
             y = y_axis.at(value)
-            parts.append(Markup(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
-            parts.append(Markup(f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
-        for value, text in _ticks(x_axis, self.x_names, _LETTERS["x"]):
+            parts.append(Markup(f'<line class="grid" x1="{left:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
+            parts.append(Markup(f'<text x="{left - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
+        for value, text in _ticks(x_axis, self.x_names, _X_LETTERS):
             x = x_axis.at(value)
             # A long number at the right end would be cut off.
-            anchor, x = ("end", self.width - 1) if x + 3.5 * len(text) > self.width else ("mid", x)
+            anchor, x = ("end", self.width - 1) if x + _LETTER / 2 * len(text) > self.width else ("mid", x)
             parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
-        middle = (_LEFT + right) / 2
-        parts.append(Markup(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
+        middle = (left + right) / 2
+        parts.append(Markup(f'<line class="axis" x1="{left:.0f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
         parts.append(
             Markup(f'<text x="{middle:.0f}" y="{self.height - 5}" class="mid name">{escape(self.x_label)}</text>')
         )
@@ -273,7 +280,7 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
     if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        mantissa, _, exponent = f"{value:.3g}".partition("e")
+        mantissa, _, exponent = f"{value:.4g}".partition("e")
         return f"{mantissa}e{int(exponent)}" if exponent else mantissa
     if float(value).is_integer():
         return f"{int(value):,}"

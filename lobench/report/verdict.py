@@ -114,7 +114,7 @@ def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
     gates = [detail for kind, detail in findings.reading.events if kind == "gate"]
     if gates:
         found.append(_gate_card(gates[-1]))
-    return [*found, _troubles_card(findings)]
+    return [*found, *_trouble_cards(findings)]
 
 
 def _score_card(findings: Findings, metric: str) -> Card:
@@ -167,19 +167,31 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
     )
 
 
-def _troubles_card(findings: Findings) -> Card:
+def _trouble_cards(findings: Findings) -> list[Card]:
+    """What diverged or exploded; and, where there are some, evaluations that did not pass: each is red for its own."""
     reading = findings.reading
     diverged = sum(subject.num_diverged for subject in reading.subjects)
-    cells = [cell for subject in reading.subjects for cell in subject.cells.values()]
-    exploded = findings.scales.num_exploded(*cells)
+    exploded = findings.scales.num_exploded(*(cell for one in reading.subjects for cell in one.cells.values()))
     seeds = sum(subject.num_seeds for subject in reading.subjects)
-    outcomes = Counter(row.outcome for row in reading.rows if row.outcome is not Outcome.PASSED)
-    bad = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "every evaluation passed"
+    found = [
+        Card(
+            label="Diverged or exploded seeds",
+            value=f"{diverged + exploded:,} of {seeds:,}",
+            note=f"{diverged:,} diverged, {exploded:,} exploded, of the seeds that gave curves",
+            kind="bad" if diverged or exploded else "good" if seeds else "",
+        )
+    ]
+    outcomes = Counter(row.outcome for row in reading.rows)
+    passed = outcomes.pop(Outcome.PASSED, 0)
+    return [*found, _outcomes_card(outcomes, len(reading.rows))] if passed < len(reading.rows) else found
+
+
+def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
     return Card(
-        label="Diverged seeds",
-        value=f"{diverged:,} of {seeds:,}",
-        note=f"exploded {exploded}; {bad}",
-        kind="bad" if diverged or exploded or outcomes else "good",
+        label="Evaluations that did not pass",
+        value=f"{sum(outcomes.values()):,} of {count:,}",
+        note=", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())),
+        kind="bad",
     )
 
 
@@ -260,7 +272,7 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
         "chart here, and in the table of evaluations."
         for name, count in reading.changed
     ]
-    lines += dict.fromkeys(map(str, findings.scales.problems))
+    lines += findings.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in findings.scales.undeclared()]
     lines += findings.scales.notes()
     for form, found in _speedups(cases):

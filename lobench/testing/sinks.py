@@ -21,6 +21,7 @@ import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -130,6 +131,15 @@ class SinkContract:
         sink = self.open(tmp_path)
         sink.deliver([])
         sink.close()
+
+    def test_another_thread_delivers_than_the_one_that_made_it(self, tmp_path: Path) -> None:
+        """As in a watch, where a slow sink holds up nobody."""
+        deliveries = sample_deliveries()
+        sink = self.open(tmp_path / "thread")
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(sink.deliver, deliveries).result()
+        sink.close()
+        assert self.found(tmp_path / "thread") == self.expected(tmp_path / "once", deliveries)
 
     def test_delivering_twice_equals_once(self, tmp_path: Path) -> None:
         deliveries = sample_deliveries()

@@ -72,6 +72,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     json.loads(again)  # NaN is not JSON
 
 
+def test_tuned_adam_comes_first_and_of_its_files_that_of_the_default_grid(tmp_path: Path) -> None:
+    for name in ("adafactor-velo", "adam-algoperf", "adam-velo", "adamw-velo"):
+        BASELINE.save(tmp_path / "baselines" / f"{name}.json")
+    assert [path.stem for path in find_baselines(tmp_path)] == [
+        "adam-velo",
+        "adam-algoperf",
+        "adafactor-velo",
+        "adamw-velo",
+    ]
+
+
 def test_a_changed_case_is_an_error_that_names_the_command() -> None:
     with pytest.raises(StaleBaseline, match="run `lobench baseline suites/x`"):
         BASELINE.case(info(problem="p2"))

@@ -22,7 +22,7 @@ from lobench.analysis.score_scale import ScaleKind
 from lobench.analysis.subjects import subjects_of
 from lobench.core.case import CaseInfo
 from lobench.engine.store.ledger import Ledger
-from lobench.report.comparison import comparison_json, comparison_text
+from lobench.report.comparison import comparison_records, comparison_text
 
 
 def compared(store: Path, **options: float) -> tuple[Compared, Scales]:
@@ -54,7 +54,7 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
     add(store, 2, {"a": {"train/loss": [4e13, 0.5]}})
     found, _ = compared(store)
     assert found.num_exploded == (0, 1)
-    (record,) = json.loads(comparison_json([found], scale=""))
+    (record,) = comparison_records([found], scale="")
     assert (record["b"]["diverged"], record["b"]["exploded"], record["score_version"]) == (0, 1, 2)
     assert "exploded: 0 of the first, 1 of the second" in comparison_text([found], scale="")
     assert (

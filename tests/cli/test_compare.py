@@ -175,7 +175,8 @@ def test_what_lies_at_the_path_now_is_compared(tmp_path: Path) -> None:
     assert effects == ["undecided", "better", "undecided"]
     current.write_bytes(b"no checkpoint")
     done = run(one, current, *options)
-    assert done.returncode == 2 and not done.stdout and "current.npz" in done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and json.loads(done.stdout)["where"] == str(current)
+    assert "current.npz" in done.stderr.splitlines()[-1]
 
 
 def test_a_checkpoint_that_is_a_folder_here_is_looked_up_in_the_store(

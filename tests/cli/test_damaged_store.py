@@ -69,7 +69,7 @@ def test_what_best_found_before_is_looked_at_before_the_work(tmp_path: Path) -> 
 
 
 def test_what_nobody_foresaw_is_no_failed_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory.plugins, "callback", lambda: 1 / 0)
+    monkeypatch.setattr(inventory.plugins, "callback", lambda **_: 1 / 0)
     done = lobench("plugins")
     assert done.returncode == 3
     assert "ZeroDivisionError" in done.stderr and done.stderr.rstrip().endswith("and no verdict")

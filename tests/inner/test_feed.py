@@ -14,9 +14,10 @@ import optax
 import pytest
 
 from lobench.core.case import Case, SeedBlock
+from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
-from lobench.inner.feed import ITERATOR_CHUNK
+from lobench.inner.feed import ITERATOR_CHUNK, next_read
 from lobench.inner.task import Datasets, IteratorDataset, Task
 from lobench.inner.train import Program
 
@@ -46,7 +47,7 @@ class Waits(Counts):
 
     def __init__(self) -> None:
         self.is_ahead = threading.Event()
-        super().__init__(lambda number: self.is_ahead.set() if number == ITERATOR_CHUNK else None)
+        super().__init__(lambda number: self.is_ahead.set() if number == next_read(0) else None)
 
     def loss(self, params: jax.Array, key: jax.Array, data: Any) -> jax.Array:
         seen = jax.pure_callback(lambda: np.float32(self.is_ahead.wait(PATIENT)), jax.ShapeDtypeStruct((), jnp.float32))
@@ -92,3 +93,20 @@ def test_what_fails_ahead_fails_in_its_turn_and_a_stopped_training_never_meets_i
     for thread in readers():
         thread.join(PATIENT)
     assert not readers()
+
+
+@pytest.mark.parametrize("other", [np.ones(3, np.float32), np.float32(1), {"a": np.ones(2, np.float32)}])
+def test_a_batch_that_is_unlike_the_first_one_is_refused(other: Any) -> None:
+    class Uneven(Counts):
+        def __init__(self) -> None:
+            def batches(seed: int) -> Iterator[Any]:
+                for number in itertools.count():
+                    yield other if number == 7 else np.ones(2, np.float32)
+
+            self.datasets = Datasets(train=IteratorDataset(batches))
+
+        def loss(self, params: jax.Array, key: jax.Array, data: Any) -> jax.Array:
+            return data.sum() + 0 * params
+
+    with pytest.raises(ConfigError, match="a batch of the iterator of split 'train' is not like the first one; got"):
+        run(Uneven())

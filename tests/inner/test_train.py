@@ -210,7 +210,7 @@ def test_batches_of_an_iterator_come_in_order_and_once() -> None:
 
 
 def test_an_iterator_that_ends_early_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="ended early; got 10 batches; expected 50 more"):
+    with pytest.raises(ConfigError, match="ended early; got 20 batches; expected 40 more"):
         run(Fed(60), num_inner_steps=120)
 
 

@@ -55,9 +55,10 @@ def test_what_diverged_or_is_missing_is_never_bold() -> None:
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:
     table = latex_table(findings_of(make_store(tmp_path), [make_baseline(tmp_path)]), precision=2)
-    lines = table.splitlines()
-    assert lines[1] == r"\begin{tabular}{lrrrrr}"
-    assert lines[3] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
+    note, comment, *lines = table.splitlines()
+    assert comment.startswith("% lobench report") and note.startswith("% mean rank of 5 by the score")
+    assert lines[0] == r"\begin{tabular}{lrrrrr}"
+    assert lines[2] == r" & outer step 0 & outer step 1 & outer step 2 & outer step 3 & tuned adam \\"
     assert [line for line in lines if "multicolumn" in line] == [
         r"\multicolumn{6}{l}{\emph{digits, train/loss}} \\",
         r"\multicolumn{6}{l}{\emph{digits, test/loss}} \\",
@@ -66,7 +67,7 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
     row = next(line for line in lines if "case0" in line)
     assert row.count("&") == 5 and row.endswith(r"$\mathbf{0.20} \pm 0$ \\")
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
-    assert "mean score, train/loss" in table
+    assert "mean score, train/loss" in table and "mean rank, train/loss" in table
 
 
 def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:

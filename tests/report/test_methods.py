@@ -7,12 +7,13 @@ import re
 
 from stores import case_info, curves
 
+from lobench.analysis.event_numbers import row_of
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.methods import Methods, PlainMethods, make_method_progress, row_of
+from lobench.report.methods import Methods, PlainMethods, make_method_progress
 
 ADAM, SGD = Subject.of_optimizer("adam()"), Subject.of_optimizer("sgd()")
 NAMES = {ADAM.key: ["adam", "[b]tuned"], SGD.key: ["sgd"]}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.analysis.imports import folders, nanogpt, records, tables, wandb
+from lobench.analysis.imports import mlflow, nanogpt, records, tables, tensorboard, wandb, wandb_log
 from lobench.analysis.imports.points import Asked, Points
 from lobench.analysis.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
@@ -47,10 +47,6 @@ class Kind:
     directions: Callable[[Path, Asked], dict[str, Direction]] = _no_directions
 
 
-def _mlflow_files(place: Path) -> list[Path]:
-    return sorted(path for run in folders.mlflow_runs(place) for path in run.rglob("*") if path.is_file())
-
-
 KINDS: dict[str, Kind] = {
     "tidy": Kind(
         about="csv or parquet with columns method, case, seed, step, metric, value, or a column for each --metric",
@@ -65,12 +61,23 @@ KINDS: dict[str, Kind] = {
     ),
     "wandb-chart": Kind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
     "wandb-history": Kind(about="W&B's `run.history()` as csv or parquet", read=wandb.read_api, last_counts=True),
-    "tensorboard": Kind(
-        about="a folder of event files", read=folders.read_events, files=folders.event_files, last_counts=True
+    "wandb-run": Kind(
+        about="W&B's own file of a run, run-ID.wandb, or a folder of them",
+        read=wandb.read_runs,
+        files=wandb.run_files,
+        last_counts=True,
     ),
-    "tensorboard-csv": Kind(about="a csv of TensorBoard's page", read=folders.read_tensorboard_csv, last_counts=True),
+    "tensorboard": Kind(
+        about="a folder of event files", read=tensorboard.read_events, files=tensorboard.event_files, last_counts=True
+    ),
+    "tensorboard-csv": Kind(
+        about="a csv of TensorBoard's page", read=tensorboard.read_tensorboard_csv, last_counts=True
+    ),
     "mlflow": Kind(
-        about="a folder of MLflow's file store", read=folders.read_mlflow, files=_mlflow_files, last_counts=True
+        about="a folder of MLflow's file store, or its mlflow.db",
+        read=mlflow.read_mlflow,
+        files=mlflow.mlflow_files,
+        last_counts=True,
     ),
     "algoperf": Kind(
         about="AlgoPerf's evaluations, with --targets",
@@ -109,10 +116,12 @@ def kind_of(path: Path, asked: str = "") -> str:
 
 
 def _of_folder(path: Path) -> str:
-    if folders.event_files(path):
+    if tensorboard.event_files(path):
         return "tensorboard"
-    if folders.mlflow_runs(path):
+    if mlflow.mlflow_files(path):
         return "mlflow"
+    if wandb.run_files(path):
+        return "wandb-run"
     return "nanogpt" if nanogpt.log_files(path) else ""
 
 
@@ -127,6 +136,10 @@ def _of_file(path: Path) -> str:
         )
     if tables.is_parquet(path):
         return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
+    if wandb_log.is_log(path):
+        return "wandb-run"
+    if mlflow.is_database(path):
+        return "mlflow"
     if head == b"[":
         return "lobench"
     if nanogpt.is_log(path):

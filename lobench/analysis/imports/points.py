@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 
-__all__ = ["Asked", "Points", "Run", "metric_name", "named_run", "step_numbers"]
+__all__ = ["Asked", "LoggedRun", "Points", "Run", "metric_name", "named_run", "named_runs", "step_numbers"]
 
 _SPLITS = {
     "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
@@ -33,6 +34,21 @@ class Run:
 
     def __str__(self) -> str:
         return f"method {self.method!r}, case {self.case!r}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """A run as who logged it knows it.
+
+    Attributes:
+      id: Its own, which no other run has.
+      name: What people call it; several may have one.
+      seed: Its parameter `seed`, "" where it has none.
+    """
+
+    id: str
+    name: str
+    seed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +147,24 @@ def named_run(name: str, asked: Asked, *, case: str = "") -> Run:
         case=said.get("case", case) if asked.pattern else asked.case or case,
         seed=said.get("seed", name if asked.method else asked.seed or "0"),
     )
+
+
+def named_runs(known: Sequence[LoggedRun], asked: Asked, notes: list[str]) -> Iterator[tuple[str, Run]]:
+    """Yields the ids of runs, and what each is to lobench.
+
+    Runs of one name are one method's, and each is a seed: the one that its parameter `seed` says, or its id.
+
+    Raises:
+      UsageError: as `named_run`.
+    """
+    numbers = Counter(one.name for one in known)
+    seeds = Counter((one.name, one.seed) for one in known)
+    notes += [f"{count} runs are called {name!r}: they are its seeds" for name, count in numbers.items() if count > 1]
+    for one in known:
+        run = named_run(one.name, asked)
+        if numbers[one.name] > 1:
+            run = replace(run, seed=one.seed if one.seed and seeds[one.name, one.seed] == 1 else one.id)
+        yield one.id, run
 
 
 def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: str, column: str) -> NDArray[np.int64]:

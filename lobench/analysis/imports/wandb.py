@@ -1,22 +1,34 @@
-"""Histories that W&B exports: the csv of a chart on its web page, and what `run.history()` gives.
+"""Histories of W&B: the csv of a chart on its web page, what `run.history()` gives, and its own files.
 
 "Step","adam-1 - val/loss","adam-1 - val/loss__MIN","adam-1 - val/loss__MAX"      a chart: a column for each run
 ,_step,_runtime,_timestamp,val/loss                                               the API: one run, or a run_id
+wandb/offline-run-20261122_183036-abc123/run-abc123.wandb                         W&B's own file of a run
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.imports.points import Asked, Points, named_run, step_numbers
+from lobench.analysis.imports.points import Asked, Points, Run, named_run, named_runs, step_numbers
 from lobench.analysis.imports.tables import column_names, is_given, numbers_of, parts_of
+from lobench.analysis.imports.wandb_log import wandb_rows, wandb_run
 from lobench.core.errors import UsageError
 
-__all__ = ["is_api", "is_chart", "is_runs_table", "read_api", "read_chart", "refuse_runs_table"]
+__all__ = [
+    "is_api",
+    "is_chart",
+    "is_runs_table",
+    "read_api",
+    "read_chart",
+    "read_runs",
+    "refuse_runs_table",
+    "run_files",
+]
 
+_CHUNK = 100_000  # points
 _BOUNDS = ("__MIN", "__MAX")
 _RUN_COLUMNS = ("run_id", "run_name", "run", "name")
 
@@ -102,3 +114,39 @@ def read_api(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
             for run in [path.stem.partition(".")[0]] if groups is None else groups.unique():
                 own = there if groups is None else there & (groups == run).to_numpy(bool)
                 yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], lines[own])
+
+
+def run_files(place: Path) -> list[Path]:
+    """Returns W&B's own files of runs in or below a folder, in the order of their writing; or the file itself."""
+    if place.is_file():
+        return [place]
+    return sorted({path.resolve() for path in place.rglob("run-*.wandb")}, key=lambda path: (path.parent.name, path))
+
+
+def read_runs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
+    """Yields the points of W&B's own files. Those of one run follow one another: it was resumed.
+
+    Raises:
+      UsageError: wandb is not installed; this is no such file; a step is none.
+    """
+    axis = asked.columns.get("step", "_step")
+    files = {file: wandb_run(file) for file in run_files(place)}
+    runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), asked, notes))
+    for file, logged in files.items():
+        found: dict[str, list[tuple[float, float]]] = {}
+        num_found = 0
+        for row, _ in wandb_rows(file):
+            for name in (name for name in row if name not in (axis, "") and not name.startswith("_")):
+                if axis in row and (not asked.metrics or name in asked.metrics):
+                    found.setdefault(name, []).append((row[axis], row[name]))
+                    num_found += 1
+            if num_found >= _CHUNK:
+                yield from _of_rows(runs[logged.id], found, file, axis)
+                found, num_found = {}, 0
+        yield from _of_rows(runs[logged.id], found, file, axis)
+
+
+def _of_rows(run: Run, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:
+    for name, points in found.items():
+        at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
+        yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)

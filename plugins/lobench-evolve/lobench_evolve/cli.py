@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import click
+
+from lobench.extend import emit, format_option
 
 __all__ = ["evolve"]
 
@@ -48,8 +51,12 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
     "of its store.",
 )
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding over the file's own.")
-def evolve(**options: object) -> None:
+@format_option("text", "json")
+def evolve(kind: str, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
 
-    sys.exit(run_command(EvolveCommand(**options)))  # type: ignore[arg-type]  # click's values, checked by click
+    done = run_command(EvolveCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    if kind == "json":
+        emit("evolve", dataclasses.asdict(done))
+    sys.exit(done.exit_code)

@@ -19,7 +19,7 @@ from lobench import UsageError
 from lobench_evolve.extension import extended
 from lobench_evolve.run import Machines, plan, run_experiment
 
-__all__ = ["EvolveCommand", "run_command", "share"]
+__all__ = ["EvolveCommand", "Evolved", "Run", "run_command", "share"]
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -45,8 +45,26 @@ class EvolveCommand:
     extend: bool
 
 
-def run_command(command: EvolveCommand) -> int:
-    """Runs one experiment here, or many in processes of their own; returns the exit code.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How one run ended; generations and fitness (of the last elite) are None of one in a process of its own."""
+
+    folder: Path
+    exit_code: int
+    num_generations: int | None = None
+    fitness: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolved:
+    """How the command ended: its exit code, and the runs that were begun."""
+
+    exit_code: int
+    runs: tuple[Run, ...] = ()
+
+
+def run_command(command: EvolveCommand) -> Evolved:
+    """Runs one experiment here, or many in processes of their own.
 
     Raises:
       LobenchError: as of `plan` and `run_experiment`.
@@ -70,11 +88,12 @@ def run_command(command: EvolveCommand) -> int:
         generations = run_experiment(experiment, machines, num_workers=workers, say=_say)
     except KeyboardInterrupt:
         _say("interrupted; the same command goes on from here")
-        return 130
+        return Evolved(exit_code=130)
     last = generations[-1].ended
     reached, folder = generations[-1].generation + 1, experiment.folder / "checkpoints"
     _say(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
-    return 0
+    run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
+    return Evolved(exit_code=0, runs=(run,))
 
 
 def share(shard: str, count: int) -> range:
@@ -89,7 +108,7 @@ def share(shard: str, count: int) -> range:
     return range(int(index), count, int(number))
 
 
-def _run_many(command: EvolveCommand) -> int:
+def _run_many(command: EvolveCommand) -> Evolved:
     """Each experiment is this command for one seed and one case, so that any of them can be run, and go on, alone."""
     if command.scopes:
         raise UsageError("--case is for one run", next_step="give --cases for a run for each, or neither for all cases")
@@ -100,7 +119,7 @@ def _run_many(command: EvolveCommand) -> int:
         plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
     mine = [experiments[index] for index in share(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
-    waiting, running, worst = list(mine), dict[str, subprocess.Popen[bytes]](), 0
+    waiting, running, ended = list(mine), dict[str, subprocess.Popen[bytes]](), list[Run]()
     try:
         while waiting or running:
             while waiting and len(running) < command.parallel:
@@ -113,14 +132,14 @@ def _run_many(command: EvolveCommand) -> int:
             for name, child in list(running.items()):
                 if (code := child.poll()) is not None:
                     del running[name]
-                    worst = max(worst, abs(code))
+                    ended.append(Run(folder=command.store / name, exit_code=code))
                     _say(f"{name}: ended with exit code {code}")
     finally:
         for child in running.values():
             child.terminate()
         for child in running.values():
             child.wait()
-    return min(worst, 3)
+    return Evolved(exit_code=min(max((abs(run.exit_code) for run in ended), default=0), 3), runs=tuple(ended))
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lobench.extend import format_option
+
 __all__ = ["pbt"]
 
 _STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
@@ -43,11 +45,12 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 @_STORE
 @_STUDY
 @click.option("--tree/--no-tree", default=True, show_default=True, help="The lineage tree below the table.")
-def status(store: Path, study: str, tree: bool) -> None:
+@format_option("text", "json")
+def status(store: Path, study: str, tree: bool, kind: str) -> None:
     """Show a study: a table of its trials, and who descends from whom."""
     from lobench_pbt.show import show_status
 
-    show_status(store, study, tree=tree)
+    show_status(store, study, tree=tree, kind=kind)
 
 
 @pbt.command()
@@ -70,7 +73,8 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 @_STUDY
 @click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
 @click.option("--to-step", type=int, help="Outer step to stop before.")
-def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None) -> None:
+@format_option("json")
+def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, kind: str) -> None:
     """Print how a trial came to be, as JSON: a schedule that can be trained again, on the same data or other."""
     from lobench_pbt.show import show_replay
 
@@ -80,7 +84,8 @@ def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | N
 @pbt.command()
 @_STORE
 @_STUDY
-def export(store: Path, study: str) -> None:
+@format_option("json")
+def export(store: Path, study: str, kind: str) -> None:
     """Print a study with all its trials and measurements as JSON."""
     from lobench_pbt.show import show_export
 

@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lobench import UsageError
-from lobench.extend import finite_or_none, text_table
+from lobench.extend import emit, text_table
 from lobench_pbt.lineage import segments
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
@@ -38,16 +39,50 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
         db.close()
 
 
-def show_status(store: Path, name: str, *, tree: bool) -> None:
-    """Prints a table of the trials, and the lineage tree."""
+def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
+    """Prints a table of the trials, and the lineage tree; for programs the trials."""
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
+    if kind == "json":
+        emit("pbt.status", _status(row, study, trials, states))
+        return
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
     print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}")
     print(text_table([_HEADER, *(_cells(study, trial) for trial in trials)], left={2, 3, 5, 6, 7, 8}))
     if tree:
         print("\n".join(_lineage(study, trials)))
+
+
+def _status(row: StudyRow, study: Study, trials: list[Trial], states: Mapping[str, int]) -> dict[str, Any]:
+    best = _best(trials)
+    return {
+        "study": row.name,
+        "is_stopped": row.stopped,
+        "states": dict(states),
+        "objectives": [objective.metric for objective in study.objectives],
+        "best": best.id if best is not None else None,
+        "trials": [
+            {
+                "id": trial.id,
+                "generation": trial.generation,
+                "state": str(trial.state),
+                "parents": list(trial.parent_ids),
+                "start_step": trial.start_step,
+                "end_step": trial.end_step,
+                "metrics": dict(trial.metrics) if trial.metrics is not None else None,
+                "parameters": dict(trial.params),
+                "worker": trial.worker_id if trial.state is State.ACTIVE else "",
+                "attempt": trial.attempt,
+                "note": trial.reason,
+            }
+            for trial in trials
+        ],
+    }
+
+
+def _best(trials: list[Trial]) -> Trial | None:
+    return max((trial for trial in trials if trial.fitness), key=lambda trial: trial.fitness or (), default=None)
 
 
 _HEADER = ("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note")
@@ -79,7 +114,7 @@ def _fitness(study: Study, trial: Trial) -> str:
 
 def _lineage(study: Study, trials: list[Trial]) -> list[str]:
     """Returns the tree of warm starts, a trial below the one it began from; the best trial is marked."""
-    best = max((trial for trial in trials if trial.fitness), key=lambda trial: trial.fitness or (), default=None)
+    best = _best(trials)
     known = {trial.id for trial in trials}
     begun_from: dict[int | None, list[Trial]] = {}
     for trial in trials:
@@ -105,7 +140,7 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
             return found
 
         found = segments(find, trial, from_step=from_step, to_step=to_step)
-    print(json.dumps({"version": 1, "study": row.name, "trial": trial, "segments": found}, indent=2))
+    emit("pbt.replay", {"version": 1, "study": row.name, "trial": trial, "segments": found})
 
 
 def show_export(store: Path, name: str) -> None:
@@ -117,4 +152,4 @@ def show_export(store: Path, name: str) -> None:
                 for attempt, step, seconds, metrics in table.measurements(trial["id"])
             ]
         document = {"version": 1, "study": json.loads(row.config), "stopped": row.stopped, "trials": trials}
-    print(json.dumps(finite_or_none(document), indent=2, allow_nan=False))
+    emit("pbt.export", document)

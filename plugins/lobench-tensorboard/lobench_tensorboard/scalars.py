@@ -1,103 +1,86 @@
-"""Which scalars an event gives. All values are of the last inner step; the step of all is the outer step.
+"""Which scalars an event gives, and by which tags. All are of the last inner step; the step of all is the outer step.
 
-For a case, as soon as all its seeds are there:
+TensorBoard makes a group of what a tag begins with, and sorts groups by name, figures before letters:
 
-    <suite>/<case>/<split>/<metric>    mean over seeds; NaN if one diverged, which must not vanish in a mean
-    <suite>/<case>/diverged            number of seeds that diverged
-    <suite>/<case>/exploded            number of others whose primary loss ended above twice its start
+    0_headline/score                          mean score over all cases; 1 is tuned Adam
+    0_headline/score_of_<suite>               the same of one of several suites
+    0_headline/verdicts_passed                share of the evaluations whose expectations hold
+    <suite>/<case>/score
+    <suite>/<case>/<split>/<metric>           mean over seeds; NaN if one diverged, which must not vanish in a mean
+    zz_diagnostics/<suite>[/<case>]/diverged  number of seeds that diverged
+    zz_diagnostics/<suite>[/<case>]/exploded  number of others whose primary loss ended above twice its start
+    zz_diagnostics/<suite>/not_evaluated      number of evaluations without curves
+    zz_diagnostics/<suite>/outcomes/<outcome> number of evaluations; others than passed and failed where there are any
+    zz_intervals/<tag>_lower, <tag>_upper     95%, of scores and of each case's primary metric
 
-For a suite, when every evaluation of the checkpoint has an outcome:
-
-    <suite>/mean/<split>/<metric>      mean over cases of the mean over seeds, with ..._lower and ..._upper: 95%,
-                                       stratified t; no bounds where a case has one seed or one of them diverged
-    <suite>/diverged                   number of seeds that diverged, over all cases
-    <suite>/exploded                   number of others that exploded, over all cases
-    <suite>/not_evaluated              number of evaluations without curves; the mean is over the others
-    <suite>/outcomes/<outcome>         number of evaluations; `passed` and `failed` always, others where there are any
-
-Best values and whole curves stay in the ledger: `lobench results --curves` has them.
+The bounds are drawn around their value by the layout of the tab Custom Scalars: a chart in place of three.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from lobench import Outcome
-from lobench.extend import Curves, stratified_t_mean
-from lobench.hookspecs import CheckpointFinished, EvaluationFinished
+from tensorboard.plugins.custom_scalar import layout_pb2
 
-__all__ = ["Scalar", "scalars_of"]
+from lobench.extend import Group, Number
 
-Scalar = tuple[str, float]
+__all__ = ["Chart", "charts_in", "charts_of", "layout_of", "scalars_of"]
 
+_HEADLINE, _DIAGNOSTICS, _INTERVALS = "0_headline", "zz_diagnostics", "zz_intervals"
+_SCORES = "Scores"
 
-def scalars_of(event: EvaluationFinished | CheckpointFinished) -> list[Scalar]:
-    """Returns (tag, value) of everything that an event lets be known."""
-    if isinstance(event, EvaluationFinished):
-        return _of_case([event])
-    scalars: list[Scalar] = []
-    for suite in sorted({evaluation.case.suite for evaluation in event.evaluations}):
-        of_suite = [evaluation for evaluation in event.evaluations if evaluation.case.suite == suite]
-        scalars += _of_suite(suite, of_suite)
-    return scalars
+Chart = tuple[str, str]  # its category's title, and the tag that it shows with its bounds
 
 
-def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Scalar]:
-    """Nothing while seeds are missing: one block of several says little, and could not be corrected later."""
-    case, blocks = evaluations[0].case, _curves(evaluations)
-    if len({seed for block in blocks for seed in block.seeds}) < case.num_seeds:
-        return []
-    prefix = f"{case.suite}/{case.name}"
-    means = [(f"{prefix}/{metric}", stratified_t_mean([_finals(blocks, metric)]).mean) for metric in _metrics(blocks)]
-    return [*means, (f"{prefix}/diverged", _num_diverged(blocks)), (f"{prefix}/exploded", _num_exploded(evaluations))]
+def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
+    """Returns (tag, value) of what is written of some numbers."""
+    found: list[tuple[str, float]] = []
+    for number in numbers:
+        tag = _tag(number)
+        found.append((tag, number.value))
+        if number.has_chart:
+            found += zip(_bounds(tag), (number.lower, number.upper), strict=True)
+    return found
 
 
-def _of_suite(suite: str, evaluations: Sequence[EvaluationFinished]) -> list[Scalar]:
-    by_case: dict[str, list[EvaluationFinished]] = {}
-    for evaluation in evaluations:
-        by_case.setdefault(evaluation.case.key, []).append(evaluation)
-    scalars = [scalar for of_case in by_case.values() for scalar in _of_case(of_case)]
-    cases = [blocks for of_case in by_case.values() if (blocks := _curves(of_case))]
-    scalars += _means(suite, cases)
-    scalars.append((f"{suite}/diverged", _num_diverged(block for blocks in cases for block in blocks)))
-    scalars.append((f"{suite}/exploded", _num_exploded(evaluations)))
-    missing = sum(evaluation.curves is None for evaluation in evaluations)
-    scalars.append((f"{suite}/not_evaluated", float(missing)))
-    outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
-    outcomes.update(evaluation.outcome for evaluation in evaluations)
-    return [*scalars, *((f"{suite}/outcomes/{outcome}", float(outcomes[outcome])) for outcome in sorted(outcomes))]
+def charts_of(numbers: Sequence[Number]) -> set[Chart]:
+    """Returns the charts with bounds that some numbers have."""
+    return {
+        (number.suite if number.group is Group.CASES else _SCORES, _tag(number))
+        for number in numbers
+        if number.has_chart
+    }
 
 
-def _means(suite: str, cases: Sequence[Sequence[Curves]]) -> list[Scalar]:
-    """Means over the cases that have a metric, with intervals."""
-    scalars: list[Scalar] = []
-    for metric in sorted({metric for blocks in cases for metric in _metrics(blocks)}):
-        interval = stratified_t_mean([_finals(blocks, metric) for blocks in cases if metric in _metrics(blocks)])
-        tag = f"{suite}/mean/{metric}"
-        scalars.append((tag, interval.mean))
-        if not math.isnan(interval.lower):
-            scalars += [(f"{tag}_lower", interval.lower), (f"{tag}_upper", interval.upper)]
-    return scalars
+def layout_of(charts: set[Chart]) -> layout_pb2.Layout:
+    """Returns the layout of Custom Scalars: a category of scores, then one a suite, with a chart for each tag."""
+    layout = layout_pb2.Layout()
+    for title in sorted({title for title, _ in charts}, key=lambda title: (title != _SCORES, title)):
+        category = layout.category.add(title=title)
+        for tag in sorted(tag for of, tag in charts if of == title):
+            chart = category.chart.add(title=tag.removeprefix(f"{_HEADLINE}/").removeprefix(f"{title}/"))
+            lower, upper = _bounds(tag)
+            chart.margin.series.add(value=tag, lower=lower, upper=upper)
+    return layout
 
 
-def _curves(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:
-    return [evaluation.curves for evaluation in evaluations if evaluation.curves is not None]
+def charts_in(layout: layout_pb2.Layout) -> set[Chart]:
+    """Returns what `layout_of` was told."""
+    return {
+        (category.title, series.value)
+        for category in layout.category
+        for chart in category.chart
+        for series in chart.margin.series
+    }
 
 
-def _metrics(blocks: Sequence[Curves]) -> list[str]:
-    """Returns the metrics that all blocks have: a plugin's own may have failed for one."""
-    return sorted(set.intersection(*(set(block.metrics) for block in blocks)))
+def _tag(number: Number) -> str:
+    if number.group is Group.HEADLINE:
+        return f"{_HEADLINE}/{number.name}" + (f"_of_{number.suite}" if number.suite else "")
+    place = "/".join(filter(None, (number.suite, number.case, number.name)))
+    return place if number.group is Group.CASES else f"{_DIAGNOSTICS}/{place}"
 
 
-def _finals(blocks: Iterable[Curves], metric: str) -> list[float]:
-    return [value for block in blocks for value in block.final(metric)]
-
-
-def _num_exploded(evaluations: Iterable[EvaluationFinished]) -> float:
-    return float(sum(one.curves.num_exploded(one.case) for one in evaluations if one.curves is not None))
-
-
-def _num_diverged(blocks: Iterable[Curves]) -> float:
-    return float(sum(block.num_diverged for block in blocks))
+def _bounds(tag: str) -> tuple[str, str]:
+    place = f"{_INTERVALS}/{tag.removeprefix(f'{_HEADLINE}/')}"
+    return f"{place}_lower", f"{place}_upper"

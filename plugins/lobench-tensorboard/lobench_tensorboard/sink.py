@@ -2,7 +2,8 @@
 
 Event files are only ever appended to. So the sink reads its own files back when it opens a run, and writes what is
 missing: a delivery that comes again after a crash finds its scalars there. What was written stays: of two thetas at one
-outer step the first, and what was counted when a checkpoint was first complete.
+outer step the first, and what was counted when a checkpoint was first complete. Of the layouts, which have one tag too,
+TensorBoard takes the last: one is written when a checkpoint brings a chart that none before it had.
 """
 
 from __future__ import annotations
@@ -20,26 +21,35 @@ from urllib.parse import quote
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, SummaryMetadata
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
+from tensorboard.plugins.custom_scalar import metadata as custom_scalars
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench.extend import Checkpoint, PluginError, sync
-from lobench.hookspecs import Delivery, SinkContext
-from lobench_tensorboard.scalars import Scalar, scalars_of
+from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync
+from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
+from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 
+_TAGS = "-2"  # counts up when other tags are written
 _NUMBERS = itertools.count()  # of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
 def written_scalars(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yields (tag, step) of every scalar in a run's event files; a record cut off by a crash ends its file, no more."""
+    """Yields (tag, step) of every scalar and layout in a run's event files."""
+    for value, step in _written(folder):
+        yield value.tag, step
+
+
+def _written(folder: Path) -> Iterator[tuple[Summary.Value, int]]:
+    """Yields every value in a run's event files, and its step; a record cut off by a crash ends its file, no more."""
     for file in sorted(_event_files(folder)):
         for event in EventFileLoader(str(file)).Load():
             for value in event.summary.value:
-                yield value.tag, event.step
+                yield value, event.step
 
 
 def _event_files(folder: Path) -> set[Path]:
@@ -63,10 +73,8 @@ class EventFile:
             sync(folder)
             unless_all_is_well.pop_all()
 
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        event = Event(wall_time=time.time(), step=step)
-        event.summary.value.add(tag=tag, tensor=make_tensor_proto(np.float32(value)), metadata=_METADATA)
-        self._add(event)
+    def add(self, value: Summary.Value, step: int) -> None:
+        self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
 
     def _add(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
@@ -91,21 +99,49 @@ class EventFile:
                 self._path.unlink(missing_ok=True)
 
 
+def _scalar(tag: str, value: float) -> Summary.Value:
+    return Summary.Value(tag=tag, tensor=make_tensor_proto(np.float32(value)), metadata=_METADATA)
+
+
+def _layout(charts: set[Chart]) -> Summary.Value:
+    return Summary.Value(
+        tag=custom_scalars.CONFIG_SUMMARY_TAG,
+        tensor=make_tensor_proto(layout_of(charts).SerializeToString()),
+        metadata=custom_scalars.create_summary_metadata(),
+    )
+
+
 class _Run:
     """One run directory: what is in it, and a file from the first missing scalar on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._written = set(written_scalars(folder))
+        self._written: set[tuple[str, int]] = set()
+        self._charts: set[Chart] = set()
         self._file: EventFile | None = None
+        for value, step in _written(folder):
+            self._written.add((value.tag, step))
+            if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
+                self._charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
 
-    def add(self, scalars: Sequence[Scalar], step: int) -> None:
-        for tag, value in scalars:
+    def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
+        """Adds what is missing of an event's numbers.
+
+        Args:
+          is_whole: Whether these are all numbers of the checkpoint: a layout is made of no fewer.
+        """
+        for tag, value in scalars_of(numbers):
             if (tag, step) not in self._written:
-                self._file = self._file or EventFile(self._folder)
-                self._file.add_scalar(tag, value, step)
-                self._written.add((tag, step))
+                self._add(_scalar(tag, value), step)
+        if is_whole and not (charts := charts_of(numbers)) <= self._charts:
+            self._charts |= charts
+            self._add(_layout(self._charts), step)
+
+    def _add(self, value: Summary.Value, step: int) -> None:
+        self._file = self._file or EventFile(self._folder)
+        self._file.add(value, step)
+        self._written.add((value.tag, step))
 
     def flush(self) -> None:
         if self._file is not None:
@@ -135,28 +171,33 @@ class TensorBoardSink:
                 next_step="write to a local folder and copy it, or let TensorBoard read it from there",
             )
         self._folder = Path(context.argument).expanduser() if context.argument else context.store / "tensorboard"
+        self._suites = context.suites
         self._runs: dict[Path, _Run] = {}
 
     @property
     def destination(self) -> str:
-        """An id in a file of the folder: a folder that was removed is filled again."""
+        """An id in a file of the folder: a folder that was removed is filled again.
+
+        It names the tags too: a folder of an earlier version gets what it lacks, from the ledger's beginning.
+        """
         file = self._folder / "lobench.id"
         if not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f"{file.name}.{os.getpid()}")
             temporary.write_text(uuid.uuid4().hex, encoding="ascii")
             temporary.replace(file)
-        return file.read_text(encoding="ascii")
+        return file.read_text(encoding="ascii") + _TAGS
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:
             touched: dict[Path, _Run] = {}
             for delivery in deliveries:
-                scalars, checkpoint = scalars_of(delivery.event), delivery.event.checkpoint
-                if scalars:
+                event, checkpoint = delivery.event, delivery.event.checkpoint
+                if numbers := numbers_of(event, self._suites):
                     folder = self._folder_of(checkpoint)
                     touched[folder] = self._run(folder)
-                    touched[folder].add(scalars, checkpoint.outer_step)
+                    is_whole = isinstance(event, CheckpointFinished)
+                    touched[folder].add(numbers, checkpoint.outer_step, is_whole=is_whole)
             for run in touched.values():
                 run.flush()
         except BaseException:

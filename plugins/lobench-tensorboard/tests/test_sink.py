@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from lobench_tensorboard.sink import TensorBoardSink, written_scalars
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG
 
 from lobench import Outcome
 from lobench.extend import CaseInfo, Checkpoint, Curves, PluginError, SeedBlock, Subject
@@ -68,7 +69,7 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     accumulator = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     accumulator.Reload()
     found = {}
-    for tag in accumulator.Tags()["tensors"]:
+    for tag in set(accumulator.Tags()["tensors"]) - {CONFIG_SUMMARY_TAG}:
         for event in accumulator.Tensors(tag):
             value = event.tensor_proto.float_val or np.frombuffer(event.tensor_proto.tensor_content, np.float32)
             found[tag, event.step] = float(value[0])
@@ -94,9 +95,10 @@ def test_values_read_back_with_tensorboards_own_reader(tmp_path: Path) -> None:
     sink.close()
     found = scalars(tmp_path / "tensorboard")
     assert found["s/c1/train/loss", 10] == 2.5
-    assert found["s/mean/train/loss", 0] == 1.0
-    assert found["s/mean/train/loss_lower", 0] < 1.0 < found["s/mean/train/loss_upper", 0]
-    assert found["s/diverged", 10] == 0
+    place = "zz_intervals/s/c1/train/loss"
+    assert found[f"{place}_lower", 10] < 2.5 < found[f"{place}_upper", 10]
+    assert found["0_headline/verdicts_passed", 10] == 1
+    assert found["zz_diagnostics/s/diverged", 10] == 0
 
 
 def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
     sink.close()
     found = scalars(tmp_path / "logs" / "generation_2")
     assert np.isnan(found["s/c/train/loss", 3])
-    assert found["s/c/diverged", 3] == 1
+    assert found["zz_diagnostics/s/c/diverged", 3] == 1
 
 
 # Forks one child for each place to be killed at: (place, 1 to flush first, so that the record is whole on the disk).
@@ -126,8 +128,8 @@ import lobench_tensorboard.sink as module
 def run(store, place, flushed):
     class EventFile(module.EventFile):
         left = place
-        def add_scalar(self, *arguments):
-            super().add_scalar(*arguments)
+        def add(self, *arguments):
+            super().add(*arguments)
             EventFile.left -= 1
             if EventFile.left == 0:
                 if flushed:
@@ -274,13 +276,22 @@ def test_what_a_finished_checkpoint_says_of_its_suite(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
     sink.deliver(sample_deliveries(2)[:6])
     sink.close()
-    of_suite = {tag: value for (tag, _), value in scalars(tmp_path).items() if tag.startswith("suite/outcomes/")}
-    assert of_suite == {"suite/outcomes/error": 1, "suite/outcomes/failed": 0, "suite/outcomes/passed": 4}
-    found = scalars(tmp_path)
-    assert (found["suite/diverged", 0], found["suite/not_evaluated", 0]) == (1, 1)
-    assert np.isnan(found["suite/mean/train/loss", 0])
-    assert ("suite/mean/train/loss_lower", 0) not in found
+    found, place = scalars(tmp_path), "zz_diagnostics/suite"
+    outcomes = {tag: value for (tag, _), value in found.items() if tag.startswith(f"{place}/outcomes/")}
+    assert outcomes == {f"{place}/outcomes/{name}": n for name, n in {"error": 1, "failed": 0, "passed": 4}.items()}
+    assert (found[f"{place}/diverged", 0], found[f"{place}/not_evaluated", 0]) == (1, 1)
+    assert found["0_headline/verdicts_passed", 0] == pytest.approx(0.8)
+    assert np.isnan(found["suite/diverges/train/loss", 0])
+    assert ("zz_intervals/suite/diverges/train/loss_lower", 0) not in found
     assert ("suite/breaks/train/loss", 0) not in found
+
+
+def test_no_mean_is_taken_over_losses_of_cases(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
+    sink.deliver(deliveries(1, 2))
+    sink.close()
+    cases = {tag.split("/")[1] for tag, _ in scalars(tmp_path) if tag.endswith("/loss")}
+    assert cases == {"c0", "c1"}
 
 
 def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:

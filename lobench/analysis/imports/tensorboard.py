@@ -1,4 +1,4 @@
-"""Folders that TensorBoard and MLflow write, and the csv that TensorBoard's page gives."""
+"""Folders of event files that TensorBoard writes, and the csv that its page gives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.imports.points import Asked, Points, Run, named_run, step_numbers
-from lobench.analysis.imports.tables import numbers_of, opened, parts_of
+from lobench.analysis.imports.tables import numbers_of, parts_of
 from lobench.core.errors import UsageError
 from lobench.core.headline import cause
 
-__all__ = ["event_files", "mlflow_runs", "read_events", "read_mlflow", "read_tensorboard_csv"]
+__all__ = ["event_files", "read_events", "read_tensorboard_csv"]
 
 _CHUNK = 100_000  # events
 _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
@@ -93,54 +93,3 @@ def read_tensorboard_csv(path: Path, asked: Asked, notes: list[str]) -> Iterator
         steps = step_numbers(numbers_of(frame["Step"], lines, str(path), fill=False), lines, str(path), "Step")
         values = numbers_of(frame["Value"], lines, str(path), fill=True)
         yield Points.of_curve(named_run(found["run"] if found else asked.method, asked), metric, steps, values, lines)
-
-
-def mlflow_runs(place: Path) -> list[Path]:
-    """Returns the folders of runs in or below a folder of MLflow's file store; those that were deleted are none."""
-    found = [path.parent for path in sorted(place.rglob("meta.yaml")) if (path.parent / "metrics").is_dir()]
-    return [run for run in found if _said(run, "lifecycle_stage") != "deleted" and ".trash" not in run.parts]
-
-
-def read_mlflow(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
-    """Yields the metrics of MLflow's runs. Of a step logged twice the later time counts, as MLflow has it.
-
-    Raises:
-      UsageError: a line is no `timestamp value step`.
-    """
-    for folder in mlflow_runs(place):
-        tag = folder / "tags" / "mlflow.runName"
-        name = tag.read_text(encoding="utf-8").strip() if tag.is_file() else _said(folder, "run_name")
-        run = named_run(name or folder.name, asked)
-        for file in sorted(path for path in (folder / "metrics").rglob("*") if path.is_file()):
-            metric = file.relative_to(folder / "metrics").as_posix()
-            if not asked.metrics or metric in asked.metrics:
-                yield _mlflow_metric(file, run, metric)
-
-
-def _mlflow_metric(file: Path, run: Run, metric: str) -> Points:
-    times, values, steps = [], [], []
-    with opened(file) as lines:
-        for number, line in enumerate(lines, 1):
-            words = line.split()
-            if not words:
-                continue
-            try:
-                times.append(int(words[0]))
-                values.append(float(words[1]))
-                steps.append(int(words[2]) if len(words) > 2 else 0)
-            except (ValueError, IndexError) as error:
-                place, got = f"{file}, line {number}", repr(line.strip()[:60])
-                raise UsageError(
-                    "this is no metric of MLflow", where=place, got=got, expected="TIME VALUE STEP"
-                ) from error
-    order = np.lexsort((values, times, steps))
-    return Points.of_curve(run, metric, np.asarray(steps)[order], np.asarray(values)[order], order + 1)
-
-
-def _said(folder: Path, key: str) -> str:
-    """Returns a plain value of a run's meta.yaml; "" where it says none."""
-    for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip().strip("'\"")
-    return ""

@@ -1,0 +1,79 @@
+"""What mkdocs does with docs/ besides rendering it: pages that the code itself says, and links that lead out of docs/.
+
+mkdocs calls the functions named `on_*`; their names and arguments are its own.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from click_pages import commands_page, pytest_page
+from gin_pages import gin_pages
+from hook_pages import hooks_page
+from mkdocs.structure.files import File, Files
+from name_pages import extend_page, lobench_page, testing_page
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = {
+    "benchmarks/RESULTS.md": "reference/measured.md",
+    "CHANGELOG.md": "reference/changes.md",
+}  # pages of the site
+
+_LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
+_FENCED = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
+_PAGES: Mapping[str, Callable[[], str]] = {
+    "commands": commands_page,
+    "pytest": pytest_page,
+    "hooks": hooks_page,
+    "lobench": lobench_page,
+    "extend": extend_page,
+    "testing": testing_page,
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages that nobody writes."""
+    made = {f"reference/{name}.md": page() for name, page in _PAGES.items()}
+    made |= {f"reference/{name}.md": text for name, text in gin_pages().items()}
+    made |= {page: (ROOT / file).read_text() for file, page in OUTSIDE.items()}
+    made["decisions/index.md"] = decisions_page()
+    for uri, text in made.items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Turns links to files outside of docs/ into links to their pages, or into their names where they have none."""
+    of_page = {uri: file for file, uri in OUTSIDE.items()}
+    here = of_page.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def target(found: re.Match[str]) -> str:
+        text, link = found[1], found[2]
+        path, _, anchor = link.partition("#")
+        if not path or ":" in path:
+            return found[0]
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        if not (ROOT / place).exists() and place.startswith("docs/"):
+            return found[0]  # a page that is made, or a broken link, which mkdocs names
+        uri = OUTSIDE.get(place, place.removeprefix("docs/") if place.startswith("docs/") else "")
+        if not uri:
+            return text if text.startswith("`") else f"`{place}`"
+        if (ROOT / place).is_dir():
+            uri += "/index.md"
+        relative = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
+        return f"[{text}]({relative}{'#' + anchor if anchor else ''})"
+
+    return "".join(part if part.startswith("```") else _LINK.sub(target, part) for part in _FENCED.split(markdown))
+
+
+def decisions_page() -> str:
+    """Returns the list of decisions; each is a page of its own."""
+    rows = []
+    for file in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
+        title = file.read_text().splitlines()[0].lstrip("# ")
+        rows.append(f"- [{title}]({file.name})")
+    return "# Decisions\n\nWhere two ways were open, a page says which was taken and why.\n\n" + "\n".join(rows) + "\n"

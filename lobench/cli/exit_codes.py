@@ -1,0 +1,30 @@
+"""How a command of `lobench` ends, for scripts: one meaning a code, in every command; pytest keeps its own codes."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["ExitCode"]
+
+
+class ExitCode(enum.IntEnum):
+    """The exit codes, each with what it says in `meaning`; docs/for-agents.md holds the same table."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        found = int.__new__(cls, code)
+        found._value_ = code
+        found.meaning = meaning
+        return found
+
+    OK = 0, "done; where there is a verdict, it is good"
+    VERDICT = (
+        1,
+        "done, and the verdict is bad: an expectation failed, B regressed, baselines are stale, stores conflict",
+    )
+    USAGE = 2, "nothing was done: the command line, a file or a store is wrong; the message says what to change"
+    ERROR = 3, "an evaluation, a command or a check had an error, or lobench itself has a fault: no verdict"
+    BUDGET = 4, "the budget was too small: evaluations are left, or a search is undecided; the same command goes on"
+    INTERRUPTED = 130, "interrupted; nothing is lost, the same command goes on"
+    NO_READER = 141, "nobody reads what it prints any more; nothing is lost, the same command goes on"

@@ -1,0 +1,185 @@
+"""Writes results as metrics of MLflow, each (name, outer step) once, whenever and wherever the process is killed.
+
+MLflow only ever appends to a metric. So the sink reads back what a run has when it opens it, and logs what is missing:
+a delivery that comes again after a crash finds its metrics there. What was logged stays, as in TensorBoard's files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lobench.extend import Checkpoint, PluginError, headline, numbers_of, run_label, sync, write_whole
+from lobench.hookspecs import Delivery, SinkContext
+from lobench_mlflow.metrics import metrics_of
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+__all__ = ["MlflowSink"]
+
+_WHERE = "sink 'mlflow'"
+_KEY = "lobench.key"  # the tag by which the sink knows its runs
+_BATCH = 1000  # metrics that MLflow takes at once
+
+
+class MlflowSink:
+    """Takes deliveries; `lobench_mlflow.metrics` has the names.
+
+    The experiment has the watch's name. A run for each run and generation of the store, so that stores may share a
+    folder of MLflow's, and the curves of lineages do not mix.
+
+    Raises:
+      PluginError: mlflow is not installed; the folder cannot be written, or is no tracking URI of MLflow's.
+    """
+
+    def __init__(self, context: SinkContext) -> None:
+        self._context, self._runs = context, dict[str, _Run]()
+        argument = context.argument or str(context.store / "mlruns")
+        is_uri = "://" in argument
+        self._folder = None if is_uri else Path(argument.removeprefix("file:")).expanduser().absolute()
+        try:
+            self._client = _client(argument if self._folder is None else self._folder.as_uri())
+            self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                "cannot be written", where=_WHERE, got=f"{argument}: {headline(error)}", next_step="mlflow:DIR"
+            ) from error
+
+    @property
+    def destination(self) -> str:
+        """The experiment's id and the store's own: where either is made anew, everything is logged again."""
+        return f"{self._experiment} {self._store_id}"
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            touched: dict[str, _Run] = {}
+            for delivery in deliveries:
+                checkpoint = delivery.event.checkpoint
+                if numbers := numbers_of(delivery.event, self._context.suites):
+                    run = self._run(checkpoint)
+                    run.add(metrics_of(numbers), checkpoint.outer_step)
+                    touched[run.id] = run
+            for run in touched.values():
+                run.flush()
+        except BaseException:
+            self._runs.clear()  # what was logged is not known: the next attempt reads it back
+            raise
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            self._client.set_terminated(run.id)
+        self._runs.clear()
+
+    @property
+    def _store_id(self) -> str:
+        file = self._context.store / "mlflow.id"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, uuid.uuid4().hex)
+        return file.read_text(encoding="ascii")
+
+    def _experiment_id(self, name: str) -> str:  # MLflow's own search takes no quote in a name
+        found = next((one for one in self._client.search_experiments() if one.name == name), None)
+        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+
+    def _run(self, checkpoint: Checkpoint) -> _Run:
+        key = hashlib.sha256(f"{self._store_id}\0{checkpoint.run}\0{checkpoint.generation}".encode()).hexdigest()
+        if key not in self._runs:
+            store, experiment, client = self._context.store, self._experiment, self._client
+            folder = None if self._folder is None else self._folder / experiment
+            name = run_label(store, checkpoint)
+            tags = {_KEY: key, "lobench.store": str(store), "mlflow.source.name": "lobench"}
+            found = _found(client, experiment, key) if folder is None else _found_in(folder, client, key, name)
+            for tag, value in tags.items() if found else ():
+                client.set_tag(found, tag, value)
+            id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
+            self._runs[key] = _Run(client, folder, id)
+        return self._runs[key]
+
+
+class _Run:
+    """One run of MLflow: what it has, and what is to be logged."""
+
+    def __init__(self, client: MlflowClient, experiment: Path | None, id: str) -> None:
+        self.id, self._client = id, client
+        self._folder = None if experiment is None else experiment / id / "metrics"
+        self._new: list[Any] = []
+        known = client.get_run(id).data.metrics
+        self._written = {(name, one.step) for name in known for one in client.get_metric_history(id, name)}
+        client.update_run(id, status="RUNNING")
+
+    def add(self, metrics: Iterator[tuple[str, float]], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = round(1000 * time.time())
+        for name, value in metrics:
+            if (name, step) not in self._written:
+                self._written.add((name, step))
+                self._new.append(Metric(name, value, now, step))
+
+    def flush(self) -> None:
+        """Logs, and returns when everything is on the disk, as far as that is a file's."""
+        new, self._new = self._new, []
+        for start in range(0, len(new), _BATCH):
+            self._client.log_batch(self.id, metrics=new[start : start + _BATCH])
+        if self._folder is not None:
+            files = {self._folder / metric.key for metric in new}
+            for path in sorted({*files, *(file.parent for file in files)}):
+                sync(path)
+
+
+def _client(uri: str) -> MlflowClient:
+    # MLflow takes no file store but where it is told so; a watch phones nobody.
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        from mlflow.tracking import MlflowClient
+    except ImportError as error:
+        raise PluginError(
+            "mlflow is not installed", where=_WHERE, got=headline(error), next_step="pip install mlflow-skinny"
+        ) from error
+    return MlflowClient(tracking_uri=uri)
+
+
+def _found(client: MlflowClient, experiment: str, key: str) -> str:
+    """Returns the run that has a key; "" where there is none."""
+    runs = client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
+    return str(runs[0].info.run_id) if runs else ""
+
+
+def _found_in(experiment: Path, client: MlflowClient, key: str, name: str) -> str:
+    """Returns the run that has a key, or what a kill left of its making; "" where there is none.
+
+    Other runs are not read: a file that somebody else's kill left broken is theirs to mend.
+    """
+    for folder in sorted(path.parent for path in experiment.glob("*/meta.yaml")):
+        tag = folder / "tags" / _KEY
+        if tag.is_file():
+            if tag.read_text(encoding="utf-8").strip() != key:
+                continue
+            _mend(folder / "metrics")
+        elif any(path.is_file() for path in (folder / "metrics").rglob("*")):
+            continue
+        info = client.get_run(folder.name).info
+        if info.lifecycle_stage == "active" and (tag.is_file() or info.run_name == name):
+            return folder.name
+    return ""
+
+
+def _mend(metrics: Path) -> None:
+    """Removes what a full disk or a kill left of a line: MLflow reads no run that has such a file."""
+    for file in (path for path in metrics.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if not whole:
+            file.unlink()
+        elif whole < len(content):
+            os.truncate(file, whole)

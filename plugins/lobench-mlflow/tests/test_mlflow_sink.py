@@ -1,0 +1,161 @@
+"""The sink against MLflow's own client, with real kills."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from lobench_mlflow.sink import MlflowSink
+from report_store import NASTY, deliveries_of, make_baseline, make_store
+
+from lobench.extend import PluginError, numbers_of
+from lobench.hookspecs import CheckpointFinished, SinkContext
+from lobench.testing.sinks import SinkContract, sample_deliveries
+
+Logged = tuple[str, str, int, float]  # run, metric, step, value
+
+
+def logged(folder: Path) -> list[Logged]:
+    """Everything that MLflow's client reads, each as often as it is there."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=folder.as_uri())
+    return [
+        (run.info.run_name, metric.key, metric.step, metric.value)
+        for experiment in client.search_experiments()
+        for run in client.search_runs([experiment.experiment_id])
+        for name in run.data.metrics
+        for metric in client.get_metric_history(run.info.run_id, name)
+    ]
+
+
+def deliver(context: SinkContext, deliveries: list) -> None:
+    sink = MlflowSink(context)
+    sink.deliver(deliveries)
+    sink.close()
+
+
+class TestContract(SinkContract):
+    factory = "lobench_mlflow.sink:MlflowSink"
+
+    def contents(self, store: Path) -> list[Logged]:
+        label = store.name  # each of the contract's stores has a name of its own
+        return [(run.removeprefix(label), *rest) for run, *rest in logged(store / "mlruns")]
+
+
+def test_numbers_and_hostile_names_read_back(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
+    deliveries = deliveries_of(store)
+    deliver(SinkContext(store=store, argument=str(tmp_path / "ml"), name="it's", suites=(str(suite),)), deliveries)
+    found = {(metric, step): value for _, metric, step, value in logged(tmp_path / "ml")}
+    for event in (one.event for one in deliveries if isinstance(one.event, CheckpointFinished)):
+        for number in numbers_of(event, [str(suite)]):
+            if number.case != NASTY:
+                value = found[number.key, event.checkpoint.outer_step]
+                assert value == number.value or (math.isnan(value) and math.isnan(number.value))
+    nasty = {name for name, _ in found if "script" in name and name.endswith("test/loss")}
+    assert len(nasty) == 1 and NASTY not in nasty.pop()
+
+
+def test_what_the_sink_logged_is_imported_as_it_was(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
+    deliver(SinkContext(store=store, argument=str(tmp_path / "ml"), suites=(str(suite),)), deliveries_of(store))
+    target = tmp_path / "imported"
+    lobench("import", tmp_path / "ml", "--metric", "score", "--maximize", "score", "--case", "outer", "--store", target)
+    printed = lobench("results", "--store", target, "--format", "json", "--curves").stdout
+    (row,) = json.loads(printed)
+    scores = sorted((step, value) for _, name, step, value in logged(tmp_path / "ml") if name == "score")
+    assert len(scores) == 4
+    assert row["eval_steps"] == [step for step, _ in scores]
+    assert row["curves"]["score"] == [pytest.approx([value for _, value in scores])]
+
+
+def test_two_stores_share_a_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        deliver(SinkContext(store=tmp_path / name, argument=str(tmp_path / "ml"), name="quick"), sample_deliveries(1))
+    found = logged(tmp_path / "ml")
+    assert {run for run, *_ in found} == {"one generation 1", "two generation 1"}
+    assert set(Counter(found).values()) == {1}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from lobench_mlflow.sink import MlflowSink
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import sample_deliveries
+from mlflow.store.tracking import file_store
+def run(store, place):
+    append, left = file_store.append_to, [place]
+    def dying(path, line):
+        left[0] -= 1
+        if left[0] == 0:
+            append(path, line[:len(line) // 2])  # what a full disk leaves of it
+            os.kill(os.getpid(), signal.SIGKILL)
+        append(path, line)
+    file_store.append_to = dying
+    MlflowSink(SinkContext(store=store)).deliver(sample_deliveries(2))
+root = Path(sys.argv[1])
+for place in map(int, sys.argv[2:]):
+    child = os.fork()
+    if child == 0:
+        run(root / f"at_{place}" / "store", place)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, place
+"""
+
+
+def test_killed_at_any_line_each_is_there_once(tmp_path: Path) -> None:
+    deliver(SinkContext(store=tmp_path / "whole" / "store"), sample_deliveries(2))
+    expected = Counter(map(repr, logged(tmp_path / "whole" / "store" / "mlruns")))
+    places = ["1", "2", "9", "20", str(expected.total())]
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *places], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for place in places:
+        store = tmp_path / f"at_{place}" / "store"
+        deliver(SinkContext(store=store), sample_deliveries(2))
+        assert Counter(map(repr, logged(store / "mlruns"))) == expected, place
+
+
+def test_a_run_that_a_kill_left_half_made_is_completed(tmp_path: Path) -> None:
+    deliver(SinkContext(store=tmp_path / "store"), sample_deliveries(1)[:1])
+    (folder,) = (path.parent for path in (tmp_path / "store" / "mlruns").glob("*/*/metrics"))
+    for file in (path for name in ("metrics", "tags") for path in (folder / name).rglob("*") if path.is_file()):
+        file.unlink()
+    deliver(SinkContext(store=tmp_path / "store"), sample_deliveries(1))
+    assert len(list((tmp_path / "store" / "mlruns").glob("*/*/metrics"))) == 1
+
+
+def test_an_experiment_that_is_made_anew_gets_everything_again(tmp_path: Path) -> None:
+    context = SinkContext(store=tmp_path / "store", argument=str(tmp_path / "ml"))
+    first = MlflowSink(context).destination
+    assert MlflowSink(context).destination == first
+    (tmp_path / "ml" / first.split()[0]).rename(tmp_path / "gone")
+    assert MlflowSink(context).destination != first
+
+
+def test_nobody_is_phoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: tried.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: tried.append(address))
+    deliver(SinkContext(store=tmp_path), sample_deliveries(1))
+    assert tried == []
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PluginError, match=r"sink 'mlflow': cannot be written; got .*file") as caught:
+        MlflowSink(SinkContext(store=tmp_path, argument=str(tmp_path / "file")))
+    assert "\n" not in str(caught.value)
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    with pytest.raises(PluginError, match=r"mlflow is not installed.*pip install mlflow-skinny"):
+        MlflowSink(SinkContext(store=tmp_path))

@@ -1,0 +1,1 @@
+"""Weights & Biases as a sink of lobench's results."""

@@ -1,0 +1,170 @@
+"""Writes results as the history of W&B runs, each (key, outer step) once, whenever and wherever the process is killed.
+
+W&B writes a run's history to a file of its own, `run-ID.wandb`, to which it only appends. So the sink reads these
+files back when it opens a run, and logs what is missing, into a further file of the same run: `wandb sync` puts the
+files of a run together. What was logged stays, as in TensorBoard's files.
+
+The step of W&B's rows counts rows, since it must not fall, and checkpoints may end in any order: `outer_step` is a
+metric, over which W&B's page draws all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lobench.extend import (
+    Checkpoint,
+    Number,
+    PluginError,
+    headline,
+    numbers_of,
+    run_label,
+    sync,
+    wandb_rows,
+    write_whole,
+)
+from lobench.hookspecs import Delivery, SinkContext
+from lobench_wandb.settings import WHERE, checked_mode, checked_project, run_settings
+from lobench_wandb.writers import wait_for_writers
+
+__all__ = ["WandbSink"]
+
+_AXIS = "outer_step"
+_PATIENCE_SECONDS = 60.0  # for W&B's own process to write what it was given
+
+
+class WandbSink:
+    """Takes deliveries; `Number.key` has the names.
+
+    A W&B run for each run and generation of the store, so that the curves of lineages do not mix. The files lie in
+    `STORE/wandb`.
+
+    Raises:
+      PluginError: wandb is not installed, or not logged in where it is to be online; the folder cannot be written; no
+        such project can be.
+    """
+
+    def __init__(self, context: SinkContext) -> None:
+        self._context, self._mode = context, checked_mode(os.environ)
+        self._entity, self._project = checked_project(context.argument or os.environ.get("WANDB_PROJECT", "lobench"))
+        self._folder = context.store / "wandb"
+        self._runs: dict[str, _Run] = {}
+
+    @property
+    def destination(self) -> str:
+        """An id in a file of the folder: a folder that was removed is filled again."""
+        file = self._folder / "lobench.id"
+        try:
+            if not file.exists():
+                write_whole(file, uuid.uuid4().hex)
+            return file.read_text(encoding="ascii")
+        except OSError as error:
+            raise PluginError("cannot be written", where=WHERE, got=headline(error)) from error
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            touched: dict[str, _Run] = {}
+            for delivery in deliveries:
+                checkpoint = delivery.event.checkpoint
+                if numbers := numbers_of(delivery.event, self._context.suites):
+                    run = self._run(checkpoint)
+                    run.add(numbers, checkpoint.outer_step)
+                    touched[run.id] = run
+            for run in touched.values():
+                run.flush()
+        except BaseException:
+            # Which rows reached the disk is not known: the next attempt reads them back.
+            with contextlib.suppress(Exception):
+                self.close()
+            self._runs.clear()
+            raise
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as runs:
+            for run in self._runs.values():
+                runs.callback(run.close)
+
+    def _run(self, checkpoint: Checkpoint) -> _Run:
+        who = (self.destination, self._entity, self._project, checkpoint.run, str(checkpoint.generation))
+        id = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
+        if id not in self._runs:
+            given = {"entity": self._entity or None, "project": self._project, "mode": self._mode, "id": id}
+            label = run_label(self._context.store, checkpoint)
+            config = {"store": str(self._context.store), "suites": list(self._context.suites)}
+            self._runs[id] = _Run(self._folder, id, {**given, "name": label, "config": config})
+        return self._runs[id]
+
+
+class _Run:
+    """One run of W&B: what its files hold, and a file from the first missing number on."""
+
+    def __init__(self, folder: Path, id: str, given: dict[str, Any]) -> None:
+        self.id, self._folder, self._given = id, folder, given
+        self._written: set[tuple[str, int]] = set()
+        self._num_rows = 0
+        self._rows: list[dict[str, float]] = []
+        self._run: Any = None
+        self._end = 0  # of what is known to be in the file
+        for file in sorted(folder.glob(f"*-{id}-*/run-{id}.wandb")):
+            wait_for_writers(file)
+            for row, _ in wandb_rows(file):
+                self._written |= {(key, int(row[_AXIS])) for key in row if not key.startswith("_")}
+                self._num_rows = max(self._num_rows, int(row["_step"]) + 1)
+
+    def add(self, numbers: Sequence[Number], step: int) -> None:
+        found = dict(value for number in numbers for value in number.values())
+        new = {key: value for key, value in found.items() if (key, step) not in self._written}
+        if new:
+            self._rows.append({_AXIS: step, **new})
+            self._written |= {(key, step) for key in new}
+
+    def flush(self) -> None:
+        """Logs, and returns when everything is on the disk.
+
+        Raises:
+          PluginError: W&B's process did not write it.
+        """
+        if not self._rows:
+            return
+        self._run = self._run or self._begun()
+        rows, self._rows = self._rows, []
+        for row in rows:
+            self._run.log(row, step=self._num_rows, commit=True)
+            self._num_rows += 1
+        self._await(len(rows))
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+
+    def _begun(self) -> Any:
+        import wandb
+
+        given = self._given | {"dir": str(self._folder.parent), "resume": "allow"}
+        number = len(list(self._folder.glob(f"*-{self.id}-*")))
+        run = wandb.init(**given, settings=run_settings(suffix=str(number)))
+        self._file = Path(run.settings.sync_file)
+        if self._folder.resolve() not in self._file.resolve().parents:  # W&B takes a temporary one without a word
+            raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
+        run.define_metric(_AXIS, hidden=True)
+        run.define_metric("*", step_metric=_AXIS)
+        return run
+
+    def _await(self, count: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            for _, end in wandb_rows(self._file, self._end) if self._file.exists() else ():
+                count, self._end = count - 1, end
+            if count <= 0:
+                return sync(self._file)
+            if time.monotonic() > deadline:
+                got = f"{count} rows missing in {self._file}"
+                raise PluginError("W&B's own process does not write", where=WHERE, got=got)
+            time.sleep(0.002)

@@ -1,0 +1,205 @@
+"""The sink against W&B's own process and reader, with real kills. Nothing leaves the machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from lobench_wandb.settings import checked_mode, checked_project
+from lobench_wandb.sink import WandbSink
+from report_store import NASTY, deliveries_of, make_baseline, make_store
+
+from lobench.extend import PluginError, numbers_of, wandb_rows
+from lobench.hookspecs import CheckpointFinished, SinkContext
+from lobench.testing.sinks import SinkContract, sample_deliveries
+
+Logged = tuple[str, str, int, float]  # run, key, outer step, value
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no_netrc"))
+
+
+def records(file: Path) -> list[dict]:
+    """What `wandb leet inspect --json FILE` prints, without the second that its command line takes to start."""
+    from wandb.util import get_core_path
+
+    folder = str(file.parent.parent)
+    command = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", str(file), folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+
+
+def logged(store: Path) -> list[Logged]:
+    """Every number that W&B's reader finds in the files of a store's runs."""
+    found: list[Logged] = []
+    for file in sorted((store / "wandb").glob("*-run-*/run-*.wandb")):
+        read = records(file)
+        run = next(one["run"]["display_name"] for one in read if one["type"] == "run")
+        for item in (one["history"]["item"] for one in read if one["type"] == "history"):
+            own = {key: value for key, value in item.items() if key[0] != "_" and key != "outer_step"}
+            found += [(run, key, item["outer_step"], float(value)) for key, value in own.items()]
+    return found
+
+
+def deliver(context: SinkContext, deliveries: list) -> None:
+    sink = WandbSink(context)
+    sink.deliver(deliveries)
+    sink.close()
+
+
+class TestContract(SinkContract):
+    factory = "lobench_wandb.sink:WandbSink"
+    argument = "project"
+
+    def contents(self, store: Path) -> list[Logged]:
+        return [(run.removeprefix(store.name), *rest) for run, *rest in logged(store)]
+
+
+def test_numbers_read_back_and_steps_do_not_fall(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
+    deliveries = deliveries_of(store)
+    context = SinkContext(store=store, argument="team/learned optimizers", suites=(str(suite),))
+    deliver(context, deliveries[:7])
+    deliver(context, deliveries)
+    found = {(key, step): value for _, key, step, value in logged(store)}
+    for event in (one.event for one in deliveries if isinstance(one.event, CheckpointFinished)):
+        for number in numbers_of(event, [str(suite)]):
+            value = found[number.key, event.checkpoint.outer_step]
+            assert value == number.value or (math.isnan(value) and math.isnan(number.value))
+    assert (f"digits/{NASTY}/train/loss", 3) in found
+    files = sorted((store / "wandb").glob("*-run-*/run-*.wandb"))
+    assert len(files) == 2 and len({file.name for file in files}) == 1
+    steps = [row["_step"] for file in files for row, _ in wandb_rows(file)]
+    assert steps == list(range(len(steps)))
+    described = next(one["run"] for one in records(files[0]) if one["type"] == "run")
+    assert (described["entity"], described["project"]) == ("team", "learned optimizers")
+
+
+def test_outer_step_is_the_axis_of_all(tmp_path: Path) -> None:
+    deliver(SinkContext(store=tmp_path, argument="p"), sample_deliveries(1))
+    (file,) = (tmp_path / "wandb").glob("*-run-*/run-*.wandb")
+    metrics = [one["metric"] for one in records(file) if one["type"] == "metric"]
+    assert ("*", "outer_step") in {(one.get("glob_name"), one.get("step_metric")) for one in metrics}
+
+
+def test_a_file_that_was_cut_off_is_completed_in_another(tmp_path: Path) -> None:
+    deliver(SinkContext(store=tmp_path / "whole"), sample_deliveries(2))
+    expected = Counter(map(repr, [rest for _, *rest in logged(tmp_path / "whole")]))
+    deliver(SinkContext(store=tmp_path / "cut"), sample_deliveries(2))
+    for file in (tmp_path / "cut" / "wandb").glob("*-run-*/run-*.wandb"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    deliver(SinkContext(store=tmp_path / "cut"), sample_deliveries(2))
+    assert Counter(map(repr, [rest for _, *rest in logged(tmp_path / "cut")])) == expected
+
+
+def test_a_folder_that_was_removed_is_filled_by_a_run_of_its_own(tmp_path: Path) -> None:
+    sink = WandbSink(SinkContext(store=tmp_path / "one"))
+    assert sink.destination == WandbSink(SinkContext(store=tmp_path / "one")).destination
+    assert sink.destination != WandbSink(SinkContext(store=tmp_path / "two")).destination
+
+
+PHONED = """
+import socket, sys
+from pathlib import Path
+real, tried = socket.socket.connect, []
+def connect(self, address):
+    if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "localhost", "::1"):
+        tried.append(address)
+    return real(self, address)
+socket.socket.connect = connect
+from lobench_wandb.sink import WandbSink
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import sample_deliveries
+sink = WandbSink(SinkContext(store=Path(sys.argv[1])))
+sink.deliver(sample_deliveries(1))
+sink.close()
+import wandb
+wandb.teardown()
+print(tried)
+"""
+
+
+def test_nobody_is_phoned(tmp_path: Path) -> None:
+    """Python's own connections are looked at; W&B's other process would come through the proxy that it is told of."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        came: list[object] = []
+
+        def listen() -> None:
+            try:
+                while True:
+                    came.append(proxy.accept())
+            except OSError:  # closed
+                return
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY")
+        kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+        environment = {**kept, **dict.fromkeys(names, address), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-c", PHONED, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.stdout == "[]\n", done.stdout + done.stderr
+        assert not came
+    assert logged(tmp_path)
+
+
+def test_a_mode_that_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
+    assert [checked_mode({}), checked_mode({"WANDB_MODE": "offline"})] == ["offline", "offline"]
+    assert checked_mode({"WANDB_MODE": "online", "WANDB_API_KEY": "k" * 40}) == "online"
+    with pytest.raises(PluginError, match=r"WANDB_MODE=online, and nobody is logged in.*wandb login.*wandb sync"):
+        checked_mode({"WANDB_MODE": "online"})
+    with pytest.raises(PluginError, match=r"WANDB_MODE; got 'disabled'; expected offline or online"):
+        checked_mode({"WANDB_MODE": "disabled"})
+
+
+def test_names_that_wandb_takes_for_no_project(tmp_path: Path) -> None:
+    assert checked_project("team/quick") == ("team", "quick")
+    for name in ("a:b", "a?", "x" * 129, "team/", "new\nline"):
+        with pytest.raises(PluginError, match="no name of a W&B project") as caught:
+            checked_project(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_or_package_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb").write_text("in the way")
+    with pytest.raises(PluginError, match="sink 'wandb': cannot be written; got "):
+        _ = WandbSink(SinkContext(store=tmp_path)).destination
+    monkeypatch.setitem(sys.modules, "wandb.sdk.lib", None)
+    with pytest.raises(PluginError, match=r"wandb is not installed.*pip install wandb"):
+        WandbSink(SinkContext(store=tmp_path))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import lobench_wandb.sink as module
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import sample_deliveries
+module._Run._await = lambda self, count: os.kill(os.getpid(), signal.SIGKILL)
+module.WandbSink(SinkContext(store=Path(sys.argv[1]))).deliver(sample_deliveries(2)[:-3])
+"""
+
+
+def test_killed_while_wandbs_process_still_writes(tmp_path: Path) -> None:
+    """That process outlives the kill and writes what it was given: whoever opens the run waits for its end."""
+    deliver(SinkContext(store=tmp_path / "whole"), sample_deliveries(2))
+    expected = Counter(map(repr, [rest for _, *rest in logged(tmp_path / "whole")]))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
+    assert subprocess.run(command, env=environment, timeout=120).returncode == -signal.SIGKILL
+    deliver(SinkContext(store=tmp_path / "killed"), sample_deliveries(2))
+    assert Counter(map(repr, [rest for _, *rest in logged(tmp_path / "killed")])) == expected

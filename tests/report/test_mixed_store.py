@@ -1,0 +1,211 @@
+"""A run with optimizers beside it, and a checkpoint that failed: who is drawn where, and one number in all places."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from commands import lobench
+from stores import add
+
+from lobench.analysis.findings import Findings, findings_of
+from lobench.analysis.tabulate import tabulate
+from lobench.core.result import Outcome
+from lobench.report.charts import sections
+from lobench.report.latex import latex_table
+from lobench.report.method_table import method_text
+from lobench.report.page import render_page
+from lobench.report.svg import Chart, Series, number
+from lobench.report.verdict import cards, verdict_text
+
+ADAM, SGD = "adam(); adam.learning_rate = 0.01", "sgd(); sgd.learning_rate = 0.1"
+FAILED = 20  # the checkpoint of this outer step gave no curve
+
+
+def losses(scale: float) -> dict[str, dict[str, list[float]]]:
+    return {
+        case: {
+            "train/loss": [scale * (1 + 0.01 * seed + 0.1 * place) for seed in range(4)],
+            "test/loss": [scale * (1.2 + 0.01 * seed + 0.1 * place) for seed in range(4)],
+        }
+        for place, case in enumerate(("a", "b"))
+    }
+
+
+def make(store: Path, steps: tuple[int, ...] = (10, FAILED, 30, 40)) -> Path:
+    for step in steps:
+        lost = dict.fromkeys(("a", "b"), Outcome.ERROR)
+        add(store, step, lost if step == FAILED else losses(10 / step))
+    for text, scale in ((ADAM, 0.5), (SGD, 0.7)):
+        add(store, 0, losses(scale), optimizer=text)
+    return store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("mixed"))
+
+
+@pytest.fixture(scope="module")
+def findings(store: Path) -> Findings:
+    return findings_of(store, [])
+
+
+def charts(findings: Findings, section: str) -> list[Chart]:
+    (found,) = (one for one in sections(findings) if one.id == section)
+    return [figure.chart for figure in found.figures if isinstance(figure.chart, Chart)]
+
+
+def called(chart: Chart) -> dict[str, Series]:
+    return {one.label: one for one in chart.series}
+
+
+def test_the_line_along_the_run_has_the_runs_own_steps_and_none_of_a_failed_checkpoint(findings: Findings) -> None:
+    series = called(charts(findings, "outer")[0])
+    line = series["score on train/loss"]
+    assert line.x == [10, FAILED, 30, 40]
+    assert [math.isnan(value) for value in line.y] == [False, True, False, False]
+    adam = series[ADAM]
+    assert list(adam.x) == [10, 40] and adam.y[0] == adam.y[1], "a level line: it is at no outer step"
+    (section,) = (one for one in sections(findings) if one.id == "outer")
+    assert section.figures[0].note == "1 of 4 checkpoints have no score, and no point."
+
+
+def test_optimizers_are_in_profiles_curves_and_the_table(findings: Findings) -> None:
+    who = {"outer step 40", "outer step 10", ADAM, SGD}
+    assert set(called(charts(findings, "profiles")[0])) == who
+    assert {label.rpartition(", ")[0] for label in called(charts(findings, "curves")[0])} == who
+    assert {heading.label for heading in tabulate(findings).columns} >= who
+    ranked = charts(findings, "scores")[0]
+    best = {findings.mean_score(place, "primary").interval.mean: findings.reading.labels[place] for place in range(6)}
+    assert ranked.y_names[-1] == best[max(value for value in best if not math.isnan(value))]
+
+
+def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
+    found = findings_of(make(tmp_path, tuple(range(10, 110, 10))), [])
+    table = tabulate(found)
+    assert [heading.label for heading in table.columns] == [ADAM, SGD, "outer step 10", "outer step 100"]
+    assert table.notes[0] == "each run's first and last of 10 checkpoints; Table.methods names others"
+
+
+def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path: Path) -> None:
+    from report_store import make_baseline, make_store
+
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    from report_store import case_info
+
+    from lobench.core.case import SeedBlock
+    from lobench.core.checkpoint import Checkpoint
+    from lobench.core.program import PROGRAM_VERSION
+    from lobench.core.result import EvaluationKey
+    from lobench.core.subject import Subject
+    from lobench.engine.store.ledger import Ledger
+
+    checkpoint = Checkpoint(uri="/runs/theta_9.npz", sha256="9" * 64, outer_step=9)
+    with Ledger.open(store) as ledger:
+        position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
+        ledger.set_admission(position, "admitted")
+        for name in ("case0", "case1"):
+            case = case_info(name)
+            key = EvaluationKey(
+                checkpoint_sha256=checkpoint.sha256,
+                optimizer_hash="o",
+                case_identity=case.identity,
+                seed_block=SeedBlock(start=0, size=4),
+                program_version=PROGRAM_VERSION,
+            )
+            ledger.record_evaluation(key, case, Outcome.ERROR, curves=None, message="it hung")
+    found = findings_of(store, [suite])
+    drawn = {label for chart in charts(found, "profiles") for label in called(chart)}
+    assert "theta_9.npz" not in drawn and "outer step 9" not in drawn
+
+
+def test_errors_are_red_for_themselves_and_divergence_is_not(findings: Findings, tmp_path: Path) -> None:
+    found = {card.label: card for card in cards(findings, findings.change())}
+    assert (found["Diverged or exploded seeds"].value, found["Diverged or exploded seeds"].kind) == ("0 of 40", "good")
+    errors = found["Evaluations that did not pass"]
+    assert (errors.value, errors.note, errors.kind) == ("2 of 12", "2 error", "bad")
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan]}})
+    last = cards(findings_of(tmp_path, []), None)[-1]
+    assert (last.label, last.value, last.kind) == ("Diverged or exploded seeds", "1 of 2", "bad")
+
+
+def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path, findings: Findings) -> None:
+    mean = findings.mean_score(findings.shown, "primary").interval
+    expected = f"{mean.mean:.3f}"
+    page, text = render_page(findings), verdict_text(findings)
+    assert f'<p class="value">{expected}</p>' in page
+    assert f"Score on train/loss, outer step 40: {expected} (95% [{mean.lower:.3f}, {mean.upper:.3f}], 2 cases)" in text
+    table = method_text(tabulate(findings))
+    assert re.search(rf"mean score, train/loss .*{expected}", table)
+    assert expected in next(line for line in latex_table(findings).splitlines() if "mean score, train/loss" in line)
+    done = lobench("compare", "--store", store, "10", "40", "--format", "json")
+    (pair,) = json.loads(done.stdout)
+    change = findings.change()
+    assert change is not None
+    difference = pair["metrics"]["train/loss"]["difference"]
+    assert difference["mean"] == pytest.approx(change.overall.mean)
+    assert f"difference {difference['mean']:.3f} [{difference['lower']:.3f}, {difference['upper']:.3f}]" in text
+
+
+def test_an_optimizer_stands_at_no_outer_step(store: Path) -> None:
+    found = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
+    assert {record["checkpoint"]["outer_step"] for record in found if record["kind"] == "optimizer"} == {None}
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(store))[1])
+    rows = [dict(zip((one["name"] for one in data["columns"]), row, strict=True)) for row in data["rows"]]
+    assert {row["checkpoint"] for row in rows if row["outer step"] is None} == {ADAM, SGD}
+
+
+def page_of(store: Path) -> str:
+    return render_page(findings_of(store, []))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(40_890_000_000_000.0, "4.089e13"), (9.56e-08, "9.56e-8"), (12_345.0, "12,345"), (0.5, "0.5"), (1e6, "1e6")],
+)
+def test_numbers_far_from_one_are_powers_of_ten(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_long_number_beside_an_axis_has_the_room_it_takes() -> None:
+    chart = Chart(
+        title="t",
+        description="d",
+        x_label="x",
+        y_label="y",
+        series=(Series(label="a", x=[0, 1], y=[100_000.0, 500_000.0]), Series(label="b", x=[0], y=[-200_000.0])),
+    )
+    lines = re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="end">([^<]+)</text>', chart.svg())
+    assert "-200,000" in {text for _, text in lines}
+    assert all(float(x) >= 7.6 * len(text) for x, text in lines), "as wide as digits of DejaVu Sans at 12 px"
+
+
+def test_methods_beside_an_axis_are_told_in_full() -> None:
+    names = ("schedule-free AdamW", "SGD with momentum")
+    chart = Chart(
+        title="t",
+        description="d",
+        x_label="x",
+        y_label="",
+        series=(Series(label="a", x=[0, 1], y=[0, 1]),),
+        y_names=names,
+    )
+    assert all(f">{name}</text>" in chart.svg() for name in names)
+
+
+def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
+    from report_store import make_baseline, make_store
+
+    store, suite = make_store(tmp_path, num_cases=8), make_baseline(tmp_path, num_cases=8)
+    (file,) = (suite / "baselines").iterdir()
+    file.write_text(file.read_text().replace("problem of case", "what it was before "))
+    text = verdict_text(findings_of(store, [suite]))
+    notes = [line for line in text.splitlines() if "stale" in line]
+    assert notes == [
+        "Note: the baseline tuned adam is stale: the case changed since it was made (7 cases: digits/case0, "
+        "digits/case1, digits/case2, digits/case3 and 3 more); run `lobench baseline suites/digits`"
+    ]

@@ -1,0 +1,65 @@
+"""The Containerfile: what `ci/clean_root.py` runs in a clean Debian root is what an engine would run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from reference import ROOT
+
+import lobench
+
+spec = importlib.util.spec_from_file_location("clean_root", ROOT / "ci" / "clean_root.py")
+assert spec is not None and spec.loader is not None
+clean_root = importlib.util.module_from_spec(spec)
+sys.modules["clean_root"] = clean_root
+spec.loader.exec_module(clean_root)
+
+
+def steps() -> list[tuple[str, str]]:
+    return list(clean_root.instructions((ROOT / "Containerfile").read_text()))
+
+
+def test_every_step_is_a_script_that_is_sound_and_knows_it() -> None:
+    script = ROOT / "ci" / "container.sh"
+    known = set(re.findall(r"^(\w+)\)", script.read_text(), re.MULTILINE))
+    runs = [rest for name, rest in steps() if name == "RUN"]
+    called = [re.fullmatch(r"/opt/lobench/source/ci/container\.sh (\w+)( \$EXTRAS)?", run) for run in runs]
+    assert len(called) == 3 and {found[1] for found in called if found} == known - {"check"}
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([shellcheck, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run([script, "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "usage:" in done.stderr
+
+
+def test_it_names_an_image_and_no_address_and_does_not_end_as_root() -> None:
+    texts = [(ROOT / name).read_text() for name in ("Containerfile", "ci/container.sh", "ci/clean_root.py")]
+    assert not any("://" in text for text in texts)
+    assert steps()[0] == ("FROM", "debian:bookworm-slim")
+    names = [name for name, _ in steps()]
+    assert names.index("USER") > max(place for place, name in enumerate(names) if name == "RUN")
+    assert [rest for name, rest in steps() if name == "USER"] == ["lobench"]
+
+
+def test_an_instruction_that_the_root_could_not_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 2: HEALTHCHECK is unknown"):
+        list(clean_root.instructions("FROM debian:bookworm-slim\nHEALTHCHECK true\n"))
+
+
+def test_the_citation_is_one_and_of_this_version() -> None:
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= found.keys()  # what version 1.2.0 of the format requires
+    assert found["cff-version"] == "1.2.0" and found["version"] == lobench.__version__
+    assert found["license"] == "Apache-2.0" and all(author["name"] for author in found["authors"])
+
+
+def test_who_looks_for_how_to_contribute_is_led_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    linked = re.findall(r"\]\(([^)]+)\)", text)
+    assert "docs/contributing.md" in linked and all((ROOT / name).is_file() for name in linked)

@@ -1,0 +1,52 @@
+"""Each tutorial of the site, followed to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import blocks_of, follow
+from reference import ROOT
+
+NEW_PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "tutorials").glob("*.md"))
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
+    """An empty folder of the name that pages show."""
+    (tmp_path / "trial").mkdir()
+    return tmp_path / "trial"
+
+
+def test_a_first_suite_ends_in_gates(trial: Path) -> None:
+    said = follow("tutorials/first-suite.md", trial)
+    assert "2 passed" in said and "REGRESSED" in said and "exit code 1" in said
+    assert (trial / "mysuite" / "baselines" / "adam-velo.json").exists()
+
+
+def test_a_run_is_watched_by_the_side_of_its_trainer(trial: Path) -> None:
+    said = follow("tutorials/watch.md", trial)
+    assert "done: nothing new" in said and (trial / "report.html").exists()
+
+
+def test_two_optimizers_are_compared(trial: Path) -> None:
+    said = follow("tutorials/compare.md", trial)
+    assert "Verdict.INCONCLUSIVE" in said
+
+
+def test_an_experiment_is_planned_run_and_shown(trial: Path) -> None:
+    said = follow("tutorials/experiment.md", trial)
+    assert "Adam, tuned" in said and (trial / "report.html").exists() and (trial / "table.tex").exists()
+
+
+def test_a_plugin_is_installed_keeps_its_contract_and_is_used(trial: Path) -> None:
+    said = follow("tutorials/plugin.md", trial)
+    assert "journal: " in said and "outer step 1: 1 of 1 passed" in said
+    assert len((trial / "run/lobench_results/bowl/journal.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("page", NEW_PAGES)
+def test_every_block_of_a_tutorial_is_one_that_is_followed(page: str) -> None:
+    kinds = {block.language for block in blocks_of(page) if not block.title}
+    assert kinds <= {"bash", "text", "python"}
+    assert f'"{page}"' in Path(__file__).read_text(), "a test follows it"
