@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -13,6 +15,31 @@ from unittest import mock
 from programs import document
 
 from lobench.cli import main
+
+# Where the modules are that no suite of a test brings along.
+_STAYING = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
+
+
+@contextlib.contextmanager
+def _suites_forgotten() -> Iterator[None]:
+    """Modules of suites, and what they named in gin, go afterwards: those of the next test have the same names."""
+    before, path = set(sys.modules), sys.path[:]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        gone = set()
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and not file.startswith(_STAYING):
+                del sys.modules[name]
+                gone.add(name)
+        if gone:
+            import gin
+
+            for selector, named in list(gin.config._REGISTRY.items()):
+                if named.wrapped.__module__ in gone:
+                    gin.config._REGISTRY.pop(selector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +56,10 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
     out, err, code = io.StringIO(), io.StringIO(), 0
     words = list(map(str, arguments))
     with (
+        _suites_forgotten(),
         contextlib.chdir(cwd or "."),
         mock.patch.object(sys, "argv", ["lobench", *words]),
+        mock.patch.dict(os.environ),  # a worker in this process sets some
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

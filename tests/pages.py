@@ -24,7 +24,7 @@ from reference import ROOT
 __all__ = ["Block", "blocks_of", "follow"]
 
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NUMBER = re.compile(r"-?\d[\d.,e+-]*")
+_VARIES = re.compile(r"[+-]?\d[\d.,e+-]*|[▁-█]+")  # from one kind of processor to another, or with the clock
 _SET_UP = ("python3 -m venv .venv", "source .venv/bin/activate")
 
 
@@ -108,5 +108,5 @@ def _missing(shown: str, said: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """Returns lines in which every number is N and every gap one space."""
-    return "\n".join(" ".join(_NUMBER.sub("N", line).split()) for line in text.splitlines() if line.strip())
+    """Returns lines in which every number and every drawing is N, and every gap one space."""
+    return "\n".join(" ".join(_VARIES.sub("N", line).split()) for line in text.splitlines() if line.strip())

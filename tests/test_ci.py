@@ -1,4 +1,4 @@
-"""The scripts of ci/: what `ci/test` asks of pytest."""
+"""The scripts of CI: what `ci/test` asks of pytest, and what `.ci/run` makes of it."""
 
 from __future__ import annotations
 
@@ -47,3 +47,38 @@ def test_it_runs_one_process_more_than_there_are_cores(checkout: Path, cores: in
 def test_arguments_of_its_user_come_last_and_win(checkout: Path) -> None:
     said = ci_test(checkout, "-n", "0", "tests/core", "-k", "one or other")
     assert said == "3: [-m][pytest][-n][auto][--dist][loadfile][-n][0][tests/core][-k][one or other]"
+
+
+@pytest.fixture
+def integrated(tmp_path: Path) -> Path:
+    """A repository with `.ci/run`, whose tests and linters end as a variable of the environment says."""
+    for name in ("ci", ".ci", ".venv/bin"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    scripts = {"ci/test": '[ "$1" = --version ] || { echo "=== 3 passed in 1s ==="; exit $TESTED; }'}
+    scripts |= {f".venv/bin/{name}": "" for name in ("chromium", "ruff", "lint-imports", "mkdocs")}
+    scripts[".venv/bin/mypy"] = "echo types; exit $TYPED"
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "short.py").write_text("\n")
+    subprocess.run("git init -q . && git add -A", shell=True, cwd=tmp_path, check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("tested", "typed", "length"), [(0, 0, 1), (1, 0, 1), (0, 1, 1), (0, 0, 401)])
+def test_it_fails_where_a_test_or_a_linter_does_and_says_both(
+    integrated: Path, tested: int, typed: int, length: int
+) -> None:
+    (integrated / "short.py").write_text("\n" * length)
+    path = f"{integrated}/.venv/bin:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", integrated / ".ci" / "run"],
+        env={**os.environ, "PATH": path, "TESTED": str(tested), "TYPED": str(typed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bool(done.returncode) == bool(tested or typed or length > 400), done.stdout + done.stderr
+    assert "types" in done.stdout and done.stdout.splitlines()[-1] == "=== 3 passed in 1s ==="
+    assert ("longer than 400 lines: short.py: 401 lines" in done.stdout) == (length > 400)

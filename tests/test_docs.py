@@ -56,9 +56,12 @@ def test_every_command_has_help_with_examples_or_options() -> None:
         "merge",
         "score",
         "report",
+        "view",
         "baseline",
         "list",
         "plugins",
+        "new",
+        "schema",
         "doctor",
     )
     for command in names:

@@ -89,8 +89,8 @@ class Cell:
         common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
         return np.asarray(sorted(common), np.int64)
 
-    def curve(self, metric: str) -> NDArray[np.float64]:
-        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+    def curves_of_seeds(self, metric: str) -> NDArray[np.float64]:
+        """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals]."""
         steps = self.steps
         rows = [
             values if len(values) == len(steps) else values[_places(curves.eval_steps, steps)]
@@ -98,7 +98,11 @@ class Cell:
             if metric in curves.metrics
             for values in [np.asarray(curves.metrics[metric])[row]]
         ]
-        return np.asarray(np.stack(rows).astype(np.float64).mean(axis=0))
+        return np.stack(rows).astype(np.float64)
+
+    def curve(self, metric: str) -> NDArray[np.float64]:
+        """Returns the mean over the seeds that have the metric: float64[num_evals]; NaN where one of them diverged."""
+        return np.asarray(self.curves_of_seeds(metric).mean(axis=0))
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at whatever step its curve begins."""

@@ -27,6 +27,7 @@ _COMMANDS = {
     "debug": ("lobench.cli.debug:debug", "Replay one training, and say what went wrong in it."),
     "merge": ("lobench.cli.merge:merge", "Put several stores into one; conflicts are named."),
     "report": ("lobench.cli.report:report", "Write a report: a web page, a LaTeX table, figures."),
+    "view": ("lobench.cli.view:view", "Serve the report as a page to explore, kept current."),
     "score": ("lobench.cli.score:score", "AlgoPerf score from logs of evaluations."),
     "baseline": ("lobench.cli.baseline:baseline", "Tune baselines on a suite and keep them beside it."),
     "list": ("lobench.cli.inventory:list_things", "List tasks, optimizers, suites, readers, sinks, ..."),

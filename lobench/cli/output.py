@@ -19,8 +19,9 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from lobench.core.errors import LobenchError
+from lobench.core.errors import LobenchError, StoreError
 from lobench.core.finite import finite_or_none
+from lobench.core.headline import cause
 
 __all__ = ["emit", "emit_error", "emit_text", "format_option", "json_alone", "json_text"]
 
@@ -76,11 +77,11 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
     out.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
-    file = open(kept, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (a reader that went shows at the close)
+    file = open(kept, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (a reader that went, or a full disk, shows at the close)
     try:
         yield file
     finally:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             file.close()
         os.dup2(kept, 1)
         os.close(kept)
@@ -118,8 +119,13 @@ def emit_text(text: str) -> None:
     if out is None:
         click.echo(text, nl=False)
         return
-    out.write(text)
-    out.flush()
+    try:
+        out.write(text)
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot write this", where="standard output", got=cause(error)) from error
 
 
 def emit_error(error: BaseException | str, exit_code: int, *, where: str = "") -> None:

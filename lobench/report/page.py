@@ -8,11 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from lobench.analysis.comparison import Comparison
+from lobench.analysis.explored import Explored
 from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
@@ -25,6 +26,7 @@ from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
+from lobench.report.explorer import explorer_data
 from lobench.report.films import films
 from lobench.report.lines import without_controls
 from lobench.report.method_table import method_panels
@@ -32,9 +34,13 @@ from lobench.report.records import records
 from lobench.report.svg import number
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
-__all__ = ["render_page", "write_page"]
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["page_part", "render_page", "waiting_page", "write_page"]
 
 _MAX_TROUBLES = 50
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,29 +59,30 @@ def write_page(findings: Findings, output: Path, spec: TableSpec | None = None, 
         write_whole(output, text)
 
 
-def render_page(findings: Findings, spec: TableSpec | None = None, figure: str | None = None) -> str:
+def render_page(
+    findings: Findings, spec: TableSpec | None = None, figure: str | None = None, *, version: str = ""
+) -> str:
     """Returns the page as text.
 
     Args:
-      figure: Which charts it has; None: all.
+      figure: Which charts it has; None: all, and the explorer.
+      version: Of a served page: it fetches style, scripts and the explorer's data, and says which version it is of.
+        "": it is a file, which holds all of them.
     Raises:
       StoreError: the store holds no evaluation.
     """
-    import jinja2
-
     reading = findings.reading
     if not reading.rows:
         raise StoreError("the store holds no evaluation yet", where=str(reading.store))
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     comparison = findings.change()
     cases = findings.shown_cases(comparison)
-    parts = Path(__file__).parent / "templates"
     context: dict[str, Any] = {
         "title": title(reading),
         "subtitle": subtitle(reading),
-        "css": Markup((parts / "page.css").read_text(encoding="utf-8")),
-        "script": Markup((parts / "page.js").read_text(encoding="utf-8")),
+        "version": version,
+        "css": Markup(page_part("page.css")),
+        "script": Markup(page_part("page.js")),
+        "explorer": _explorer(findings, version) if figure is None else "",
         "cards": cards(findings, comparison),
         "verdict_lines": verdict_lines(findings, comparison, cases),
         "warnings": warnings(findings, cases),
@@ -89,7 +96,30 @@ def render_page(findings: Findings, spec: TableSpec | None = None, figure: str |
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
-    return without_controls(environment.get_template("page.html").render(context))
+    return without_controls(_environment().get_template("page.html").render(context))
+
+
+def waiting_page(store: Path) -> str:
+    """Returns what is served of a store without an evaluation."""
+    return without_controls(_environment().get_template("waiting.html").render(store=str(store)))
+
+
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(_TEMPLATES)
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+
+
+def page_part(name: str) -> str:
+    """Returns a part of the page that is a file of its own where the page is served: its style, or a script."""
+    files = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explorer.js"], "live.js": ["live.js"]}[name]
+    return "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in files)
+
+
+def _explorer(findings: Findings, version: str) -> Markup | str:
+    """Returns the explorer's data; of a served page, which fetches them, no more than that there are some."""
+    return version or _json(explorer_data(Explored(findings), served=False))
 
 
 def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:

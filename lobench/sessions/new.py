@@ -6,6 +6,8 @@ What is written are the files of `templates/KIND`, a working example as they sta
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib
 import importlib.util
 import keyword
@@ -118,6 +120,8 @@ def _is_there(path: Path) -> bool:
 
 def _check_free(kind: Kind, module: str, title: str) -> None:
     """Checks that nothing which can be imported, or named in gin, is called so: it would be hidden, or refused."""
+    if used := {module, title} & _used_names(kind):
+        raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
     package = f"lobench_{module}" if kind == "plugin" else module
     shipped = shipped_folder()
     if kind == "suite" and shipped is not None and (shipped / module).exists():
@@ -134,6 +138,16 @@ def _check_free(kind: Kind, module: str, title: str) -> None:
             importlib.import_module(declared.declaration.name)
         if is_registered(title):
             raise UsageError("gin has this name already", got=repr(title), next_step="take another name")
+
+
+def _used_names(kind: Kind) -> set[str]:
+    """Returns Python's own names, and what the skeleton imports."""
+    used = set(dir(builtins))
+    for path in (_TEMPLATES / kind).rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+        used |= {alias.asname or alias.name for node in imports for alias in node.names}
+    return used - {"skeleton", "Skeleton"}
 
 
 def _contents(kind: Kind, module: str, title: str) -> dict[Path, str]:

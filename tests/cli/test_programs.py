@@ -180,6 +180,14 @@ def test_without_it_text_is_on_standard_output_and_help_always_is(store: Path) -
     assert lobench("resluts").stdout == ""
 
 
+def test_a_disk_that_is_full_is_no_verdict(store: Path) -> None:
+    words = ["-m", "lobench.cli", "results", "--store", str(store), "--format", "json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "lobench: standard output: cannot write this; got No space left on device\n"
+
+
 def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() -> None:
     commands = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
     leaves = {

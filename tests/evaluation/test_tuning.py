@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import PATIENCE, make_suite
+from commands import lobench
+from tiny import make_suite
 
 from lobench.analysis.baseline_file import Baseline
 from lobench.analysis.grids import velo_grid
 from lobench.evaluation.tuning import _best
-
-
-def lobench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lobench.cli", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
 
 
 @pytest.fixture(scope="module")

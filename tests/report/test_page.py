@@ -68,9 +68,9 @@ def page(store: Path) -> Page:
     return Page(render_page(findings_of(store, [make_baseline(store.parent)])))
 
 
-def test_it_loads_nothing_and_has_two_scripts_of_its_own(page: Page) -> None:
+def test_it_loads_nothing_and_has_three_scripts_of_its_own(page: Page) -> None:
     assert page.loads == []
-    assert len(page.scripts) == 2, "text from outside made a script"
+    assert len(page.scripts) == 3, "text from outside made a script"
     assert NASTY in page.words, "escaped text reads as it was"
 
 

@@ -111,6 +111,9 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_line(name: str, tmp_path: Pat
         ("task", "quadratic", "gin has this name already; got 'Quadratic'"),
         ("task", "Case", "gin has this name already; got 'Case'"),
         ("optimizer", "celo", "gin has this name already; got 'Celo'"),
+        ("task", "datasets", "Python or the skeleton has this name; got 'Datasets'"),
+        ("plugin", "list", "Python or the skeleton has this name; got 'list'"),
+        ("sink", "value_error", "Python or the skeleton has this name; got 'ValueError'"),
         ("plugin", "flax", "a module of this name is installed; got 'lobench_flax'"),
     ],
 )

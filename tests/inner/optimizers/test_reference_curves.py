@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 from reference import batch_indices, initial_params, reference_curves, reference_theta, relative_error
-from reference_training import trained
+from reference_training import AS_USERS, trained
 
 from lobench.inner.optimizers import L2ODM, AdafacMLPLOpt, Celo, MLPLOpt, RNNProp
 from lobench.inner.theta import match_theta
@@ -29,7 +29,7 @@ LEARNED = {
 
 def train(optimizer: Any, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns batch losses, full train losses every 25 steps and the final test loss."""
-    run = jax.jit(lambda params, indices: trained(optimizer, params, indices))
+    run = jax.jit(lambda params, indices: trained(optimizer, params, indices), compiler_options=AS_USERS)
     losses, full, final = run(initial_params(seed), batch_indices(seed))
     return np.asarray(losses), np.asarray(full), float(final)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import batch_indices, curves_of_learned_optimization, drawn, initial_params, reference_theta
-from reference_training import cross_entropy, logits_of, trained
+from reference_training import AS_USERS, cross_entropy, logits_of, trained
 
 from lobench.inner import optimizers
 from lobench.inner.theta import match_theta
@@ -34,7 +34,7 @@ def program(kind: str, fixed: str, varying: tuple[str, ...]) -> Callable[..., An
     Tasks, thetas, seeds and real-valued arguments share it.
     """
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=AS_USERS)
     def run(is_squared: jax.Array, theta: Any, numbers: Any, params: Any, indices: jax.Array) -> Any:
         def loss_fn(params: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
             return jax.lax.cond(is_squared, squared_error, cross_entropy, params, batch)

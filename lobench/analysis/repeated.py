@@ -1,0 +1,58 @@
+"""The command that computes one number of a store again."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+
+from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.subject import Subject
+
+__all__ = ["AGAIN", "seeds_arguments", "shown_by", "trained_by", "with_subject"]
+
+AGAIN = "again"  # the store that the command writes
+_PICKLES = (".pkl", ".pickle")
+
+
+def trained_by(case: CaseInfo) -> str:
+    """Returns how pytest is called on a case; it runs in the folder that the store's paths begin at.
+
+    With `with_subject` and `seeds_arguments` behind it, it is what trains the case again, into the store AGAIN.
+    """
+    return f"pytest {shlex.quote(case.node_id)} --lobench-store {AGAIN}"
+
+
+def shown_by(case: CaseInfo) -> str:
+    """Returns the command that prints what the other one has computed, to the last digit."""
+    name = shlex.quote(f"{case.suite}/{case.name}")
+    return f"lobench results --store {AGAIN} --case {name} --format json"
+
+
+def with_subject(who: Subject) -> str:
+    """Returns the options that name a subject; "" of one that lobench cannot train: its curves were imported."""
+    if who.is_imported:
+        return ""
+    if who.is_optimizer:
+        return f"--lobench-optimizer {shlex.quote(who.uri)}"
+    parts = ["--lobench-checkpoint", shlex.quote(who.uri or "CHECKPOINT"), *_params(who.variant.bindings)]
+    return " ".join([*parts, *["--lobench-allow-pickle"] * who.uri.endswith(_PICKLES)])
+
+
+def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
+    """Returns the options that name the seeds; "" where they are those that the case has by itself.
+
+    The width of a block is part of what fixes the bits, so that each block is trained as it was. Of blocks that do not
+    follow one another it is the last one.
+    """
+    ordered = sorted(blocks)
+    if not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):
+        return ""
+    follow = all(one.start + one.size == other.start for one, other in itertools.pairwise(ordered))
+    kept = ordered if follow else ordered[-1:]
+    sizes = ", ".join(str(block.size) for block in kept)
+    return " ".join(_params([f"Case.first_seed = {kept[0].start}", f"Case.block_sizes = ({sizes},)"]))
+
+
+def _params(bindings: Sequence[str]) -> list[str]:
+    return [f"--lobench-gin-param {shlex.quote(binding)}" for binding in bindings]

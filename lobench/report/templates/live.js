@@ -1,0 +1,83 @@
+"use strict";
+// A served page fetches its data, and takes what is new: the sections that differ, the tables, the explorer.
+(() => {
+  const STEP = 2000, SLOWEST = 30000, AT_ONCE = 300;  // milliseconds; curves in one request
+  const status = document.getElementById("live");
+  if (!status) return;
+  const pristine = new Map();  // sections as they came, by their headings
+  let tag = "", version = "", cache = { grids: [], of: {} }, wait = STEP;
+
+  const getJson = async (address, headers) => {
+    const answer = await fetch(address, { headers, cache: "no-store" });
+    if (answer.status === 304) return null;
+    if (!answer.ok) throw new Error(answer.status === 401 ? "the token is no longer valid: open the printed address again" : `${address}: ${answer.status}`);
+    return { tag: answer.headers.get("ETag"), body: await answer.json() };
+  };
+
+  // Curves come when they are picked. Those of an older version are gone: the next round brings the newer one.
+  const curvesOf = (asked) => async (keys) => {
+    const missing = keys.filter((key) => !(key in cache.of));
+    for (let start = 0; start < missing.length; start += AT_ONCE) {
+      const part = missing.slice(start, start + AT_ONCE);
+      const found = await getJson(`curves.json?version=${asked}&keys=${part.join(";")}`, {}).catch(() => null);
+      if (asked !== version) return null;
+      if (!found) { tag = ""; return null; }
+      for (const key of part) cache.of[key] = null;
+      for (const [key, [grid, ...rows]] of Object.entries(found.body.of)) cache.of[key] = [grid + cache.grids.length, ...rows];
+      cache.grids.push(...found.body.grids);
+    }
+    return cache;
+  };
+
+  const replace = async () => {
+    const answer = await fetch("./", { cache: "no-store" });
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.title = fresh.title;
+    document.querySelector("header").replaceWith(document.importNode(fresh.querySelector("header"), true));
+    const main = document.querySelector("main"), opened = new Set([...document.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
+    const key = (section) => section.getAttribute("aria-labelledby");
+    const kept = new Set();
+    for (const section of fresh.querySelectorAll("main > section")) {
+      const name = key(section), old = main.querySelector(`:scope > section[aria-labelledby="${CSS.escape(name)}"]`);
+      kept.add(name);
+      if (["h-explore", "h-evaluations"].includes(name) && old) continue;  // they take their data themselves
+      const text = section.outerHTML;
+      if (old && (pristine.get(name) === text || old.contains(document.activeElement))) continue;
+      const made = document.importNode(section, true);
+      if (old) old.replaceWith(made); else main.insertBefore(made, main.querySelector('[aria-labelledby="h-cases"]'));
+      for (const details of made.querySelectorAll("details")) details.open = opened.has(details.querySelector("summary").textContent);
+      pristine.set(name, text);
+      lobench.setPart(made);
+    }
+    for (const section of main.querySelectorAll(":scope > section")) if (!kept.has(key(section))) section.remove();
+    lobench.setEvaluations(JSON.parse(fresh.getElementById("data").textContent));
+  };
+
+  const look = async () => {
+    try {
+      const found = await getJson("data.json", tag ? { "If-None-Match": tag } : {});
+      wait = STEP;
+      if (found) {
+        const { problem, explorer } = found.body;
+        status.textContent = problem ? `${problem} What is shown is from before.` : "";
+        status.hidden = !problem;
+        if (explorer && version !== found.body.version) {
+          if (!document.getElementById("explorer")) { location.reload(); return; }  // the first results
+          [version, cache] = [found.body.version, { grids: [], of: {} }];
+          await lobench.explore(explorer, curvesOf(version));
+          if (status.dataset.version !== version) await replace();
+          status.dataset.version = version;
+        }
+        tag = found.tag;
+      }
+    } catch (error) {
+      wait = Math.min(2 * wait, SLOWEST);
+      status.textContent = `The server does not answer (${error.message}); trying again. What is shown is from before.`;
+      status.hidden = false;
+    }
+    setTimeout(look, document.hidden ? SLOWEST : wait);
+  };
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) wait = STEP; });
+  look();
+})();
