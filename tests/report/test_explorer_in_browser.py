@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -10,10 +14,12 @@ from urllib.parse import parse_qs
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from chromium import opened
+from commands import lobench
 from playwright.sync_api import Browser, Page, expect
 from report_store import NASTY, make_baseline, make_store
 from served import serve
 from stores import add
+from tiny import make_suite
 
 from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
@@ -63,6 +69,8 @@ def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:
     page.get_by_label("Scale").select_option("log")
     assert picked(page, "case") == ["digits/case1"] and picked(page, "metric") == ["*primary", "test/loss"]
     assert picked(page, "band") == ["interval"] and picked(page, "scale") == ["log"]
+    page.locator("nav a").filter(has_text="Evaluations").press("Enter")
+    assert page.evaluate("document.activeElement.id") == "h-evaluations"
     drawn = page.locator("#explorer-charts").inner_html()
     page.reload()
     expect(charts).to_have_count(2)
@@ -97,7 +105,7 @@ def test_values_are_told_to_who_has_no_pointer_and_nothing_is_inaccessible(page:
     expect(page.locator("#tip")).to_be_hidden()
     for summary in page.locator(".pick summary, #explorer-charts summary").all():
         summary.press("Enter")
-    expect(page.locator("#explorer-charts pre")).to_have_count(8)
+    expect(page.locator("#explorer-charts pre")).to_have_count(4)
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page scrolls sideways"
     assert Axe().run(page).generate_report().strip() == "Found 0 accessibility violations:"
@@ -118,15 +126,36 @@ def test_the_command_and_the_bindings_of_a_number_stand_beside_it(chromium: Brow
     with opened(chromium, link, 1280, "light") as page:
         details = page.locator("#explorer-charts details")
         details.locator("summary").press("Enter")
-        texts = details.locator("pre").all_inner_texts()
         uri = f"/runs/{NASTY}/theta_3.npz".replace("'", "'\"'\"'")
-        assert texts == [
-            f"pytest nowhere/digits.gin::case0 --lobench-store again --lobench-checkpoint '{uri}'\n"
-            "lobench results --store again --case digits/case0 --format json",
+        assert details.locator("pre").inner_text().splitlines() == [
+            "cat > bound.gin <<'END_OF_BINDINGS'",
             f"x = '{NASTY}'",
+            "END_OF_BINDINGS",
+            f"pytest nowhere/digits.gin::case0 --lobench-store again --lobench-checkpoint '{uri}' "
+            "--lobench-gin-file bound.gin",
+            "lobench results --store again --case digits/case0 --format json",
         ]
         expect(details).to_contain_text("seed 3 diverged at inner step 42")
         expect(details).to_contain_text("not finite")
+
+
+def test_the_commands_compute_the_same_bits_whatever_was_bound(chromium: Browser, tmp_path: Path) -> None:
+    make_suite(tmp_path)
+    first = ["--lobench-store", "store", "--lobench-gin-param", "Case.num_inner_steps = 7"]
+    optimizer = "sgd(); sgd.learning_rate = 0.1"
+    run = [sys.executable, "-m", "pytest", "-q", "tiny", "-k", "b", "--lobench-optimizer", optimizer, *first]
+    subprocess.run(run, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    write_page(findings_of(tmp_path / "store", []), tmp_path / "report.html")
+    with opened(chromium, (tmp_path / "report.html").as_uri(), 1280, "light") as page:
+        details = page.locator("#explorer-charts details")
+        details.locator("summary").press("Enter")
+        text = details.locator("pre").inner_text()
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", text], cwd=tmp_path, env=path, capture_output=True, text=True, check=False)
+    again = json.loads(done.stdout[done.stdout.index("\n[") :])
+    before = json.loads(lobench("results", "--store", tmp_path / "store", "--format", "json").stdout)
+    assert len(again) == 1 and again[0]["num_inner_steps"] == 7
+    assert again[0]["metrics"] == before[0]["metrics"] and again[0]["case"] == before[0]["case"]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (400, "light")])

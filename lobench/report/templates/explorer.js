@@ -40,10 +40,10 @@
 
   const defaults = () => {
     const marked = offered.subject().map(([key]) => key).filter((key) => key.startsWith("*"));
-    const alone = data.subjects.filter((one) => !marked.length || data.subjects.filter((other) => other.run === one.run).length === 1 || one.run === undefined);
+    const alone = data.subjects.filter((one) => one.run === undefined);
     return {
       show: "curves", band: "quantiles", scale: "auto",
-      subject: [...marked, ...alone.slice(0, marked.length ? 4 : 6).map((one) => one.key)],
+      subject: [...marked, ...alone.slice(0, 6 - marked.length).map((one) => one.key)],
       case: data.cases.length > 6 ? data.cases.slice(0, 6).map((one) => one.name) : ["*all"],
       metric: ["*primary"],
     };
@@ -131,10 +131,12 @@
     return [...lines, ...straight];
   };
 
+  // The whole configuration goes with it: what a watch was given by --gin-param, and what the suite said then, count.
   const command = (subject, place) => {
-    const { with: given } = data.subjects[subject], seeds = data.texts[data.cells[cell(subject, place) + 2]] ?? "";
+    const { with: given } = data.subjects[subject], [bindings, seeds] = [1, 2].map((part) => data.texts[data.cells[cell(subject, place) + part]] ?? "");
     if (!given) return "";
-    return `${[data.cases[place].train, given, seeds].filter(Boolean).join(" ")}\n${data.cases[place].show}`;
+    const file = bindings ? `cat > bound.gin <<'END_OF_BINDINGS'\n${bindings}\nEND_OF_BINDINGS\n` : "";
+    return `${file}${[data.cases[place].train, given, seeds, file && "--lobench-gin-file bound.gin"].filter(Boolean).join(" ")}\n${data.cases[place].show}`;
   };
   const copyable = (text, parent, what) => {
     make("pre", text, parent, { tabindex: "0", "aria-label": what });
@@ -154,7 +156,7 @@
     make("p", `${data.cases[place].name}: ${data.cases[place].about}.`, body);
     const scroll = make("div", undefined, body, { class: "scroll", role: "region", tabindex: "0", "aria-label": `Final values of ${data.cases[place].name}` });
     const table = make("table", undefined, scroll), head = make("tr", undefined, make("thead", undefined, table)), rows = make("tbody", undefined, table);
-    for (const text of ["subject", `${data.metrics[metric][0]}, after the last step`, "95% interval", "seeds"]) make("th", text, head, { scope: "col" });
+    for (const text of ["subject", `final ${data.metrics[metric][0]}`, "95% interval", "seeds"]) make("th", text, head, { scope: "col" });
     for (const subject of shown) {
       const row = make("tr", undefined, rows), [mean, lower, upper] = final(subject, place, metric);
       make("th", data.subjects[subject].label, row, { scope: "row" });
@@ -169,16 +171,11 @@
     const say = () => {
       figure.chosen = chosen.value;
       about.textContent = "";
-      const subject = subjectsOf([chosen.value])[0], bindings = data.texts[data.cells[cell(subject, place) + 1]];
-      const text = command(subject, place);
+      const subject = subjectsOf([chosen.value])[0], text = command(subject, place);
       if (text) {
-        make("p", "In the folder that the evaluation was started in; the second line prints what the first one computed:", about, { class: "quiet" });
-        copyable(text, about, "the command that repeats it");
+        make("p", "Its gin bindings, and the commands that train it again and print what came of it. They run in the folder that the evaluation was started in:", about, { class: "quiet" });
+        copyable(text, about, "the commands that repeat it");
       } else make("p", `Its curves were imported: ${data.texts[data.cells[cell(subject, place)]]}.`, about);
-      if (bindings) {
-        make("p", `gin bindings. Where the suite was changed since, or the watch had --gin-param, save them as bound.gin and add --lobench-gin-file bound.gin:`, about, { class: "quiet" });
-        copyable(bindings, about, "gin bindings");
-      }
     };
     chosen.addEventListener("change", say);
     say();
@@ -203,7 +200,7 @@
     const title = `${data.cases[place].name}: ${name} ${state.show === "run" ? "along the run" : "over inner steps"}`;
     const hadFocus = figure.holder.contains(document.activeElement);
     figure.holder.textContent = "";
-    if (lines.length) figure.holder.append(draw({ title, xLabel: state.show === "run" ? "outer step" : "inner step", yLabel: name, logY, lines }));
+    if (lines.length) figure.holder.append(draw({ title, xLabel: state.show === "run" ? data.course : "inner step", yLabel: name, logY, lines }));
     else make("p", "Nothing that is picked was evaluated on it.", figure.holder, { class: "quiet" });
     if (hadFocus) figure.holder.querySelector("svg")?.focus();
     figure.said.textContent = `${name}${direction ? `, ${direction === "max" ? "higher" : "lower"} is better` : ""}${logY ? ", log scale" : ""}.`;
@@ -270,7 +267,7 @@
   }
   form.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", () => { numCharts += CHARTS; redraw(); });
-  addEventListener("hashchange", () => { if (data) { state = readLink(); showPicks(); redraw(); } });
+  addEventListener("hashchange", () => { if (data && !/^#h-/.test(location.hash)) { state = readLink(); showPicks(); redraw(); } });
   const link = byId("explorer-link");
   link.addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); link.textContent = "Link copied"; } catch { link.textContent = "The address is the link"; }

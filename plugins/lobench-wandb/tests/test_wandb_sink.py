@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -180,3 +181,25 @@ def test_a_folder_or_package_that_is_not_there(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "wandb.sdk.lib", None)
     with pytest.raises(PluginError, match=r"wandb is not installed.*pip install wandb"):
         WandbSink(SinkContext(store=tmp_path))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import lobench_wandb.sink as module
+from lobench.hookspecs import SinkContext
+from lobench.testing.sinks import sample_deliveries
+module._Run._await = lambda self, count: os.kill(os.getpid(), signal.SIGKILL)
+module.WandbSink(SinkContext(store=Path(sys.argv[1]))).deliver(sample_deliveries(2)[:-3])
+"""
+
+
+def test_killed_while_wandbs_process_still_writes(tmp_path: Path) -> None:
+    """That process outlives the kill and writes what it was given: whoever opens the run waits for its end."""
+    deliver(SinkContext(store=tmp_path / "whole"), sample_deliveries(2))
+    expected = Counter(map(repr, [rest for _, *rest in logged(tmp_path / "whole")]))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
+    assert subprocess.run(command, env=environment, timeout=120).returncode == -signal.SIGKILL
+    deliver(SinkContext(store=tmp_path / "killed"), sample_deliveries(2))
+    assert Counter(map(repr, [rest for _, *rest in logged(tmp_path / "killed")])) == expected
