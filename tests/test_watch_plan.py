@@ -31,6 +31,7 @@ from tiny import (
 from lobench.core.program import Program
 
 ONCE = ("--once", "--workers", "1")
+HERE = (*ONCE, "--executor", "inline")  # what is planned does not hang on where it runs
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite, a run of two checkpoints, and the store of a watch that is through with both."""
     folder = tmp_path_factory.mktemp("finished")
     suite, run = make_suite(folder), make_run(folder, -3.0, -2.0)
-    done = watch(run, suite, *ONCE, "--checkpoints", "all", "--store", str(folder / "store"))
+    done = watch(run, suite, *HERE, "--checkpoints", "all", "--store", str(folder / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -55,7 +56,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def again(folder: Path, *options: str, code: int = 0) -> str:
-    done = watch(folder / "run", folder / "tiny", *ONCE, *options, "--store", str(folder / "store"))
+    done = watch(folder / "run", folder / "tiny", *HERE, *options, "--store", str(folder / "store"))
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -178,6 +179,6 @@ def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(
             break
         assert code == -signal.SIGKILL
     assert write > 3
-    whole = watch(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
+    whole = watch(folder / "run", folder / "tiny", *HERE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert content(folder / "store") == content(tmp_path / "whole")

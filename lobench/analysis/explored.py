@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from lobench.analysis.bands import bands
 from lobench.analysis.findings import Findings
 from lobench.analysis.reading import Reading
-from lobench.analysis.runs import Run, runs_of
 from lobench.core.metric import Direction, direction_of
 
 __all__ = ["Curve", "CurveKey", "Explored", "curves_of"]
@@ -28,6 +28,9 @@ class Explored:
       finals: By metric: mean, lower and upper bound over the seeds after the last step, NaN where there is none:
         float64[num_subjects, num_cases, 3].
       directions: By metric; None where nobody has declared it.
+      runs: Of each run the places of its checkpoints, in order.
+      best: Of each run the place of the checkpoint with the highest mean score, among those with the most cases; None
+        where none has a score.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -37,7 +40,8 @@ class Explored:
         self.metrics = tuple(dict.fromkeys([*(name for name in first if name in known), *sorted(known)]))
         self.directions = {name: _direction(self.reading, name) for name in self.metrics}
         self.finals = {name: _finals(self.reading, name, self.directions[name]) for name in self.metrics}
-        self.runs: list[Run] = runs_of(findings)
+        self.runs = self.reading.lineup.runs
+        self.best = tuple(_best(findings, run) for run in self.runs)
 
     def keys_of(self, place: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
@@ -53,9 +57,18 @@ class Explored:
     def by_interest(self) -> list[int]:
         """Returns the subjects' places: shown and first, best and last of each run, those between ever more finely."""
         found = [self.findings.shown, self.findings.first]
-        found += [place for run in self.runs for place in (run.last, run.best, run.places[0]) if place is not None]
+        ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
+        found += [place for places in ends for place in places if place is not None]
         found += _ever_finer(len(self.reading.subjects))
         return list(dict.fromkeys(found))
+
+
+def _best(findings: Findings, run: Sequence[int]) -> int | None:
+    means = {place: findings.mean_score(place, "primary") for place in run}
+    scored = {place: one for place, one in means.items() if not math.isnan(one.interval.mean)}
+    most = max((one.num_cases for one in scored.values()), default=0)
+    whole = {place: one.interval.mean for place, one in scored.items() if one.num_cases == most}
+    return max(whole, key=lambda place: whole[place]) if whole else None
 
 
 def _ever_finer(count: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.explored import Curve, CurveKey, Explored, curves_of
-from lobench.analysis.methods import hyperparameters
+from lobench.analysis.lineup import run_names
 from lobench.analysis.reading import Reading
 from lobench.analysis.repeated import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.subjects import Cell
@@ -21,7 +22,7 @@ __all__ = ["explorer_curves", "explorer_data"]
 
 _MOST_NUMBERS = 250_000  # of curves in one file: about 1.5 MB
 _POINTS = (64, 24)  # of a curve: where all fit into that, and where they do not
-_MOST_POINTS = 1000  # of a curve that is fetched
+_MOST_POINTS = 240  # of a curve that is fetched
 _HASHED = 8  # hex digits
 
 
@@ -42,14 +43,13 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
     return {
         "served": served,
         "metrics": [[name, str(explored.directions[name] or "")] for name in explored.metrics],
-        "runs": [_shown(run.name) for run in explored.runs],
+        "runs": [_shown(name) for name in run_names(reading.subjects, explored.runs)],
+        "course": "outer step" if _is_by_step(explored) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
                 "label": _shown(reading.labels[place]),
                 "with": _shown(with_subject(subject.who)),
-                "from": _shown(subject.who.uri),
-                "trained": _shown(hyperparameters(subject)),
                 "curves": served or place in held,
                 **marks.get(place, {}),
             }
@@ -70,8 +70,6 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
                   for number in _cell(row.cells.get(case.identity), texts)],
         "texts": texts.known,
         "finals": [_numbers(explored.finals[name]) for name in explored.metrics],
-        "shown": explored.findings.shown,
-        "scores": _scores(explored),
         "curves": _packed(explored, found),
     }  # fmt: skip
 
@@ -149,20 +147,21 @@ def _keys(reading: Reading) -> list[str]:
 def _marks(explored: Explored) -> dict[int, dict[str, Any]]:
     """Returns which run a subject is of, at which outer step, and whether it is the best or the last one there."""
     found: dict[int, dict[str, Any]] = {}
-    for number, run in enumerate(explored.runs):
-        for place in run.places:
-            found[place] = {"run": number, "step": explored.reading.subjects[place].who.outer_step}
-        if len(run.places) > 1:
-            found[run.last]["last"] = True
-            if run.best is not None:
-                found[run.best]["best"] = True
+    by_step = _is_by_step(explored)
+    for number, (run, best) in enumerate(zip(explored.runs, explored.best, strict=True)):
+        for order, place in enumerate(run):
+            step = explored.reading.subjects[place].who.outer_step if by_step else order
+            found[place] = {"run": number, "step": step}
+        found[run[-1]]["last"] = True
+        if best is not None:
+            found[best]["best"] = True
     return found
 
 
-def _scores(explored: Explored) -> list[float | None]:
-    """Returns the mean score of each subject, which says who is best."""
-    places = range(len(explored.reading.subjects))
-    return [_number(explored.findings.mean_score(place, "primary").interval.mean) for place in places]
+def _is_by_step(explored: Explored) -> bool:
+    """Whether outer steps rise along every run; those of a population begin again in a later generation."""
+    steps = ([explored.reading.subjects[place].who.outer_step for place in run] for run in explored.runs)
+    return all(before < after for one in steps for before, after in itertools.pairwise(one))
 
 
 def _num_points(explored: Explored, keys: Sequence[CurveKey]) -> int:

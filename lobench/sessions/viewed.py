@@ -19,7 +19,7 @@ from lobench.report.page import render_page, waiting_page
 
 __all__ = ["Page", "Viewed"]
 
-_PAUSE = 3.0  # times as long as a page took to make, it is not made again
+_PAUSE = 1.0  # times as long as a page took to make, it is not made again: half a core at most
 _UNSAID = "unsaid"  # the version, in a page that nobody has seen
 
 

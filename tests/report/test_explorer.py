@@ -34,7 +34,7 @@ def test_final_values_are_those_of_results(tmp_path: Path) -> None:
         for name, metric in record["metrics"].items():
             mean = data["finals"][names.index(name)][place]
             assert mean == (None if metric["final"] is None else pytest.approx(metric["final"], rel=1e-3))
-    assert data["subjects"][3]["last"] and data["runs"] == [f"/runs/{report_store.NASTY}"]
+    assert data["subjects"][3]["last"] and data["runs"] == [report_store.NASTY.rpartition("/")[2]]
     texts = [data["texts"][place] for place in data["cells"][::3]]
     assert "seeds 0 to 3; seed 3 diverged at inner step 42" in texts
 
@@ -81,3 +81,20 @@ def test_a_case_without_curves_is_said_and_draws_nothing(tmp_path: Path) -> None
     assert [data["texts"][place] for place in data["cells"][::3]] == [
         "seeds 0 to 1; seed 1 diverged at inner step 7", "no curves; timeout: it hung"
     ]  # fmt: skip
+
+
+def test_the_best_of_a_run_has_all_cases_and_the_last_may_lack_some(tmp_path: Path) -> None:
+    for step, final in ((1, 1.0), (2, 0.5), (3, 1.5)):
+        losses = {"train/loss": [final, final + 0.1]}
+        add(tmp_path, step, {"a": losses, "b": losses}, uri=f"/x/theta_{step}.npz")
+    add(tmp_path, 4, {"a": {"train/loss": [0.1, 0.1]}}, uri="/x/theta_4.npz")
+    add(tmp_path, 0, {"a": {"train/loss": [0.2, 0.2]}}, optimizer="adam()")
+    subjects = explorer_data(explored(tmp_path), served=False)["subjects"]
+    marks = {one["label"]: (one.get("best"), one.get("last"), one.get("run"), one.get("step")) for one in subjects}
+    assert marks == {
+        "adam()": (None, None, None, None),
+        "outer step 1": (None, None, 0, 1),
+        "outer step 2": (True, None, 0, 2),
+        "outer step 3": (None, None, 0, 3),
+        "outer step 4": (None, True, 0, 4),
+    }

@@ -69,6 +69,8 @@ def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:
     page.get_by_label("Scale").select_option("log")
     assert picked(page, "case") == ["digits/case1"] and picked(page, "metric") == ["*primary", "test/loss"]
     assert picked(page, "band") == ["interval"] and picked(page, "scale") == ["log"]
+    page.locator("nav a").filter(has_text="Evaluations").press("Enter")
+    assert page.evaluate("document.activeElement.id") == "h-evaluations"
     drawn = page.locator("#explorer-charts").inner_html()
     page.reload()
     expect(charts).to_have_count(2)

@@ -40,10 +40,10 @@
 
   const defaults = () => {
     const marked = offered.subject().map(([key]) => key).filter((key) => key.startsWith("*"));
-    const alone = data.subjects.filter((one) => !marked.length || data.subjects.filter((other) => other.run === one.run).length === 1 || one.run === undefined);
+    const alone = data.subjects.filter((one) => one.run === undefined);
     return {
       show: "curves", band: "quantiles", scale: "auto",
-      subject: [...marked, ...alone.slice(0, marked.length ? 4 : 6).map((one) => one.key)],
+      subject: [...marked, ...alone.slice(0, 6 - marked.length).map((one) => one.key)],
       case: data.cases.length > 6 ? data.cases.slice(0, 6).map((one) => one.name) : ["*all"],
       metric: ["*primary"],
     };
@@ -200,7 +200,7 @@
     const title = `${data.cases[place].name}: ${name} ${state.show === "run" ? "along the run" : "over inner steps"}`;
     const hadFocus = figure.holder.contains(document.activeElement);
     figure.holder.textContent = "";
-    if (lines.length) figure.holder.append(draw({ title, xLabel: state.show === "run" ? "outer step" : "inner step", yLabel: name, logY, lines }));
+    if (lines.length) figure.holder.append(draw({ title, xLabel: state.show === "run" ? data.course : "inner step", yLabel: name, logY, lines }));
     else make("p", "Nothing that is picked was evaluated on it.", figure.holder, { class: "quiet" });
     if (hadFocus) figure.holder.querySelector("svg")?.focus();
     figure.said.textContent = `${name}${direction ? `, ${direction === "max" ? "higher" : "lower"} is better` : ""}${logY ? ", log scale" : ""}.`;
@@ -267,7 +267,7 @@
   }
   form.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", () => { numCharts += CHARTS; redraw(); });
-  addEventListener("hashchange", () => { if (data) { state = readLink(); showPicks(); redraw(); } });
+  addEventListener("hashchange", () => { if (data && !/^#h-/.test(location.hash)) { state = readLink(); showPicks(); redraw(); } });
   const link = byId("explorer-link");
   link.addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); link.textContent = "Link copied"; } catch { link.textContent = "The address is the link"; }

@@ -105,6 +105,16 @@
     set(!still);
   };
 
+  // What stands behind the # of the address is the explorer's: a link to a section goes there and leaves it.
+  document.addEventListener("click", (event) => {
+    const there = document.getElementById(event.target.closest?.('a[href^="#h-"]')?.getAttribute("href").slice(1));
+    if (!there) return;
+    event.preventDefault();
+    there.setAttribute("tabindex", "-1");
+    there.focus({ preventScroll: true });
+    there.scrollIntoView();
+  });
+
   const setPart = (part) => {
     for (const svg of part.querySelectorAll("svg.chart[data-chart]")) hover(svg, JSON.parse(svg.dataset.chart));
     for (const svg of part.querySelectorAll("svg.film")) setFilm(svg);
