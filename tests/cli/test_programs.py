@@ -132,7 +132,7 @@ def test_nothing_but_the_document_is_on_standard_output_whoever_prints(tmp_path:
     (suite / "conftest.py").write_text("import os\nprint('hello')\nos.write(1, b'hello again\\n')\n")
     words = ["watch", run, "--suite", suite, "--store", tmp_path / "store", "--once", "--workers", "1"]
     command = [sys.executable, "-m", "lobench.cli", *map(str, words), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr
     assert document(done.stdout)["outcomes"] == {"passed": 2} and "done: 2 passed" in done.stderr
 
