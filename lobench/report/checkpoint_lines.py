@@ -32,7 +32,8 @@ BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 _NUM_SPARKS = 12
 _SAME = 5e-4  # less than what three decimals show
 _CLOSE_SECONDS = 10.0
-_SHARE = 0.1  # of the thread's time, at most, that goes into scores while others may want the processor
+_SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
+_LONGEST_REST = 1.0  # than this, in seconds: people wait for the lines
 
 Say = Callable[[str, str], None]  # a line, and its colour or ""
 
@@ -93,7 +94,7 @@ class CheckpointLines:
                     found.append(self._waiting.get_nowait())
             goes_on, began = None not in found, time.monotonic()
             self._tell([one for one in found if one is not None])
-            self._ended.wait((time.monotonic() - began) * (1 / _SHARE - 1))
+            self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 

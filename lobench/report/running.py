@@ -83,7 +83,7 @@ class Running:
         if total < _WORTH_SECONDS:
             return ""
         self._compiled, num_programs, self._num_programs = {}, self._num_programs, 0
-        if num_programs == 1:
+        if len(found) == 1:
             return f"compiled {found[0][0]} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]
         if rest := found[_MOST_NAMES:]:
