@@ -43,7 +43,7 @@ for step in (1, 2):
 
 
 def run(folder: Path, *options: str, file: str = "x.gin") -> Done:
-    return lobench("run", folder / file, "--workers", "1", *options, cwd=folder)
+    return lobench("run", folder / file, "--workers", "1", "--executor", "inline", *options, cwd=folder)
 
 
 def by_method(folder: Path) -> str:
