@@ -108,6 +108,8 @@ def test_generations_and_checkpoints_are_there(reference: tuple[Path, tuple[str,
     assert names == [f"generation_{step:06d}.npz" for step in steps]
 
 
+# What is mixed is a genetic algorithm too.
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_two_workers_give_the_same_bits(reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path) -> None:
     store, options = reference
     evolve(config, tmp_path / "two", *options, "--workers", "2")
@@ -137,6 +139,7 @@ main()
 """
 
 
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
     reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path
 ) -> None:
