@@ -117,6 +117,8 @@ def test_a_run_that_has_ended_is_told_to_programs(reference: tuple[Path, tuple[s
     assert only["fitness"] == read_generations(store)[-1].ended.elite_fitness
 
 
+# What is mixed is a genetic algorithm too.
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_two_workers_give_the_same_bits(reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path) -> None:
     store, options = reference
     evolve(config, tmp_path / "two", *options, "--workers", "2")
@@ -146,6 +148,7 @@ main()
 """
 
 
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
     reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path
 ) -> None:
