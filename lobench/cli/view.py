@@ -42,11 +42,12 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     People pick subjects, cases and metrics, and the address holds what is picked. The store may be in use, by a watch
     or a run, and may still be empty.
     """
+    from lobench.report.lines import one_line
     from lobench.sessions.view import Served
     from lobench.sessions.view import view as viewed
 
     def on_ready(served: Served) -> None:
-        click.echo(f"{store}: {served.address}  (Ctrl-C ends it)")
+        click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
         if kind == "json":
             emit("view", {"store": store, "address": served.address})
         if opens:

@@ -61,6 +61,7 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{case.num_inner_steps:,} inner steps; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
+                "file": _shown(case.node_id.partition("::")[0]),
                 "train": _shown(trained_by(case)),
                 "show": _shown(shown_by(case)),
             }

@@ -71,9 +71,12 @@ def view(
     viewed = Viewed(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
     with _listening(host, port) as listener:
         found_port = listener.getsockname()[1]
-        needed = token or ("" if _is_loopback(listener.getsockname()[0]) else secrets.token_urlsafe(24))
+        is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+        needed = token or ("" if is_loopback else secrets.token_urlsafe(24))
         viewed.look()  # so that the page opens at once
-        app: ASGIApp = make_app(viewed, hosts=_hosts(host), token=needed, cookie=f"lobench_view_{found_port}")
+        app: ASGIApp = make_app(
+            viewed, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
+        )
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -114,16 +117,13 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def _hosts(host: str) -> frozenset[str]:
+def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
     """Returns by what names this machine is asked for; its addresses may be asked for, too.
 
     A page elsewhere that has its own name lead to this machine is none of them.
     """
-    return frozenset(name.lower() for name in (host, "localhost", socket.gethostname(), socket.getfqdn()))
+    beyond = () if is_loopback else (socket.gethostname(), socket.getfqdn())
+    return frozenset(name.lower() for name in (host, "localhost", *beyond))
 
 
 def _address(host: str, port: int, token: str) -> str:

@@ -53,7 +53,7 @@ def make_app(viewed: Viewed, *, hosts: frozenset[str], token: str, cookie: str) 
         Route("/curves.json", lambda request: _curves(viewed, request)),
         *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)])
+    app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
     return _Guard(app, hosts=hosts, token=token, cookie=cookie)
 
 

@@ -56,6 +56,11 @@ def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:
     charts = page.locator("#explorer-charts figure")
     expect(charts).to_have_count(4)
     assert page.evaluate("location.hash") == ""
+    assert page.locator(".pick summary").all_inner_texts() == [
+        "Subjects: 3 of 5",
+        "Cases: 4 of 4",
+        "Metrics: headline of 2",
+    ]
     page.locator("#pick-case button.none").evaluate("one => one.click()")
     expect(charts).to_have_count(0)
     check(page, "case", "digits/case1")

@@ -69,14 +69,22 @@
     if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
   };
 
-  // Lists to pick from: what is picked comes first, then what the filter finds, as far as there is room.
+  const count = {
+    subject: () => subjectsOf(state.subject).length,
+    case: () => casesOf(state.case).length,
+    metric: () => state.metric.includes("*primary") ? `headline${state.metric.length > 1 ? ` and ${state.metric.length - 1}` : ""}` : state.metric.length,
+  };
+  // Lists to pick from: what is picked, and what the words find, as far as there is room.
   const listPicks = (kind) => {
     const box = byId(`pick-${kind}`), options = box.querySelector(".options"), words = box.querySelector("input[type=search]").value.toLowerCase().split(/\s+/).filter(Boolean);
     const focused = options.contains(document.activeElement) ? document.activeElement.value : null;
     const every = offered[kind](), picked = new Set(state[kind]);
-    const found = every.filter(([key, label]) => !picked.has(key) && words.every((word) => label.toLowerCase().includes(word)));
-    const known = new Map(every);
-    const rows = [...state[kind].map((key) => [key, known.get(key) ?? `${key} (not here)`]), ...found.slice(0, OPTIONS)];
+    const known = new Set(every.map(([key]) => key));
+    const found = every.filter(([key, label]) => picked.has(key) || words.every((word) => label.toLowerCase().includes(word)));
+    // In their own order, so that nothing moves below a pointer; of a long list what is picked comes first.
+    if (found.length > OPTIONS) found.sort((a, b) => picked.has(b[0]) - picked.has(a[0]));
+    const gone = state[kind].filter((key) => !known.has(key)).map((key) => [key, `${key} (not here)`]);
+    const rows = [...gone, ...found.slice(0, OPTIONS)];
     options.textContent = "";
     for (const [key, label] of rows) {
       const line = make("label", undefined, options);
@@ -90,7 +98,7 @@
       if (key === focused) check.focus();
     }
     if (found.length > OPTIONS) make("p", `${found.length - OPTIONS} more: filter for them`, options, { class: "quiet" });
-    box.querySelector("summary span").textContent = `${state[kind].length} of ${every.length - every.filter(([key]) => key.startsWith("*")).length}`;
+    box.querySelector("summary span").textContent = `${count[kind]()} of ${every.filter(([key]) => !key.startsWith("*")).length}`;
   };
 
   const style = (place) => `s${place % STYLES + 1}${place >= STYLES ? " dashed" : ""}`;
@@ -173,7 +181,7 @@
       about.textContent = "";
       const subject = subjectsOf([chosen.value])[0], text = command(subject, place);
       if (text) {
-        make("p", "Its gin bindings, and the commands that train it again and print what came of it. They run in the folder that the evaluation was started in:", about, { class: "quiet" });
+        make("p", `Its gin bindings, and the commands that train it again and print what came of it. They run in the folder below which ${data.cases[place].file} lies:`, about, { class: "quiet" });
         copyable(text, about, "the commands that repeat it");
       } else make("p", `Its curves were imported: ${data.texts[data.cells[cell(subject, place)]]}.`, about);
     };
