@@ -26,6 +26,7 @@ from tiny import (
 )
 
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
+HERE = (*ONCE, "--executor", "inline")  # a worker as any other, without a second for its start
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path, suite:
     os.utime(broken, (1, 1))
     np.savez(run / "theta_4.npz", log_lr=np.asarray(["text"]))
     np.savez(run / "theta_5.npz")
-    done = watch(run, suite, *ONCE)
+    done = watch(run, suite, *HERE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "theta_2.pkl: a pickle is not loaded: it can run code" in done.stdout
     assert "theta_3.msgpack: cannot read it as flax msgpack" in done.stdout
@@ -91,7 +92,7 @@ def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: 
     run = make_run(tmp_path, -3.0)
     np.savez(run / "theta_2.npz", log_lr=np.zeros(3, np.float32), extra=np.float32(1))
     write_checkpoint(run / "theta_3.npz", float("nan"))
-    done = watch(run, suite, *ONCE)
+    done = watch(run, suite, *HERE)
     assert done.returncode == 3
     found = {r["checkpoint"]["outer_step"]: r for r in results(run / "lobench_results" / "tiny")}
     assert found[2]["outcome"] == "error"
@@ -123,7 +124,7 @@ def test_a_trainers_own_config_gin_is_accepted(tmp_path: Path, suite: Path) -> N
         "LearnableSGD.no_such_parameter = 1\nx.y = @unknown/thing()\n"
         "eval_chief_config.learned_opt = @LearnableSGD()\n"
     )
-    assert watch(run, suite, *ONCE).returncode == 0
+    assert watch(run, suite, *HERE).returncode == 0
 
 
 SUITES = {
@@ -138,7 +139,7 @@ SUITES = {
 
 @pytest.mark.parametrize("gin", SUITES, ids=list(SUITES.values()))
 def test_a_wrong_suite(tmp_path: Path, gin: str) -> None:
-    done = watch(make_run(tmp_path, -3.0), make_suite(tmp_path, gin=gin), *ONCE)
+    done = watch(make_run(tmp_path, -3.0), make_suite(tmp_path, gin=gin), *HERE)
     assert done.returncode == 2
     assert SUITES[gin] in only_line(done)
 
@@ -179,23 +180,35 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, suite: Path) -> None:
         assert "full" in only_line(done) or "No space left" in only_line(done)
         (disk.path / "ballast").unlink()
         disk.resize("50m")
-        assert watch(run, suite, *ONCE, "--store", str(disk.path / "store")).returncode == 0
+        assert watch(run, suite, *HERE, "--store", str(disk.path / "store")).returncode == 0
         assert len(results(disk.path / "store")) == 2
+
+
+STEPS = (-3.0, -2.5, -2.0, -1.5)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, suite: Path) -> list[tuple[object, ...]]:
+    """What a watch of those steps records where nothing fills."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert watch(make_run(folder, *STEPS), suite, *HERE, "--store", str(folder / "store")).returncode == 0
+    return content(folder / "store")
 
 
 @MOUNTING
 @pytest.mark.parametrize("room", [0, 4096, 40_960], ids=["full at once", "room for a page", "room for some results"])
-def test_a_disk_that_fills_in_mid_run(tmp_path: Path, suite: Path, room: int) -> None:
+def test_a_disk_that_fills_in_mid_run(
+    tmp_path: Path, suite: Path, undisturbed: list[tuple[object, ...]], room: int
+) -> None:
     """What was said to be done is there; with space again, the same command ends with the ledger that it would have."""
-    steps = (-3.0, -2.5, -2.0, -1.5)
     with small_disk(tmp_path / "disk", "50m") as disk:
-        run, store = make_run(tmp_path, *steps[:1]), disk.path / "store"
+        run, store = make_run(tmp_path, *STEPS[:1]), disk.path / "store"
         command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--store", str(store))
         chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert chief.stdout is not None
         said = next(line for line in chief.stdout if "passed" in line)
         disk.fill(room)
-        for index, log_lr in enumerate(steps[1:], 2):
+        for index, log_lr in enumerate(STEPS[1:], 2):
             write_checkpoint(run / f"theta_{index}.npz", log_lr)
         output, errors = chief.communicate(timeout=PATIENCE)
         assert chief.returncode == 2, output + errors
@@ -205,10 +218,8 @@ def test_a_disk_that_fills_in_mid_run(tmp_path: Path, suite: Path, room: int) ->
         recorded = {(one["checkpoint"]["outer_step"], one["case"]["name"]) for one in results(store)}
         finished = (said + output).count("  passed  ")
         assert len(recorded) >= finished >= 1, "what was said to be done is there"
-        assert watch(run, suite, "--once", "--checkpoints", "all", "--store", str(store)).returncode == 0
-        undisturbed = tmp_path / "undisturbed"
-        assert watch(run, suite, "--once", "--checkpoints", "all", "--store", str(undisturbed)).returncode == 0
-        assert content(store) == content(undisturbed)
+        assert watch(run, suite, *HERE, "--store", str(store)).returncode == 0
+        assert content(store) == undisturbed
 
 
 @MOUNTING
@@ -220,7 +231,7 @@ def test_a_read_only_disk_can_be_looked_at_and_not_written(tmp_path: Path, suite
         killed = [sys.executable, "-c", KILLED_CHIEF, "100000", "0", "watch", str(run), "--suite", str(suite)]
         # Ended after the last commit, without closing the database: its log stays.
         program = KILLED_CHIEF.replace(
-            "main()", "leave = os._exit\nledger.Ledger.close = lambda self: leave(0)\nmain()"
+            "main()", "leave = os._exit\nledger.Ledger.close = lambda self: self._lock and leave(0)\nmain()"
         )
         killed[2] = program
         assert subprocess.run([*killed, *ONCE], capture_output=True, timeout=PATIENCE, check=False).returncode == 0

@@ -16,7 +16,7 @@ def now() -> dict[str, str]:
     command = [sys.executable, golden_bits.__file__]
     # As users compile. What lobench itself says to LAPACK is enough, whatever the processor.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_FLAGS", "OPENBLAS_"))}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)["bits"]
     return found

@@ -43,7 +43,7 @@ for step in (1, 2):
 
 
 def run(folder: Path, *options: str, file: str = "x.gin") -> Done:
-    return lobench("run", folder / file, "--workers", "1", *options, cwd=folder)
+    return lobench("run", folder / file, "--workers", "1", "--executor", "inline", *options, cwd=folder)
 
 
 def by_method(folder: Path) -> str:
@@ -112,6 +112,15 @@ def test_cases_by_name_are_run_now_and_the_others_at_another_call(name: str, fol
     assert {one.evaluation.block.size for one in members(folder / "store", "x")} == {2}
     with contextlib.closing(Ledger.open(folder / "store", read_only=True)) as ledger:
         assert [row.case.name for row in ledger.evaluations()] == ["a"]
+    planned = [run(folder, "--store", "store", "--check", *options).stdout for options in ((), ("--case", name))]
+    assert "1 method x 2 cases: 1 of 2 evaluations are missing" in planned[0]
+    assert "1 method x 1 case: 0 of 1 evaluation are missing" in planned[1]
+    wrong = run(folder, "--store", "store", "--check", "--case", "tiny.aa")
+    assert (
+        wrong.returncode == 2
+        and "no case 'tiny.aa'; expected" in wrong.stderr
+        and "did you mean 'tiny.a" in wrong.stderr
+    )
 
 
 def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undisturbed_run(folder: Path) -> None:

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *options: str) -> Done:
-    return lobench("run", "x.gin", "--store", "store", "--workers", "1", *options, cwd=folder)
+    return lobench("run", "x.gin", "--store", "store", "--executor", "inline", *options, cwd=folder)
 
 
 def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> None:

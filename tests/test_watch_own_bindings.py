@@ -20,7 +20,7 @@ Case.num_inner_steps = 5
 Case.num_seeds = 2
 a/Case.task = @Bowl()
 """
-ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
+ONCE = ("--once", "--checkpoints", "all", "--executor", "inline")
 FAST = "MLPLOpt.step_mult = 0.5\nouter_adam.learning_rate = 0.1"  # the trainer's own names say nothing here
 
 

@@ -19,6 +19,7 @@ from tiny import (
     CONFIG,
     GIN,
     KILLED_CHIEF,
+    PATIENCE,
     content,
     make_run,
     make_suite,
@@ -31,6 +32,7 @@ from tiny import (
 from lobench.core.program import Program
 
 ONCE = ("--once", "--workers", "1")
+HERE = (*ONCE, "--executor", "inline")  # what is planned does not hang on where it runs
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite, a run of two checkpoints, and the store of a watch that is through with both."""
     folder = tmp_path_factory.mktemp("finished")
     suite, run = make_suite(folder), make_run(folder, -3.0, -2.0)
-    done = watch(run, suite, *ONCE, "--checkpoints", "all", "--store", str(folder / "store"))
+    done = watch(run, suite, *HERE, "--checkpoints", "all", "--store", str(folder / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -55,7 +57,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def again(folder: Path, *options: str, code: int = 0) -> str:
-    done = watch(folder / "run", folder / "tiny", *ONCE, *options, "--store", str(folder / "store"))
+    done = watch(folder / "run", folder / "tiny", *HERE, *options, "--store", str(folder / "store"))
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -91,7 +93,7 @@ def test_a_changed_number_of_steps_is_evaluated_and_then_known(folder: Path) -> 
 
 def test_a_new_case_alone_is_trained(folder: Path) -> None:
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
-    output = again(folder)
+    output = again(folder, "--verbose")
     assert "tiny/new  passed" in output and "tiny/a" not in output.split("cases:")[1].split("\n", 1)[1]
     assert steps(folder) == {(1, "a"): 1, (1, "b"): 1, (2, "a"): 1, (2, "b"): 1, (2, "new"): 1}
 
@@ -163,21 +165,20 @@ def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> Non
         said.append(line)
         if "  passed  " in line:  # again and again, while the next one is on its way to the worker
             shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
-    assert chief.wait(120) == 0, "".join(said)
+    assert chief.wait(PATIENCE) == 0, "".join(said)
     assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
 
 
-@pytest.mark.timeout(600)
 def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(folder: Path, tmp_path: Path) -> None:
     (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
     options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
     for write in range(1, 30):
         command = [sys.executable, "-c", KILLED_CHIEF, str(write), "1", "watch", *options, str(folder / "store")]
-        code = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+        code = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode
         if code == 0:
             break
         assert code == -signal.SIGKILL
     assert write > 3
-    whole = watch(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
+    whole = watch(folder / "run", folder / "tiny", *HERE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert content(folder / "store") == content(tmp_path / "whole")

@@ -12,7 +12,7 @@ from tiny import make_run, make_suite, results, watch
 def test_what_stands_for_evaluations_is_stored_and_shown(tmp_path: Path) -> None:
     extra = "Case.eval_batches = 0\nCase.log_every = 1\n"
     suite, run, store = make_suite(tmp_path, extra=extra), make_run(tmp_path, -3.0), tmp_path / "store"
-    done = watch(run, suite, "--once", "--workers", "1", "--store", str(store))
+    done = watch(run, suite, "--once", "--executor", "inline", "--store", str(store))
     assert done.returncode == 0, done.stderr
     found = results(store, "--curves")
     assert len(found) == 2
@@ -27,7 +27,7 @@ def test_what_stands_for_evaluations_is_stored_and_shown(tmp_path: Path) -> None
 def test_who_asks_for_another_split_is_told_before_anything_runs(tmp_path: Path, asked: str) -> None:
     suite, run = make_suite(tmp_path, extra="Case.eval_batches = 0\n"), make_run(tmp_path, -3.0)
     store = tmp_path / "store"
-    done = watch(run, suite, "--once", "--workers", "1", "--store", str(store), "--gin-param", asked)
+    done = watch(run, suite, "--once", "--executor", "inline", "--store", str(store), "--gin-param", asked)
     assert done.returncode not in (0, 1) and "Traceback" not in done.stderr
     assert "Case.eval_batches = 0 evaluates nothing" in done.stderr + done.stdout
     assert not store.exists() or results(store) == []

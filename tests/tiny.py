@@ -156,7 +156,7 @@ def content(store: Path) -> list[tuple[Any, ...]]:
     """What must be equal between two ledgers of the same work: everything but times and places."""
     return sorted(
         (
-            record["checkpoint"]["outer_step"],
+            -1 if (step := record["checkpoint"]["outer_step"]) is None else step,  # an optimizer has none
             record["checkpoint"]["sha256"],
             record["case"]["identity"],
             tuple(record["seeds"]),

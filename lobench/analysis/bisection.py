@@ -130,7 +130,7 @@ def _checkpoint(one: Checkpoint) -> dict[str, Any]:
 def probed(
     store: Path,
     rows: Sequence[EvaluationRow],
-    name: str,
+    names: frozenset[str],
     checkpoints: Sequence[Checkpoint],
     suites: Sequence[Path],
     metric: str,
@@ -139,17 +139,21 @@ def probed(
 
     Args:
       rows: Of the run's store and of those below it.
-      name: `relu32` or `quick/relu32`.
+      names: Of one case, any of `CaseInfo.names`.
       metric: "": the case's primary one.
     Raises:
       UnknownDirection: nobody declares which way the metric is better.
       LobenchError: several cases have the name; nobody has the metric; no checkpoint was ever better than untrained.
     """
     reading = Reading.of(store, rows)
-    cases = [case for case in reading.cases if name in (case.name, f"{case.suite}/{case.name}")]
+    cases = [case for case in reading.cases if names & {*case.names}]
     if len(cases) > 1:
-        names = ", ".join(sorted({f"{case.suite}/{case.name} ({case.node_id})" for case in cases}))
-        raise LobenchError(f"several cases are called {name}", where=str(store), got=names, next_step="give one suite")
+        raise LobenchError(
+            f"several cases are called {min(names, key=len)}",
+            where=str(store),
+            got=", ".join(sorted({f"{case.suite}/{case.name} ({case.node_id})" for case in cases})),
+            next_step="give its suite's name too, or its file's: SUITE/FILE.CASE",
+        )
     if not cases:
         return Probed(case=None)
     own = [row for row in rows if row.case.identity == cases[0].identity]

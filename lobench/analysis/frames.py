@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,26 +13,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.reading import Reading
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
+from lobench.core.headline import counted
 from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
+from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 __all__ = ["CaseCurves", "StoredResults", "open_results"]
 
-_SUBJECT = ("suite", "case", "outer_step", "generation", "checkpoint", "sha256", "optimizer")
+_SUBJECT = ("suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer")
+_STEPS = ("outer_step", "generation")  # of a checkpoint; what has no theta stands at none
+_CURVE = ("seed", "metric", "step", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCurves:
-    """One metric of one case and checkpoint, its seed blocks joined.
+    """One metric of one case and subject, its seed blocks joined.
 
     Attributes:
+      subject: Whose: a checkpoint, an optimizer without theta, an imported method.
+      checkpoint: Where it stands.
       steps: int64[num_evals], inner steps.
       seeds: int64[num_seeds].
       values: float32[num_seeds, num_evals].
@@ -39,12 +48,16 @@ class CaseCurves:
     """
 
     case: CaseInfo
-    checkpoint: Checkpoint
+    subject: Subject
     metric: str
     steps: NDArray[np.int64]
     seeds: NDArray[np.int64]
     values: NDArray[np.float32]
     diverged_at: NDArray[np.int64]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.subject.checkpoint
 
 
 class StoredResults:
@@ -54,21 +67,28 @@ class StoredResults:
       rows: Its evaluations, in the order of their recording.
     """
 
-    def __init__(self, store: Path, rows: tuple[EvaluationRow, ...]) -> None:
+    def __init__(
+        self, store: Path, rows: tuple[EvaluationRow, ...], positions: Mapping[Subject, int] | None = None
+    ) -> None:
         self.store, self.rows = store, rows
+        self._positions = positions  # in which order the subjects were seen
+
+    def _reading(self) -> Reading:
+        return Reading.of(self.store, self.rows, positions=self._positions)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
 
-        Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, case_identity, seed_start,
-        num_seeds, outcome, message, diverged and exploded (seeds; missing without curves), compile_seconds,
-        wall_seconds, num_inner_steps, num_params, primary_metric, program_version, experiment, trial, session,
-        recorded_at (UTC), host, device, git_revision, git_dirty, bindings.
+        Columns: those of `frame` up to optimizer, then case_identity, seed_start, num_seeds, outcome, message, diverged
+        and exploded (seeds; missing without curves), compile_seconds, wall_seconds, num_inner_steps, num_params,
+        primary_metric, program_version, experiment, trial, session, recorded_at (UTC), host, device, git_revision,
+        git_dirty, bindings.
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_evaluation(row, checkpoint) for row, checkpoint in self._sightings()])
+        frame = pd.DataFrame([_evaluation(row, who) for row, who in self._sightings()])
         if len(frame):
+            frame = frame.astype(dict.fromkeys(_STEPS, "Int64"))
             frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
             frame["diverged"] = frame["diverged"].astype("Int64")
             frame["exploded"] = frame["exploded"].astype("Int64")
@@ -77,21 +97,76 @@ class StoredResults:
     def frame(self) -> pd.DataFrame:
         """Returns the tidy frame: a row for each checkpoint, case, seed and metric.
 
-        Columns: suite, case, outer_step, generation, checkpoint, sha256, optimizer, seed, metric, value (after the last
-        inner step; NaN where the seed diverged), best (NaN where nobody declares which way the metric is better), mean,
-        diverged_at (-1: it did not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row,
-        without a metric: nothing vanishes.
+        Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing of
+        what has no theta), checkpoint, sha256, optimizer, seed, metric, value (after the last inner step; NaN where the
+        seed diverged), best (NaN where nobody declares which way the metric is better), mean, diverged_at (-1: it did
+        not), outcome. A seed whose evaluation gave no curves (error, timeout, ...) has one row, without a metric:
+        nothing vanishes.
         """
         import pandas as pd
 
         columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT, *_VALUES)}
-        for row, checkpoint in self._sightings():
+        for row, who in self._sightings():
             values = list(_values(row))
-            for name, value in zip(_SUBJECT, _subject(row, checkpoint), strict=True):
+            for name, value in zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True):
                 columns[name] += [value] * len(values)
             for name, column in zip(_VALUES, zip(*values, strict=True), strict=True):
                 columns[name] += column
-        return pd.DataFrame(columns)
+        return pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64"))
+
+    def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
+        """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
+
+        Columns: those of `frame` up to optimizer, then seed, metric, step, value (NaN from where the seed diverged). Of
+        a seed that was evaluated twice the later evaluation counts.
+
+        Args:
+          metric: Only this one; None: all, `batch/<metric>` too.
+          case: Only the case of this name.
+        Raises:
+          UsageError: nothing here has a metric of that name.
+        """
+        import pandas as pd
+
+        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        parts = []
+        for name in [metric] if metric is not None else sorted(known):
+            for one in self.curves(name, case=case):
+                index = np.arange(one.values.size)
+                seeds, steps = np.repeat(one.seeds, len(one.steps)), np.tile(one.steps, len(one.seeds))
+                columns = dict(zip(_SUBJECT, _subject(one.case, one.subject, one.case.optimizer_hash), strict=True))
+                columns |= zip(_CURVE, (seeds, name, steps, one.values.ravel()), strict=True)
+                parts.append(pd.DataFrame(columns, index=index).astype(dict.fromkeys(_STEPS, "Int64")))
+        empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
+        return pd.concat(parts, ignore_index=True) if parts else empty
+
+    def plot(
+        self, metric: str | None = None, *, case: str | None = None, ax: Axes | None = None
+    ) -> Axes | NDArray[np.object_]:
+        """Draws the curves of each case: the mean over the seeds, with a band from the lowest to the highest.
+
+        Of a run its first and its last checkpoint are drawn, and every optimizer and method beside it, nine at most.
+
+        Args:
+          metric: None: each case's primary one.
+          case: Only the case of this name.
+          ax: Where; None: a figure of its own. Of one case alone.
+        Returns:
+          matplotlib's axes; of several cases an array of them.
+        Raises:
+          UsageError: nothing here has this metric or case. LobenchError: matplotlib is not installed.
+        """
+        from lobench.analysis.notebook import plot_results
+
+        if metric is not None:
+            self._require(metric)
+        return plot_results(self._reading(), metric, case, ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of methods and cases, as `lobench results --by method` has it."""
+        from lobench.analysis.notebook import html_of_results
+
+        return html_of_results(self._reading(), repr(self))
 
     def curves(
         self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
@@ -109,15 +184,16 @@ class StoredResults:
           UsageError: nothing here has a metric of that name.
         """
         self._require(metric)
-        groups: dict[tuple[str, Checkpoint], list[tuple[EvaluationRow, Curves]]] = {}
-        for row, seen in self._sightings():
-            wanted = case in (None, row.case.name, f"{row.case.suite}/{row.case.name}")
-            wanted &= outer_step in (None, seen.outer_step)
+        groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
+        for row, who in self._sightings():
+            seen = who.checkpoint
+            wanted = case is None or case in row.case.names
+            wanted &= outer_step is None or (who.has_theta and outer_step == who.outer_step)
             wanted &= checkpoint is None or seen.uri.endswith(checkpoint) or seen.sha256.startswith(checkpoint)
             found = row.curves if wanted else None
             if found is not None:
-                groups.setdefault((row.case.key, seen), []).append((row, found))
-        joined = (_joined(metric, seen, blocks) for (_, seen), blocks in groups.items())
+                groups.setdefault((row.case.key, who), []).append((row, found))
+        joined = (_joined(metric, who, blocks) for (_, who), blocks in groups.items())
         return [curves for curves in joined if curves is not None]
 
     def _require(self, metric: str) -> None:
@@ -130,15 +206,16 @@ class StoredResults:
                 next_step=suggestion(metric, sorted(known)),
             )
 
-    def _sightings(self) -> Iterator[tuple[EvaluationRow, Checkpoint]]:
+    def _sightings(self) -> Iterator[tuple[EvaluationRow, Subject]]:
         for row in self.rows:
-            for subject in row.sightings:
-                yield row, subject.checkpoint
+            for who in row.sightings:
+                yield row, who
 
     def __repr__(self) -> str:
-        checkpoints = {row.key.checkpoint_sha256 for row in self.rows}
-        cases = {row.case.key for row in self.rows}
-        counts = f"{len(self.rows)} evaluations, {len(checkpoints)} checkpoints, {len(cases)} cases"
+        cases = {row.case.identity for row in self.rows}
+        whos = Counter({who.key: who.kind for row in self.rows for who in row.sightings}.values())
+        subjects = [counted(number, kind) for kind, number in sorted(whos.items())]
+        counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])
         return f"StoredResults({str(self.store)!r}: {counts})"
 
 
@@ -152,16 +229,16 @@ def open_results(store: str | Path) -> StoredResults:
     if path.name == "ledger.sqlite":
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
     with Ledger.open(path, read_only=True) as ledger:
-        return StoredResults(path, tuple(ledger.evaluations()))
+        positions = {who: place for place, who in ledger.sightings().items()}
+        return StoredResults(path, tuple(ledger.evaluations()), positions)
 
 
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
 
 
-def _subject(row: EvaluationRow, checkpoint: Checkpoint) -> tuple[Any, ...]:
-    case = row.case
-    place = (checkpoint.outer_step, checkpoint.generation, checkpoint.uri, checkpoint.sha256)
-    return case.suite, case.name, *place, row.key.optimizer_hash
+def _subject(case: CaseInfo, who: Subject, optimizer_hash: str) -> tuple[Any, ...]:
+    steps = (who.outer_step, who.generation) if who.has_theta else (None, None)
+    return case.suite, case.name, who.kind, who.label, *steps, who.uri, who.sha256, optimizer_hash
 
 
 def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
@@ -184,9 +261,9 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
             yield seed, metric, final, best, mean, diverged_at, outcome
 
 
-def _evaluation(row: EvaluationRow, checkpoint: Checkpoint) -> dict[str, Any]:
+def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
     curves = row.curves
-    found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row, checkpoint), strict=True))
+    found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True))
     return found | {
         "case_identity": row.key.case_identity,
         "seed_start": row.key.seed_block.start,
@@ -215,7 +292,7 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
     return {name: found.get(name) for name in names}
 
 
-def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves | None:
+def _joined(metric: str, who: Subject, blocks: list[tuple[EvaluationRow, Curves]]) -> CaseCurves | None:
     latest: dict[int, tuple[Curves, int]] = {}
     blocks = sorted(blocks, key=lambda block: block[0].recorded_at)
     for _, curves in blocks:
@@ -233,7 +310,7 @@ def _joined(metric: str, checkpoint: Checkpoint, blocks: list[tuple[EvaluationRo
     last = blocks[-1]
     return CaseCurves(
         case=last[0].case,
-        checkpoint=checkpoint,
+        subject=who,
         metric=metric,
         steps=np.asarray(steps, np.int64),
         seeds=np.asarray(list(found), np.int64),

@@ -26,7 +26,7 @@ evaluations."""
 )
 @click.argument("location", metavar="RUN")
 @click.option("--suite", "suites", multiple=True, required=True, help="The suite of the case; of the watch, if any.")
-@click.option("--case", required=True, help="Name of the case: relu32, or quick/relu32.")
+@click.option("--case", required=True, help="Name of the case: relu32, quick/relu32 or digits.relu32.")
 @click.option("--metric", default="", help="What is to have fallen (default: the case's primary metric).")
 @click.option(
     "--probability",

@@ -145,9 +145,9 @@ def _rows(store: Path, pattern: str) -> list[EvaluationRow]:
         rows = list(ledger.evaluations())
     if pattern == "*":
         return rows
-    names = {row.case: (row.case.name, f"{row.case.suite}/{row.case.name}") for row in rows}
+    names = {row.case: row.case.names for row in rows}
     found = [row for row in rows if any(fnmatchcase(name, pattern) for name in names[row.case])]
     if not found:
-        known = ", ".join(sorted({name for _, name in names.values()}))
+        known = ", ".join(sorted({f"{case.suite}/{case.name}" for case in names}))
         raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {known}")
     return found

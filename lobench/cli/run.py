@@ -35,7 +35,9 @@ what it prints."""
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")
 @click.option("--method", "methods", multiple=True, help="Only this method; may be given again. The rest later.")
-@click.option("--case", "cases", multiple=True, help="Only this case, as relu32 or quick/relu32; may be given again.")
+@click.option(
+    "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; may be given again."
+)
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
 @click.option("--report", is_flag=True, help="Keep a web page of the results current: report.html in the store.")
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding after the file's; may be given again.")
@@ -82,8 +84,6 @@ def run_experiment(
     from lobench.sessions.run import ExperimentRun, plan_experiment
 
     if check:
-        if settings.cases:
-            raise click.UsageError("--check plans the whole experiment: leave --case out")
         plan, max_cores = plan_experiment(settings), num_workers(settings.workers)
         for line in plan_lines(plan, max_cores):
             click.echo(line)

@@ -22,6 +22,7 @@ __all__ = [
     "SeedBlock",
     "Suite",
     "axis_text",
+    "names_of",
     "seed_blocks",
 ]
 
@@ -170,6 +171,7 @@ class CaseInfo:
       headline: What reports of its suite begin with, one of HEADLINES.
       problem: sha256 (hex) of what is trained and for how long: a baseline is comparable where it is equal, whatever
         the number of seeds, the deadlines and the test's expectations. Empty in stores of an older lobench.
+      file, own_name: As `CaseSpec` says them: `digits` and `relu32`. Empty in stores of an older lobench.
     """
 
     identity: str
@@ -193,9 +195,18 @@ class CaseInfo:
     role: str = ""
     whole: str = ""
     headline: str = HEADLINES[0]
+    file: str = ""
+    own_name: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "block_sizes", tuple(self.block_sizes))  # JSON knows lists alone
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that people may call it; see `names_of`."""
+        node = PurePath(self.node_id.partition("::")[0])
+        file = self.file or (node.stem if node.suffix == ".gin" else "")
+        return names_of(self.suite, file, self.own_name or self.name, self.name)
 
     @property
     def key(self) -> str:
@@ -276,6 +287,16 @@ class CaseSpec:
         return "-".join((self.scope, *(f"{axis}{axis_text(value)}" for axis, value in self.cell)))
 
     @property
+    def file(self) -> str:
+        """Name of its file, without `.gin`."""
+        return PurePath(self.path).stem
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that people may call it; see `names_of`."""
+        return names_of(self.suite, self.file, self.name)
+
+    @property
     def relative_path(self) -> str:
         return PurePath(self.path).relative_to(self.root).as_posix()
 
@@ -284,6 +305,17 @@ class CaseSpec:
         """Name of the folder that the file is in, or of the file where it lies in the root itself."""
         relative = PurePath(self.relative_path)
         return relative.parent.name or relative.stem
+
+
+def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:
+    """Returns all that people may call a case: `relu32`, `digits.relu32`, `quick/relu32` and `quick/digits.relu32`.
+
+    Args:
+      file: Of the case, without `.gin`; "" where nobody knows it.
+      names: Its own in that file; then what a store calls it, where that is another one.
+    """
+    short = dict.fromkeys((names[0], *([f"{file}.{names[0]}"] if file else ()), *names[1:]))
+    return (*short, *(f"{suite}/{name}" for name in short))
 
 
 def axis_text(value: AxisValue) -> str:

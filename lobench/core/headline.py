@@ -11,6 +11,13 @@ from lobench.core.errors import LobenchError
 __all__ = ["cause", "counted", "headline", "one_line_of"]
 
 
+def one_line(text: str) -> str:
+    """Returns text with what would break a line, or steer a terminal, as escapes (`\\n`, `\\x1b`)."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def counted(count: int, name: str) -> str:
     """Returns `1 method`, `2,000 methods`."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"

@@ -176,7 +176,8 @@ def main(descriptor: int) -> None:
     requests: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     runners = _Runners()
-    with contextlib.suppress(BrokenPipeError):
+    # Who interrupts a notebook interrupts its child too, which has nothing to say about it.
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         while True:
             asked = Train.from_bytes(requests.get())
             try:

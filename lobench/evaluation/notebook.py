@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lobench.core.case import Case, CaseSpec
-from lobench.core.errors import SuiteError, UsageError
+from lobench.core.errors import SuiteError, UsageError, suggestion
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
@@ -57,25 +57,32 @@ def evaluate(
     """
     if bool(checkpoint) == bool(optimizer):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    specs = {spec.name: spec for spec in specs_in(find_suite(str(suite)))}
-    if case is None and len(specs) == 1:
-        case = next(iter(specs))
-    if case not in specs:
-        raise SuiteError(f"no case {case!r}", where=str(suite), expected=f"one of {', '.join(specs)}")
+    spec = _spec(suite, case)
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
         theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
     layers = layers_at(checkpoint or "", manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
-    bound = bind_case(specs[case], layers, test=test or "", build=False)
+    bound = bind_case(spec, layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers, bound)
     blocks = bound.info(node_id="").blocks()
     metrics = manager.declarations("lobench_metrics")
-    return Result(
-        [with_metrics(runner.run(layers, specs[case], test or "", theta, block), metrics) for block in blocks]
-    )
+    return Result([with_metrics(runner.run(layers, spec, test or "", theta, block), metrics) for block in blocks])
+
+
+def _spec(suite: str | Path, case: str | None) -> CaseSpec:
+    specs = specs_in(find_suite(str(suite)))
+    found = [spec for spec in specs if case in spec.names] if case is not None else specs
+    if len(found) != 1:
+        raise SuiteError(
+            f"no case {case!r}" if case is not None else "which case?",
+            where=str(suite),
+            expected=f"one of {', '.join(spec.name for spec in specs)}",
+            next_step=suggestion(case, [name for spec in specs for name in spec.names]) if case is not None else "",
+        )
+    return found[0]
 
 
 @functools.cache

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lobench.core.case import Case
+from lobench.core.headline import counted
+from lobench.core.metric import is_of_batch
 from lobench.core.result import Curves
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 __all__ = ["Result"]
 
@@ -87,6 +93,44 @@ class Result:
                 return Result([replace(block, seeds=(seed,), metrics=metrics, diverged_at=diverged_at)], self._case)
         raise ValueError(f"no seed {seed}; there are {', '.join(map(str, self.seeds))}")
 
+    def curves_frame(self) -> pd.DataFrame:
+        """Returns a row for each seed, metric and inner step: columns seed, metric, step, value (NaN: it diverged)."""
+        import pandas as pd
+
+        parts = [
+            {
+                "seed": np.repeat(self.seeds, len(steps)),
+                "metric": name,
+                "step": np.tile(steps, len(self.seeds)),
+                "value": values.ravel(),
+            }
+            for name, values in sorted(self.metrics.items())
+            for steps in [self._steps(name)]
+        ]
+        return pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+
+    def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draws the mean over the seeds, with a band from the lowest to the highest; returns matplotlib's axes.
+
+        Args:
+          metric: None: the losses of train and test.
+          ax: Where; None: a figure of its own.
+        Raises:
+          KeyError: there is no such metric. LobenchError: matplotlib is not installed.
+        """
+        from lobench.drawing.axes import Bundle, draw_bundles, new_axes
+
+        losses = [name for name in ("train/loss", "test/loss") if name in self.metrics]
+        names = [metric] if metric is not None else losses or sorted(self.metrics)[:1]
+        bundles = [Bundle(label=name, steps=self._steps(name), values=self._metric(name)) for name in names]
+        ax = ax if ax is not None else new_axes(1)[0]
+        y_label = names[0] if len(names) == 1 else "loss"
+        draw_bundles(ax, bundles, title="", x_label="inner step", y_label=y_label)
+        return ax
+
+    def _steps(self, metric: str) -> np.ndarray:
+        return self.log_steps if is_of_batch(metric) else self.eval_steps
+
     def _metric(self, metric: str) -> np.ndarray:
         if metric not in self.metrics:
             why = " (Case.eval_batches = 0 evaluates nothing)" if self.case and not self.case.eval_batches else ""
@@ -96,3 +140,20 @@ class Result:
     def __repr__(self) -> str:
         finals = ", ".join(f"{name}={np.mean(self.final(name)):.4g}" for name in sorted(self.metrics))
         return f"Result(seeds={list(self.seeds)}, diverged={int(self.diverged.sum())}, {finals})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each metric with its mean over the seeds, its range, and its course."""
+        from lobench.drawing.html import paragraph, spark, table
+
+        diverged = int(self.diverged.sum())
+        head = f"{counted(len(self.seeds), 'seed')}, {diverged} diverged, {self.num_params:,} parameters"
+        seconds = f"{self.wall_seconds:.3g} s, and {self.compile_seconds:.3g} s of compiling"
+        rows = []
+        for name in sorted(self.metrics):
+            finals = self.final(name)
+            known = finals[np.isfinite(finals)]
+            span = f"{known.min():.4g} to {known.max():.4g}" if len(known) else "-"
+            mean = f"{finals.mean():.4g}" if len(known) == len(finals) else "diverged"
+            rows.append([name, mean, span, spark(self.metrics[name].mean(axis=0))])
+        lines = [paragraph(f"{head}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
+        return "".join([*lines, table(["metric", "final mean", "over the seeds", "mean by step"], rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lobench.analysis.compared import Compared, MetricEffect
 from lobench.analysis.comparison import Effect, MeanDifference
@@ -18,10 +18,17 @@ from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
+from lobench.drawing.axes import draw_intervals, new_axes, plain
+from lobench.drawing.html import paragraph
+from lobench.drawing.html import table as html_table
+from lobench.drawing.html import text as html_text
 from lobench.report.lines import interval_cell, one_line, text_table
 from lobench.report.steps_to_target import steps_record, steps_text
 
-__all__ = ["comparison_records", "comparison_text"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison_html", "comparison_records", "comparison_text", "plot_comparison"]
 
 _SIGNED = "+.3f"
 
@@ -36,19 +43,65 @@ def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Se
 
 
 def _pair(found: Compared, scale: str) -> str:
-    a, b, primary = found.a.label, found.b.label, found.primary
-    level = 100 * (1 - primary.comparison.alpha)
-    head = [
-        f"{b}{_origin(found.b)} against {a}{_origin(found.a)}",
-        f"{len(primary.comparison.cases)} cases, {_seeds(primary)}; {_counts(found)}",
+    tables = [text_table(_headlines(found)), *(text_table(_cases(found, effect)) for effect in found.effects)]
+    return "\n\n".join(
+        ["\n".join(map(one_line, _head(found, scale))), *tables, "\n".join(map(one_line, _ending(found)))]
+    )
+
+
+def comparison_html(found: Sequence[Compared], *, scale: str) -> str:
+    """Returns what `comparison_text` says, for a notebook: the cases in the primary metric alone."""
+    parts = []
+    for pair in found:
+        title, *head = _head(pair, scale)
+        tables = [html_table(rows[0], rows[1:]) for rows in (_headlines(pair), _cases(pair, pair.primary))]
+        parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
+    return "".join(parts)
+
+
+def plot_comparison(found: Sequence[Compared], ax: Axes | None = None) -> Axes:
+    """Draws the differences of the score, case by case and their mean on top, each pair in a colour.
+
+    Args:
+      ax: Where; None: a figure of its own.
+    Raises:
+      LobenchError: matplotlib is not installed.
+    """
+    first = found[0]
+    names = {pair.name(one.case): None for pair in found for one in pair.primary.comparison.cases}
+    rows = ["mean over cases", *sorted(names)]
+    ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(rows))[0]
+    for place, pair in enumerate(found):
+        comparison, nothing = pair.primary.comparison, (math.nan,) * 3
+        by_name = {pair.name(one.case): one.paired for one in comparison.cases}
+        shown = {name: (one.mean, one.lower, one.upper) for name, one in by_name.items()}
+        shown["mean over cases"] = (comparison.overall.mean, comparison.overall.lower, comparison.overall.upper)
+        offset = 0.5 * (place - (len(found) - 1) / 2) / len(found)
+        draw_intervals(ax, rows, [shown.get(name, nothing) for name in rows], label=pair.b.label, offset=offset)
+    ax.axvline(0.0, color="0.5", linewidth=0.8)
+    ax.set_xlabel(f"difference of the score to {plain(first.a.label)} ({plain(first.primary.metric)})")
+    ax.legend(fontsize="small", frameon=False)
+    return ax
+
+
+def _head(found: Compared, scale: str) -> list[str]:
+    return [
+        f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
+        f"{len(found.primary.comparison.cases)} cases, {_seeds(found.primary)}; {_counts(found)}",
         *scale.splitlines(),
     ]
-    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {_margins(primary)}"]
-    rows = [_headline(effect) for effect in found.effects]
-    tables = [_cases(found, effect) for effect in found.effects]
+
+
+def _headlines(found: Compared) -> list[list[str]]:
+    """Returns the table of the metrics, its header first."""
+    level, margins = 100 * (1 - found.primary.comparison.alpha), _margins(found.primary)
+    header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
+    return [header, *map(_headline, found.effects)]
+
+
+def _ending(found: Compared) -> list[str]:
     notes = [f"changed between the two, and not compared: {', '.join(found.changed)}"] if found.changed else []
-    parts = ["\n".join(map(one_line, head)), text_table([header, *rows]), *tables]
-    return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, _sentence(found)]))])
+    return [*notes, _sentence(found)]
 
 
 def _seeds(effect: MetricEffect) -> str:
@@ -96,7 +149,8 @@ def _headline(effect: MetricEffect) -> list[str]:
     ]
 
 
-def _cases(found: Compared, effect: MetricEffect) -> str:
+def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
+    """Returns the table of the cases, its header first."""
     has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
     header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
     header += [*(["B - A"] * has_values), "difference", "ratio", "p Holm"]
@@ -118,7 +172,7 @@ def _cases(found: Compared, effect: MetricEffect) -> str:
             effect.notes.get(one.case, ""),
         ]
         rows.append(row)
-    return text_table([[*header, "effect", "gate", "margin", "note"], *sorted(rows)])
+    return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
 
 
 def _value(found: MeanDifference | None) -> str:
@@ -144,7 +198,8 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
     values = list(cell.final.get(metric, {}).values()) if cell is not None else []
     if cell is not None and not values and cell.lost:
         return ", ".join(sorted(cell.lost))
-    return f"{mean_of(values):.{digits}g}" if values else "-"
+    mean = mean_of(values) if values else math.nan
+    return f"{mean:.{digits}g}" if not math.isnan(mean) else "diverged" if values else "-"
 
 
 def _gate(verdict: Verdict, found: GateResult) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 from lobench.analysis.findings import Findings
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.headline import one_line_of
+from lobench.drawing.axes import plain
 from lobench.report.charts import sections
 from lobench.report.heat_map import HeatMap, share
-from lobench.report.lines import one_line
 from lobench.report.sections import Section
 from lobench.report.svg import Chart
 
@@ -64,7 +64,7 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, one in zip(grid.flat, shown, strict=False):
             _draw(axes, one.chart)
-            axes.set_title(_text(one.title or one.chart.title))
+            axes.set_title(plain(one.title or one.chart.title))
         for axes in grid.flat[len(shown) :]:
             axes.remove()
         # Every chart of a section draws the same things: one legend, where it hides no curve.
@@ -79,7 +79,7 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
                 frameon=False,
             )
         if section.trained_with:
-            text = textwrap.fill(_text(section.trained_with), 60 * columns)
+            text = textwrap.fill(plain(section.trained_with), 60 * columns)
             figure.text(0.01, -0.01, text, fontsize=6, va="top")
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
@@ -92,8 +92,8 @@ def _draw_map(axes: Axes, chart: HeatMap) -> None:
     for row, values in enumerate(chart.values):
         for column, value in enumerate(values):
             axes.text(column, row, share(value), ha="center", va="center", fontsize=6)
-    axes.set_xlabel(_text(chart.x_label))
-    axes.set_ylabel(_text(chart.y_label))
+    axes.set_xlabel(plain(chart.x_label))
+    axes.set_ylabel(plain(chart.y_label))
     axes.set_xticks(range(len(chart.values[0])))
     axes.set_yticks(range(len(chart.values)))
 
@@ -107,7 +107,7 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         style: dict[str, Any] = {
             "color": _COLOURS[name],
             "linestyle": ("--" if "dashed" in kinds else "-") if one.line else "none",
-            "label": _text(one.label) or "_nobody",
+            "label": plain(one.label) or "_nobody",
             "linewidth": 0.6 if "faint" in kinds else 1.2,
             "alpha": 0.5 if "faint" in kinds else 1.0,
         }
@@ -121,25 +121,20 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         if one.line and not one.steps and finite.any() and not finite[-1]:
             last = int(np.flatnonzero(finite)[-1])
             axes.plot(one.x[last], one.y[last], marker="x", color=_COLOURS[name])
-    axes.set_xlabel(_text(chart.x_label))
-    axes.set_ylabel(_text(chart.y_label))
+    axes.set_xlabel(plain(chart.x_label))
+    axes.set_ylabel(plain(chart.y_label))
     if chart.log_x:
         axes.set_xscale("log")
     if chart.log_y:
         axes.set_yscale("log")
     if chart.x_names:
-        axes.set_xticks(range(len(chart.x_names)), [_text(name) for name in chart.x_names])
+        axes.set_xticks(range(len(chart.x_names)), [plain(name) for name in chart.x_names])
         axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
     if chart.y_names:
         axes.set_yticks(*(([], []) if chart.y_names == ("",) else (range(len(chart.y_names)), chart.y_names)))
     for place in chart.rules:
         axes.axvline(place, color="0.4", linewidth=0.8)
     for note in chart.notes:
-        axes.text(note.x, note.y, _text(note.text), ha="center", fontsize=6)
+        axes.text(note.x, note.y, plain(note.text), ha="center", fontsize=6)
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
-
-
-def _text(name: str) -> str:
-    """Returns text as matplotlib shows it: what is between two dollars would be a formula, or an error."""
-    return one_line(name).replace("$", r"\$")

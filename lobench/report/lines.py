@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 
 if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["interval_cell", "one_line", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-
-
-def one_line(text: str) -> str:
-    """Returns text with what would break a line, or steer a terminal, as escapes (`\\n`, `\\x1b`)."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def without_controls(page: str) -> str:

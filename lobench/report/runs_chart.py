@@ -150,8 +150,8 @@ def _ranked(findings: Findings, metric: str) -> Figure | None:
     points = Series(label="mean score", x=[one.mean for one in found], y=rows, style="s1", dots=True, line=False)
     bars = Series(
         label="95% interval",
-        x=[x for one in found for x in (one.lower, one.upper, math.nan)],
-        y=[y for row in rows for y in (row, row, row)],
+        x=[x for one in found for x in (one.lower, one.upper, math.nan)][:-1],
+        y=[y for row in rows for y in (row, row, row)][:-1],
         style="s1",
     )
     notes = [_lacking_methods(findings, metric, places)]

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
+from lobench.drawing.wide import spans_decades
+
 __all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
 _X_LETTERS = 14  # of a name below an axis
 _MOST_LEFT = 0.42  # of the width, for the names beside an axis
-_LOG_FROM = 20.0  # positive values that differ by more than this factor are drawn on a log axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,7 @@ def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool
 
 def is_wide(series: Sequence[Series]) -> bool:
     """Says whether the values are all positive and so far apart that they belong on a log axis."""
-    values = [value for one in series for value in one.y if math.isfinite(value)]
-    return bool(values) and min(values) > 0 and max(values) / min(values) > _LOG_FROM
+    return spans_decades([value for one in series for value in one.y])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Chart:
         low, high = min(found), max(found)
         if low == high:
             return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
-        if axis == "x":
+        if axis == "x" and not self.y_names:  # points beside names are not to lie on them
             return low, high
         pad = 0.04 * (math.log(high / low) if log else high - low)
         return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)

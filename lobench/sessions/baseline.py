@@ -22,7 +22,7 @@ from lobench.engine.config.shipped import find_suite, name_of
 from lobench.engine.config.suite import specs_in
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
-from lobench.report.progress import SilentProgress
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.settings import texts
 from lobench.sessions.tune import TuneSettings, searched
 
@@ -97,7 +97,7 @@ def baseline(
       cases: Only these scopes; none: all.
       force: Make again what is fresh.
       vary, search, num_trials: A search instead of the grid, as `lobench tune` takes it.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Returns:
       The files.
     Raises:
@@ -114,7 +114,7 @@ def baseline(
         search=search,
         num_trials=num_trials,
     )
-    say = (progress or SilentProgress()).say
+    say = (progress or default_progress()).say
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
         _make(path, settings, say)

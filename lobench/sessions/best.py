@@ -59,7 +59,7 @@ def best(
       name: Of the watch; "": the first suite's.
       store: Of the watch; None: where `lobench.watch` puts it.
       workers, gin_files, gin_params: As of the watch.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Returns:
       What `best.json` of the store keeps a record of.
     Raises:

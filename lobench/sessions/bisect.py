@@ -23,7 +23,8 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
-from lobench.sessions.cases import specs_called
+from lobench.report.notebook_progress import default_progress
+from lobench.sessions.cases import names_of_one
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
 from lobench.sessions.places import default_store, num_workers
@@ -61,7 +62,7 @@ def bisect(
     Args:
       location: The run's folder.
       suites: Those that the run was watched with, or is.
-      case: Its name, `relu32` or `quick/relu32`.
+      case: Its name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
       metric: What is to have fallen; "": the case's primary metric.
       probability: Of being within one checkpoint, and of there being a fall, at which it ends.
       most: New evaluations, of a seed block each; None: a fifth of the checkpoints, 20 at least.
@@ -70,7 +71,7 @@ def bisect(
       store: Of the watch; None: where `lobench.watch` puts it.
       workers: As of the watch; so many checkpoints are looked at together.
       gin_files, gin_params: As of the watch.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: fewer than two checkpoints, no such case, nothing could be evaluated, all diverged.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
@@ -80,8 +81,8 @@ def bisect(
         store,
         Path(store) if store else default_store(str(location), name or Path(places[0]).resolve().stem),
     )
-    progress = progress or Progress()
-    specs_called(case, places)
+    progress = progress or default_progress()
+    names = names_of_one(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 
     def evaluate(paths: Sequence[str], block: SeedBlock | None) -> None:
@@ -115,7 +116,7 @@ def bisect(
         )
 
     def look() -> Probed:
-        return probed(store, _rows(store), case, checkpoints, [Path(place) for place in places], metric)
+        return probed(store, _rows(store), names, checkpoints, [Path(place) for place in places], metric)
 
     search = _Search(
         checkpoints=checkpoints,

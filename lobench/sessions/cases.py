@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from lobench.core.errors import SuiteError, suggestion
 from lobench.engine.config.files_around import files_of_suite
 from lobench.engine.config.suite import specs_in
 
-__all__ = ["specs_called", "specs_of"]
+__all__ = ["names_of_one", "specs_called", "specs_of"]
 
 
 def specs_of(suites: Sequence[str]) -> list[CaseSpec]:
@@ -20,7 +21,7 @@ def specs_of(suites: Sequence[str]) -> list[CaseSpec]:
 
 
 def specs_called(name: str, suites: Sequence[str], specs: Sequence[CaseSpec] | None = None) -> list[CaseSpec]:
-    """Returns the cases of a name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32`.
+    """Returns the cases of a name: `relu32`, `quick/relu32`, or with its file's, `digits.relu32` (`CaseSpec.names`).
 
     Args:
       specs: All that the suites hold, where they are read already.
@@ -28,18 +29,25 @@ def specs_called(name: str, suites: Sequence[str], specs: Sequence[CaseSpec] | N
       SuiteError: there is none.
     """
     specs = specs_of(suites) if specs is None else specs
-    found = [spec for spec in specs if name in _names(spec)]
+    found = [spec for spec in specs if name in spec.names]
     if not found:
         names = dict.fromkeys(spec.name for spec in specs)
         raise SuiteError(
             f"no case {name!r}",
             where=", ".join(suites),
             expected=f"one of {', '.join(names)}" if names else "a scope that binds Case.task",
-            next_step=suggestion(name, [each for spec in specs for each in _names(spec)]),
+            next_step=suggestion(name, [each for spec in specs for each in spec.names]),
         )
     return found
 
 
-def _names(spec: CaseSpec) -> list[str]:
-    short = [spec.name, f"{Path(spec.path).stem}.{spec.name}"]
-    return [*short, *(f"{spec.suite}/{each}" for each in short)]
+def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
+    """Returns a case's name and those of its other names that no other case has: older stores do not know its file.
+
+    Raises:
+      SuiteError: there is no such case.
+    """
+    specs = specs_of(suites)
+    counts = Counter(each for spec in specs for each in spec.names)
+    found = specs_called(name, suites, specs)
+    return frozenset({name, *(each for spec in found for each in spec.names if counts[each] == 1)})

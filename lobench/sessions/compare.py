@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -29,15 +29,19 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, SourceContext
 from lobench.plugins import PluginManager
-from lobench.report.progress import SilentProgress
+from lobench.report.comparison import comparison_html, plot_comparison
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
 from lobench.sessions.settings import texts
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """B, C, ... against A.
 
@@ -53,6 +57,24 @@ class Comparison:
     def verdicts(self) -> tuple[str, ...]:
         """Returns the gate's verdict on each of B, C, ..."""
         return tuple(pair.primary.gate.verdict for pair in self.pairs)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{pair.b.label}: {pair.primary.gate.verdict}" for pair in self.pairs)
+        return f"Comparison(against {self.pairs[0].a.label}: {told})"
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draws the differences of the score, case by case and their mean; returns matplotlib's axes.
+
+        Args:
+          ax: Where; None: a figure of its own.
+        Raises:
+          LobenchError: matplotlib is not installed.
+        """
+        return plot_comparison(self.pairs, ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what `lobench compare` prints."""
+        return comparison_html(self.pairs, scale=self.scale)
 
 
 def compare(
@@ -82,7 +104,7 @@ def compare(
       alpha: Chance of a false alarm.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, gin_files, gin_params: Of the evaluations.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       LobenchError: usage; nothing of that name; an evaluation that cannot start; a named baseline is stale.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
@@ -96,7 +118,7 @@ def compare(
     if others := list(dict.fromkeys(text for text in names if text not in stored)):
         folder = store or Path(".lobench") / "compare" / Path(places[0]).resolve().stem
         options = {"workers": workers, "gin_files": texts(gin_files), "gin_params": tuple(gin_params)}
-        evaluated = _evaluate(others, folder, places, progress or SilentProgress(), options)
+        evaluated = _evaluate(others, folder, places, progress or default_progress(), options)
     chosen = [(stored | evaluated)[text] for text in names]
     given = [Path(path) for path in texts(baselines)]
     scales = Scales.of(_each_once(chosen), given or [Path(suite) for suite in places] or None)

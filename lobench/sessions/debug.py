@@ -23,6 +23,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.report.debugging import Debugged, write_debug_page
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.cases import specs_called, specs_of
 from lobench.sessions.named import plugins_of
 from lobench.sessions.settings import texts
@@ -64,7 +65,7 @@ def debug(
       output: Of the page; None: below `.lobench/debug`.
       gin_files, gin_params: Bound over the suite's own bindings.
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
       UsageError: neither checkpoint nor optimizer, or both; a seed below 0. SuiteError: no such case.
       LobenchError: as for `lobench.evaluate`.
@@ -73,9 +74,10 @@ def debug(
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
-    say = (progress or Progress()).say
+    progress = progress or default_progress()
+    say = progress.say
     folder, spec = _case(case, str(suite))
-    manager = plugins_of([folder], progress or Progress())
+    manager = plugins_of([folder], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)

@@ -10,7 +10,7 @@ from typing import Any
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.contract import Progress
-from lobench.report.progress import SilentProgress
+from lobench.report.notebook_progress import default_progress
 from lobench.sessions.rounds import Watched, run_rounds
 from lobench.sessions.settings import WatchSettings, texts
 
@@ -38,7 +38,7 @@ def evaluate_into(
       suites: Folders, or `.gin` files.
       location: The run whose `config.gin` is bound below the suites' own bindings; "": each checkpoint has that beside
         it.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
       options: Of `WatchSettings`.
     Raises:
       LobenchError: usage, an unwritable or busy store, a suite that cannot be collected, no subject at all, gin text
@@ -55,7 +55,7 @@ def evaluate_into(
         **options,
     )
     given = [_given(one, has_run=bool(location)) for one in subjects]
-    watched = run_rounds(settings, progress or SilentProgress(), given=given, has_source=not given)
+    watched = run_rounds(settings, progress or default_progress(), given=given, has_source=not given)
     if watched.ending.interrupted:
         raise KeyboardInterrupt
     return watched

@@ -31,9 +31,9 @@ __all__ = [
     "given_method",
     "given_methods",
     "member_blocks",
-    "num_cases",
     "optimizer_text",
     "plan_of",
+    "planned_cases",
 ]
 
 
@@ -146,10 +146,18 @@ def _looked_at(store: Path) -> Iterator[Ledger | None]:
 
 
 def plan_of(
-    file: ExperimentFile, methods: Sequence[Method], store: Path, manager: PluginManager, *, allow_pickle: bool
+    file: ExperimentFile,
+    methods: Sequence[Method],
+    cases: Sequence[CaseSpec],
+    store: Path,
+    manager: PluginManager,
+    *,
+    allow_pickle: bool,
 ) -> list[MethodPlan]:
     """Returns how much of each method is missing. Starts nothing, binds nothing and writes nothing.
 
+    Args:
+      cases: Those that are planned.
     Raises:
       CheckpointError: a checkpoint cannot be read.
     """
@@ -157,9 +165,8 @@ def plan_of(
     with _looked_at(store) as ledger:
         rows = list(ledger.evaluations()) if ledger is not None else []
         known_trials = {name: known_of(one, file, ledger) for name, one in searches.items()}
-    cases = {f"{spec.suite}/{spec.name}": spec for spec in _specs(file.experiment)}
     blocks = blocks_of(file.experiment, store)
-    planned = [(name, block) for name, spec in cases.items() for block in _blocks(spec, file, blocks)]
+    planned = [(spec.names[-1], block) for spec in cases for block in _blocks(spec, file, blocks)]
     known = _durations(rows)
     plan = functools.partial(_plan, planned=planned, rows=rows, known=known, manager=manager, allow_pickle=allow_pickle)
     num_sessions = len(file.experiment.sessions or (0,))
@@ -173,14 +180,11 @@ def plan_of(
     ]
 
 
-def num_cases(experiment: Experiment) -> int:
-    return sum(1 for _ in _specs(experiment))
-
-
-def _specs(experiment: Experiment) -> Iterator[CaseSpec]:
-    for suite in map(Path, experiment.suites):
-        for path in sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]:
-            yield from specs_in(path)
+def planned_cases(experiment: Experiment) -> list[CaseSpec]:
+    """Returns the cases that an experiment's suites hold."""
+    suites = map(Path, experiment.suites)
+    files = (path for suite in suites for path in (sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]))
+    return [spec for path in files for spec in specs_in(path)]
 
 
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
@@ -234,7 +238,8 @@ def _plan(
       is_known: Whether the store may hold some of it.
     """
     sha256 = _sha256(method, manager, allow_pickle=allow_pickle) if is_known else ""
-    held = {(_name(row), row.key.seed_block) for row in rows if row.key.checkpoint_sha256 == sha256}
+    own = [row for row in rows if row.key.checkpoint_sha256 == sha256]
+    held = {(name, row.key.seed_block) for row in own for name in row.case.names}
     missing = [one for one in planned if one not in held]
     factor = max(num_trainings, 1)
     return MethodPlan(
@@ -253,12 +258,9 @@ def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
     for row in rows:
         if row.payload is not None:
             head, _ = row.header()
-            seconds.setdefault(_name(row), []).append(head["compile_seconds"] + head["wall_seconds"])
+            for name in row.case.names:
+                seconds.setdefault(name, []).append(head["compile_seconds"] + head["wall_seconds"])
     return {name: sum(values) / len(values) for name, values in seconds.items()}
-
-
-def _name(row: EvaluationRow) -> str:
-    return f"{row.case.suite}/{row.case.name}"
 
 
 def _sha256(method: Method, manager: PluginManager, *, allow_pickle: bool) -> str:

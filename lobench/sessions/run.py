@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.frames import StoredResults, open_results
+from lobench.core.case import CaseSpec
 from lobench.core.experiment import CommandState, Experiment
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
@@ -16,11 +17,11 @@ from lobench.engine.config.experiment_files import read_experiment
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
-from lobench.report.progress import SilentProgress
-from lobench.sessions.cases import specs_called, specs_of
+from lobench.report.notebook_progress import default_progress
+from lobench.sessions.cases import specs_called
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
-from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, num_cases, plan_of
+from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of, planned_cases
 from lobench.sessions.places import num_workers
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
@@ -40,7 +41,7 @@ class RunSettings:
     Attributes:
       experiment: Path of the file.
       methods: Names of those that are run now; none: all.
-      cases: The same, `relu32` or `quick/relu32`.
+      cases: The same, `relu32`, `quick/relu32` or `digits.relu32`.
     """
 
     experiment: str
@@ -79,9 +80,20 @@ def plan_experiment(settings: RunSettings) -> ExperimentPlan:
     """
     file = read_experiment(Path(settings.experiment), settings.gin_params)
     methods = chosen_methods(file.experiment, settings.methods)
-    store = store_of(settings, file.experiment)
-    plans = plan_of(file, methods, store, load_plugins(), allow_pickle=settings.allow_pickle)
-    return ExperimentPlan(store=store, methods=tuple(plans), num_cases=num_cases(file.experiment))
+    store, cases = store_of(settings, file.experiment), _cases(settings, file.experiment)
+    plans = plan_of(file, methods, cases, store, load_plugins(), allow_pickle=settings.allow_pickle)
+    return ExperimentPlan(store=store, methods=tuple(plans), num_cases=len(cases))
+
+
+def _cases(settings: RunSettings, experiment: Experiment) -> list[CaseSpec]:
+    """Returns the cases that are run now.
+
+    Raises:
+      SuiteError: there is none of a name that is asked for.
+    """
+    specs = planned_cases(experiment)
+    called = [each for name in settings.cases for each in specs_called(name, experiment.suites, specs)]
+    return [spec for spec in specs if spec in called] if settings.cases else specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +123,14 @@ def run(experiment: str | Path, *, progress: Progress | None = None, **options: 
 
     Args:
       experiment: Path of its file.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
       options: Of `lobench run`: store, methods, gin_params, workers, executor, max_core_hours, retry_errors, sinks.
     Raises:
       LobenchError: the experiment is wrong; a busy store; a suite that cannot be collected.
       KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    ran = ExperimentRun(RunSettings(experiment=str(experiment), **options)).run(progress or SilentProgress())
+    planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
+    ran = planned.run(progress or default_progress(planned.methods))
     if ran.ending.interrupted:
         raise KeyboardInterrupt
     return open_results(ran.store)
@@ -136,10 +149,8 @@ class ExperimentRun:
         self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
-        specs = specs_of(experiment.suites) if settings.cases else []
-        called = [each for name in settings.cases for each in specs_called(name, experiment.suites, specs)]
-        # The chief knows a case without its file's name, where no other file of the suite has one so called.
-        self._cases = (*settings.cases, *(f"{each.suite}/{each.name}" for each in called))
+        if settings.cases:
+            _cases(settings, experiment)  # a name that none has is said before anything starts
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
@@ -203,6 +214,6 @@ class ExperimentRun:
             once=True,
             gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
             import_folders=(str(self._file.path.parent),),
-            cases=self._cases,
+            cases=settings.cases,
             **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
         )

@@ -12,6 +12,7 @@ from etils import epath
 
 from lobench.core.errors import UsageError
 from lobench.engine.chief.contract import Progress
+from lobench.report.notebook_progress import default_progress
 from lobench.report.progress import SilentProgress
 from lobench.sessions.costs import Costs, costs_of
 from lobench.sessions.named import named_in, worker_config
@@ -36,7 +37,7 @@ def watch(
     Args:
       location: A run's folder, or a checkpoint.
       suites: Folders, `.gin` files, or names of shipped ones.
-      progress: What is told while it runs; None: nothing is shown.
+      progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
       options: Those of `lobench watch`, by the names of the fields of `WatchSettings`: `once=True`,
         `checkpoints="all"`, `sinks=("tensorboard",)`.
     Raises:
@@ -47,7 +48,7 @@ def watch(
 
 def run_watch(settings: WatchSettings, progress: Progress | None = None) -> Watched:
     """Does what `watch` does."""
-    progress = progress or SilentProgress()
+    progress = progress or default_progress()
     return run_rounds(settings, progress, before_first=lambda: _wait_for(settings, progress))
 
 

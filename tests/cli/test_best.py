@@ -16,7 +16,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Four learning rates: one far too small, two good ones, one that diverges."""
     folder = tmp_path_factory.mktemp("run")
     suite, run = make_suite(folder), make_run(folder, -9.0, -1.5, -1.2, 30.0)
-    done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1")
+    done = watch(run, suite, "--once", "--checkpoints", "all", "--executor", "inline")
     assert done.returncode == 0, done.stdout + done.stderr
     return run, suite
 

@@ -43,8 +43,9 @@ def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs
     assert 0 < len(before) < len(after) == len(rows) and before.items() <= after.items()
     assert {found["case"]["name"] for found in results(store)} == {"a"}
     assert record["num_evaluations"] == len(rows) and record["num_new_evaluations"] == len(rows) - len(before)
-    again = bisect(run, suite, "--case", "tiny/a", "--format", "json")
-    assert json.loads(again.stdout)["num_new_evaluations"] == 0 and "looking" not in again.stderr
+    for name in ("tiny/a", "tiny.a"):
+        again = bisect(run, suite, "--case", name, "--format", "json")
+        assert json.loads(again.stdout)["num_new_evaluations"] == 0 and "looking" not in again.stderr
 
 
 def test_what_the_page_shows_are_commands() -> None:
@@ -83,6 +84,10 @@ def test_what_a_store_holds_is_enough_and_is_not_repeated(tmp_path: Path) -> Non
     assert "first broken: run/theta_80.npz (outer step 80)" in lines
     assert "cost: 12 evaluations of 4 seeds on 12 checkpoints, 0 of them new (12 were stored)" in lines
     assert lines[-1] == f"again: lobench bisect {run} --suite {suite} --case a --store {store}"
+    # By its file's name too, which this store's cases do not say.
+    for name in ("s.a", "s/s.a"):
+        named = lobench("bisect", run, "--suite", suite, "--case", name, "--store", store)
+        assert named.stdout.splitlines()[:-1] == lines[:-1], named.stderr
     part = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--to-step", "70")
     assert part.returncode in (0, 4) and "broke at" not in part.stdout
 

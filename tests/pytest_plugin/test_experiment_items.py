@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny import PATIENCE, make_suite, write_checkpoint
+from commands import lobench
+from tiny import make_suite, write_checkpoint
 
 from lobench.core.result import Curves
 from lobench.engine.store.ledger import Ledger
@@ -124,8 +125,7 @@ def members(store: Path) -> set[tuple[object, ...]]:
 
 
 def lobench_run(folder: Path, store: str, file: str = "x.gin") -> str:
-    words = [sys.executable, "-m", "lobench.cli", "run", file, "--store", store, "--workers", "1"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = lobench("run", file, "--store", store, "--executor", "inline", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -61,7 +61,7 @@ def test_where_a_case_lacks_one_no_score_contradicts_the_report(tmp_path: Path) 
 
 def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
-    done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--workers", "1")
+    done = watch(run, suite, "--once", "--quiet", "--checkpoints", "all", "--executor", "inline")
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
     assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]

@@ -81,6 +81,7 @@ def test_optimizers_are_in_profiles_curves_and_the_table(findings: Findings) -> 
     assert {heading.label for heading in tabulate(findings).columns} >= who
     ranked = charts(findings, "scores")[0]
     best = {findings.mean_score(place, "primary").interval.mean: findings.reading.labels[place] for place in range(6)}
+    assert 'class="cross' not in ranked.svg(), "nothing diverged"
     assert ranked.y_names[-1] == best[max(value for value in best if not math.isnan(value))]
 
 

@@ -85,7 +85,7 @@ class WatchOptions:
     """How a watch goes on and ends. What is an `option` is one of `lobench watch` too, and needs no other place.
 
     Attributes:
-      cases: Names of those that are evaluated, `relu32` or `quick/relu32`; (): all of the suites.
+      cases: Names of those that are evaluated, any of `CaseInfo.names`; (): all of the suites.
       elsewhere: Whether workers may be on other machines.
       replan: Whether what earlier starts were through with is planned anew; an edited suite counts from the next
         checkpoint on.

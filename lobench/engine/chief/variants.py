@@ -19,11 +19,11 @@ class Variants:
     """Knows the cases of a few variants. Those of all are told together: before, nothing may run.
 
     Args:
-      names: Of the cases that count, `relu32` or `quick/relu32`; (): all.
+      names: Of the cases that count, any of `CaseInfo.names`; (): all.
     """
 
     def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
-        self._known, self._names = known, names
+        self._known, self._names = known, frozenset(names)
         self._variants: dict[str, Variant] = {}
         self._heard: dict[str, _Cases] = {}
         self._told: dict[str, _Cases] = {}
@@ -92,5 +92,4 @@ class Variants:
         return self._told.get(described.variant_key, found) != found
 
     def _counting(self, cases: _Cases) -> _Cases:
-        names = self._names
-        return tuple(one for one in cases if not names or one.name in names or f"{one.suite}/{one.name}" in names)
+        return tuple(one for one in cases if not self._names or self._names & {*one.names})

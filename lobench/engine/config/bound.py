@@ -122,6 +122,8 @@ class BoundCase:
             role=self.role,
             whole=self.whole if self.whole != self.identity else "",
             headline=self.headline,
+            file=self.spec.file,
+            own_name=self.spec.name,
         )
 
 

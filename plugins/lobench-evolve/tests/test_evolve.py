@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Done, lobench
 from lobench_evolve.journal import read_generations
+from programs import document
 from tiny import PATIENCE, make_suite, results, watch
 
 CONFIG = """
@@ -52,12 +54,20 @@ def command(config: Path, store: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "lobench.cli", "evolve", str(config), "--store", str(store), *options]
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+def run(config: Path, store: Path, *options: str) -> Done:
+    """Runs it in this process."""
+    return lobench(*command(config, store, *options)[3:])
+
+
+def killed(write: int, config: Path, store: Path, *options: str) -> bool:
+    """Runs it in a process of its own that kills itself at its n-th write; says whether it did."""
+    words = [sys.executable, "-c", KILLED, str(write), *command(config, store, *options)[3:]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return done.returncode == -9
 
 
 def evolve(config: Path, store: Path, *options: str) -> str:
-    done = run(command(config, store, *options))
+    done = run(config, store, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -99,6 +109,16 @@ def test_generations_and_checkpoints_are_there(reference: tuple[Path, tuple[str,
     assert names == [f"generation_{step:06d}.npz" for step in steps]
 
 
+def test_a_run_that_has_ended_is_told_to_programs(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
+    store, options = reference
+    found = document(evolve(config, store, *options, "--executor", "inline", "--workers", "1", "--format", "json"))
+    (only,) = found["runs"]
+    assert found["exit_code"] == 0 and only["folder"] == str(store) and only["num_generations"] == 3
+    assert only["fitness"] == read_generations(store)[-1].ended.elite_fitness
+
+
+# What is mixed is a genetic algorithm too.
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_two_workers_give_the_same_bits(reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path) -> None:
     store, options = reference
     evolve(config, tmp_path / "two", *options, "--workers", "2")
@@ -128,15 +148,15 @@ main()
 """
 
 
+@pytest.mark.parametrize("reference", ["es", "mixed"], indirect=True)
 def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
     reference: tuple[Path, tuple[str, ...]], config: Path, tmp_path: Path
 ) -> None:
     store, options = reference
-    arguments = command(config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")[3:]
+    arguments = (config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")
     for write in (3, 4, 5, 6):  # the first two compare the run with what was begun
-        done = run([sys.executable, "-c", KILLED, str(write), *arguments])
-        assert done.returncode == -9, done.stdout + done.stderr
-    evolve(config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")
+        assert killed(write, *arguments)
+    evolve(*arguments)
     assert content(tmp_path / "killed") == content(store)
 
 
@@ -150,7 +170,7 @@ def test_a_lost_workers_members_are_evaluated_by_another(config: Path, tmp_path:
 
 def test_a_job_that_every_worker_dies_of_ends_the_run(tmp_path: Path) -> None:
     extra = f"a/Case.task = @Killer()\nKiller.counter = '{tmp_path}/counter'\nKiller.times = 100\n"
-    done = run(command(make_config(tmp_path, extra), tmp_path / "store", "--workers", "1"))
+    done = run(make_config(tmp_path, extra), tmp_path / "store", "--workers", "1")
     assert done.returncode == 2
     assert "its worker died 3 times; the last one: killed by signal 9" in done.stderr
     assert "Traceback" not in done.stderr
@@ -196,7 +216,7 @@ def test_experiments_are_runs_of_their_own(tmp_path: Path) -> None:
 def test_where_no_checkpoint_can_be_written_it_says_so_and_goes_on_later(config: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").touch()
     options = ("--executor", "inline", "--workers", "1")
-    done = run(command(config, tmp_path, *options))
+    done = run(config, tmp_path, *options)
     assert done.returncode == 2
     assert "cannot write a checkpoint" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     (tmp_path / "checkpoints").unlink()
@@ -206,7 +226,7 @@ def test_where_no_checkpoint_can_be_written_it_says_so_and_goes_on_later(config:
 @pytest.mark.parametrize("reference", ["ga"], indirect=True)
 def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
     store, options = reference
-    done = run(command(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02"))
+    done = run(config, store, *options, "--gin-param", "LearnableAdam.initial_lr = 0.02")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "the run was begun otherwise" in line
@@ -214,10 +234,10 @@ def test_another_run_in_the_same_store_is_refused(reference: tuple[Path, tuple[s
     assert "to extend it, change Evolve.num_generations alone and give --extend" in line
 
 
-def es(config: Path, store: Path, generations: int, *options: str) -> list[str]:
+def es(config: Path, store: Path, generations: int, *options: str) -> tuple[Any, ...]:
     params = ("Evolve.strategy = 'es'", f"Evolve.num_generations = {generations}")
     given = [text for param in params for text in ("--gin-param", param)]
-    return command(config, store, *given, "--executor", "inline", "--workers", "1", *options)
+    return config, store, *given, "--executor", "inline", "--workers", "1", *options
 
 
 def rates_of(store: Path) -> list[float]:
@@ -232,17 +252,17 @@ def rates_of(store: Path) -> list[float]:
 def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(config: Path, tmp_path: Path) -> None:
     often = ("--gin-param", "Evolve.checkpoint_every = 1", "--gin-param", "AntitheticES.final_rate_fraction = 0.0")
     store = tmp_path / "run"
-    assert "there is no run" in run(es(config, store, 5, *often, "--extend")).stderr
-    assert run(es(config, store, 3, *often)).returncode == 0
+    assert "there is no run" in run(*es(config, store, 5, *often, "--extend")).stderr
+    assert run(*es(config, store, 3, *often)).returncode == 0
     before = content(store)
-    refused = run(es(config, store, 6, *often))
+    refused = run(*es(config, store, 6, *often))
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
     assert (
         "got Evolve.num_generations is 6 and was 3; to resume it, leave Evolve.num_generations at 3; to extend" in line
     )
     assert "by 3 generations" in line and "--extend" in line
-    done = run(es(config, store, 6, *often, "--extend"))
+    done = run(*es(config, store, 6, *often, "--extend"))
     assert done.returncode == 0 and "6 generations" in done.stdout, done.stderr
     branch = store / "extended_to_6"
     assert [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
@@ -250,25 +270,24 @@ def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(confi
     last, first = (path / "checkpoints" / "generation_000003.npz" for path in (store, branch))
     assert last.read_bytes() == first.read_bytes(), "it starts where the other ended"
     assert rates_of(branch)[0] > rates_of(store)[-1], "along a cosine of its own"
-    again = run(es(config, store, 6, *often, "--extend"))
+    again = run(*es(config, store, 6, *often, "--extend"))
     assert again.returncode == 0 and [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
-    further = run(es(config, branch, 7, *often, "--extend"))
+    further = run(*es(config, branch, 7, *often, "--extend"))
     assert further.returncode == 0 and [one.generation for one in read_generations(branch / "extended_to_7")] == [6]
-    assert "adds no generation" in run(es(config, store, 3, *often, "--extend")).stderr
-    two = run(es(config, store, 6, *often, "--extend", "--gin-param", "AntitheticES.sigma = 0.2", "--seed", "1"))
+    assert "adds no generation" in run(*es(config, store, 3, *often, "--extend")).stderr
+    two = run(*es(config, store, 6, *often, "--extend", "--gin-param", "AntitheticES.sigma = 0.2", "--seed", "1"))
     assert "AntitheticES.sigma is 0.2 and was 0.1" in two.stderr and "seed is 1 and was 0" in two.stderr
 
 
 def test_an_extension_that_is_killed_goes_on_with_the_same_bits(config: Path, tmp_path: Path) -> None:
     for name in ("calm", "killed"):
-        assert run(es(config, tmp_path / name, 2)).returncode == 0
-    assert run(es(config, tmp_path / "calm", 4, "--extend")).returncode == 0
-    arguments = es(config, tmp_path / "killed", 4, "--extend")[3:]
+        assert run(*es(config, tmp_path / name, 2)).returncode == 0
+    assert run(*es(config, tmp_path / "calm", 4, "--extend")).returncode == 0
     for write in (3, 5):
-        assert run([sys.executable, "-c", KILLED, str(write), *arguments]).returncode == -9
-    unfinished = run(es(config, tmp_path / "killed" / "extended_to_4", 5, "--extend"))
+        assert killed(write, *es(config, tmp_path / "killed", 4, "--extend"))
+    unfinished = run(*es(config, tmp_path / "killed" / "extended_to_4", 5, "--extend"))
     assert "this one has not" in unfinished.stderr and "resume it first" in unfinished.stderr
-    assert run(es(config, tmp_path / "killed", 4, "--extend")).returncode == 0
+    assert run(*es(config, tmp_path / "killed", 4, "--extend")).returncode == 0
     assert content(tmp_path / "killed" / "extended_to_4") == content(tmp_path / "calm" / "extended_to_4")
 
 
@@ -287,7 +306,7 @@ def test_an_error_of_a_task_is_said(tmp_path: Path) -> None:
             "@configurable\nclass Misshapen(Bowl):\n"
             "    def loss(self, params, key, data):\n        return params @ jnp.ones(7)\n"
         )
-    done = run(command(suite, tmp_path / "store", "--workers", "1"))
+    done = run(suite, tmp_path / "store", "--workers", "1")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("lobench: TypeError: ") and "(7,)" in line

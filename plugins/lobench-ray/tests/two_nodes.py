@@ -45,7 +45,9 @@ class Node:
         self.log = folder / "ray.log"
         self.log.write_text("")
         ray = Path(sys.executable).with_name("ray")
-        command = [str(ray), "start", "--num-cpus=1", "--object-store-memory=80000000", "--block", *options]
+        # Nobody reads what a log monitor sends: it took as long as all workers together.
+        few = ("--num-cpus=1", "--object-store-memory=80000000", "--include-log-monitor=false")
+        command = [str(ray), "start", *few, "--block", *options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env={**environment, "TMPDIR": str(folder / "tmp")}, stdout=log, stderr=log
@@ -105,7 +107,8 @@ class Cluster:
         self.scratch = Path("/tmp") / f"lobench-ray-{self.port}"
 
     def start_head(self, *more: str) -> None:
-        options = ("--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.scratch}")
+        fewer = ("--include-dashboard=false", "--no-monitor")
+        options = ("--head", f"--port={self.port}", *fewer, f"--temp-dir={self.scratch}")
         head = self.nodes["head"] = Node(self.folder / "head", self.environment, *options, *more)
         found = re.search(r"--address='(\S+)'", head.log.read_text())
         assert found is not None

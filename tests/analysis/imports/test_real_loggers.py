@@ -170,7 +170,7 @@ def rows_as_the_server_has_them(wandb_folder: Path) -> list[dict[str, Any]]:
 
     file = next(wandb_folder.glob("*-first-*/run-first.wandb"))
     command = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file, wandb_folder]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout
     read = [json.loads(line) for line in printed.splitlines() if line.strip()]
     return [one["history"]["item"] for one in read if one["type"] == "history"]
 

@@ -1,0 +1,17 @@
+"""When a log axis is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["spans_decades"]
+
+_LOG_FROM = 20.0  # positive values that differ by more than this factor
+
+
+def spans_decades(values: ArrayLike) -> bool:
+    """Says whether the finite values are all positive and so far apart that they belong on a log axis."""
+    found = np.asarray(values, np.float64)
+    known = found[np.isfinite(found)]
+    return bool(len(known)) and bool(known.min() > 0) and bool(known.max() / known.min() > _LOG_FROM)
