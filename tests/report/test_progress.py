@@ -103,7 +103,8 @@ def test_rows_fit_a_narrow_terminal_and_its_height(monkeypatch: pytest.MonkeyPat
 
 def test_letters_that_an_encoding_lacks_are_escapes_and_a_full_disk_is_one_line() -> None:
     raw = io.BytesIO()
-    make_progress(io.TextIOWrapper(raw, encoding="ascii"), color="no").say("score ▁█")
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    make_progress(file, color="no").say("score ▁█")
     assert raw.getvalue() == b"score \\u2581\\u2588\n"
     with open("/dev/full", "w", encoding="utf-8") as full:
         with pytest.raises(LobenchError, match="cannot write what is said; got No space left on device"):
