@@ -41,7 +41,8 @@ def shampoo(
     Args:
       momentum: Of the average of gradients that is preconditioned; 0 is the paper's algorithm as it is written.
       eps: Times the identity, what the preconditioners begin with.
-      update_interval: Updates between two computations of the roots; the first update computes them.
+      update_interval: Updates between two computations of the roots. The first so many updates compute them each time:
+        roots of a single gradient are 1 / sqrt(eps) wherever that one was zero, and the next gradient is not.
       max_preconditioned_dim: A longer axis has a diagonal preconditioner.
     Source: Gupta et al. 2018, "Shampoo: Preconditioned Stochastic Tensor Optimization", arXiv 1802.09568, algorithms 1
     (matrices) and 2 (tensors), with its delayed roots and its diagonal form of long axes.
@@ -89,7 +90,7 @@ def _update(
         return (tensor.reshape(mu.shape),)
 
     mu, grams = over_leaves(observed, grads, state.mu, state.grams)
-    due = state.step % update_interval == 0
+    due = (state.step % update_interval == 0) | (state.step < update_interval)
     roots = when(due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
     (moves,) = over_leaves(moved, mu, roots)
     return moves, ShampooState(state.step + 1, mu, grams, roots)

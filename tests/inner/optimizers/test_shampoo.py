@@ -23,7 +23,7 @@ def by_algorithm_1(grads: np.ndarray, interval: int, momentum: float) -> np.ndar
     left, right, mean, weights, path = EPS * np.eye(m), EPS * np.eye(n), 0.0, np.zeros((m, n)), []
     for t, grad in enumerate(grads.astype(np.float64)):
         left, right = left + grad @ grad.T, right + grad.T @ grad
-        if t % interval == 0:
+        if t % interval == 0 or t < interval:
             left_root, right_root = power(left, -1 / 4), power(right, -1 / 4)
         mean = momentum * mean + (1 - momentum) * grad
         weights = weights - RATE * left_root @ mean @ right_root
@@ -84,3 +84,10 @@ def test_the_preconditioners_are_powers_of_a_known_spectrum() -> None:
     _, state = moved(shampoo(update_interval=100), jnp.zeros((3, 3)), grads.astype(np.float32))
     even = np.linalg.eigvalsh(power(left, 1 / 8) @ np.asarray(state[0].roots[0]) @ power(left, 1 / 8))
     assert even.max() < 1.05 * even.min()
+
+
+def test_roots_are_not_those_of_one_gradient_while_others_come() -> None:
+    # Beside its only gradient a root is 1 / sqrt(eps): what came next was made a thousand times as long.
+    grads = np.float32([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+    path, _ = moved(shampoo(RATE, momentum=0.0), jnp.zeros(2), grads)
+    assert np.abs(np.diff(path, axis=0, prepend=0)).max() <= RATE * 1.001
