@@ -107,7 +107,7 @@ class CheckpointLines:
             scored, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
-        with contextlib.suppress(OSError):  # who writes to it next, in the chief's thread, is told
+        with contextlib.suppress(OSError, LobenchError):  # who writes to it next, in the chief's thread, is told
             for one in found:
                 self._tell_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
 

@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.checkpoint_lines import BEST, beside_best
 from lobench.report.lines import one_line
-from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal
+from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
 from lobench.report.running import duration
 from lobench.report.verdict import interval_text
 
@@ -303,5 +303,6 @@ def make_method_progress(
     file: TextIO, methods: Methods, *, verbose: bool = False, color: Colour = "auto"
 ) -> PlainProgress:
     """Returns a live table on a terminal, plain lines elsewhere; `verbose`: a line for each evaluation too."""
+    file = writable(file)
     kind = _LiveMethods if is_terminal(file) else PlainMethods
     return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))

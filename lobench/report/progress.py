@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import threading
 import time
@@ -10,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TextIO
 
 from lobench.core.case import CaseInfo
-from lobench.core.headline import counted
+from lobench.core.errors import LobenchError
+from lobench.core.headline import cause, counted
 from lobench.core.planner import Left
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
@@ -21,7 +23,16 @@ from lobench.report.checkpoint_lines import BAD, CheckpointLines
 from lobench.report.lines import one_line
 from lobench.report.running import Running, subject_name
 
-__all__ = ["Colour", "LiveProgress", "PlainProgress", "SilentProgress", "is_coloured", "is_terminal", "make_progress"]
+__all__ = [
+    "Colour",
+    "LiveProgress",
+    "PlainProgress",
+    "SilentProgress",
+    "is_coloured",
+    "is_terminal",
+    "make_progress",
+    "writable",
+]
 
 Colour = Literal["auto", "yes", "no"]
 
@@ -69,7 +80,22 @@ class PlainProgress(SilentProgress):
         text = one_line(line)
         with self._lock:
             self._said_at = self.clock()
-            print(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text, file=self._file, flush=True)
+            self._write(f"{_CODES[colour]}{text}\x1b[0m" if self._colour and colour else text)
+
+    def _write(self, text: str) -> None:
+        """Writes a line.
+
+        Raises:
+          LobenchError: where it goes cannot be written; BrokenPipeError: nobody reads it any more.
+        """
+        try:
+            print(text, file=self._file, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise LobenchError(
+                "cannot write what is said", got=cause(error), next_step="the same command goes on from here"
+            ) from error
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         self._lines = CheckpointLines(open_reader, suites, self.say)
@@ -120,7 +146,9 @@ class PlainProgress(SilentProgress):
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS / 10):
             if self.clock() - self._said_at >= _BEAT_SECONDS and self._running.rows():
-                with contextlib.suppress(OSError):  # the chief's thread is told when it says the next line
+                with contextlib.suppress(
+                    OSError, LobenchError
+                ):  # the chief's thread is told when it says the next line
                     self.say(self._running.now())
 
 
@@ -175,8 +203,18 @@ class LiveProgress(PlainProgress):
 
 def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, color: Colour = "auto") -> PlainProgress:
     """Returns a live display on a terminal, plain lines elsewhere."""
+    file = writable(file)
     kind = LiveProgress if is_terminal(file) else PlainProgress
     return kind(file, verbose=verbose, quiet=quiet, colour=is_coloured(file, color))
+
+
+def writable(file: TextIO | None) -> TextIO:
+    """Returns a file that takes every line: letters that its encoding lacks as escapes; one that is closed, nowhere."""
+    if file is None:  # what Python makes of a standard output that is closed
+        return open(os.devnull, "w", encoding="utf-8")
+    if isinstance(file, io.TextIOWrapper):
+        file.reconfigure(errors="backslashreplace")
+    return file
 
 
 def is_terminal(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 
@@ -9,6 +10,7 @@ import pytest
 from stores import case_info, curves
 
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
@@ -97,3 +99,16 @@ def test_rows_fit_a_narrow_terminal_and_its_height(monkeypatch: pytest.MonkeyPat
     rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert rows[0].endswith("…  25000/60000") and rows[1].endswith("…  compiling 0.0 s") and rows[-1] == "and 5 more"
     assert len(rows) == 5 and all(len(row) <= 36 and row.isprintable() for row in rows)
+
+
+def test_letters_that_an_encoding_lacks_are_escapes_and_a_full_disk_is_one_line() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    make_progress(file, color="no").say("score ▁█")
+    assert raw.getvalue() == b"score \\u2581\\u2588\n"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        with pytest.raises(LobenchError, match="cannot write what is said; got No space left on device"):
+            make_progress(full).say("a line")
+        with contextlib.suppress(OSError):
+            full.close()
+    make_progress(None).say("nobody hears it")  # type: ignore[arg-type]  # as Python has it where it is closed
