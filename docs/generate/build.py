@@ -16,6 +16,7 @@ from gin_pages import gin_pages
 from hook_pages import hooks_page
 from mkdocs.structure.files import File, Files
 from name_pages import extend_page, lobench_page, testing_page
+from notebook_pages import notebook_files
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {
@@ -24,6 +25,7 @@ OUTSIDE = {
 }  # pages of the site
 
 _LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
+_SHOWN = re.compile(r"^<!-- shows (images/\S+\.txt) -->$", re.MULTILINE)
 _FENCED = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
 _PAGES: Mapping[str, Callable[[], str]] = {
     "commands": commands_page,
@@ -37,17 +39,19 @@ _PAGES: Mapping[str, Callable[[], str]] = {
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the pages that nobody writes."""
-    made = {f"reference/{name}.md": page() for name, page in _PAGES.items()}
+    made: dict[str, str | bytes] = {f"reference/{name}.md": page() for name, page in _PAGES.items()}
+    made |= notebook_files()
     made |= {f"reference/{name}.md": text for name, text in gin_pages().items()}
     made |= {page: (ROOT / file).read_text() for file, page in OUTSIDE.items()}
     made["decisions/index.md"] = decisions_page()
-    for uri, text in made.items():
-        files.append(File.generated(config, uri, content=text))
+    for uri, content in made.items():
+        files.append(File.generated(config, uri, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Turns links to files outside of docs/ into links to their pages, or into their names where they have none."""
+    """Puts in what terminals showed; turns links out of docs/ into links to pages, or into names that are no links."""
+    markdown = _SHOWN.sub(lambda found: f"```text\n{(ROOT / 'docs' / found[1]).read_text()}```", markdown)
     of_page = {uri: file for file, uri in OUTSIDE.items()}
     here = of_page.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 

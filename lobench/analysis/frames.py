@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.reading import Reading
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
@@ -66,8 +67,14 @@ class StoredResults:
       rows: Its evaluations, in the order of their recording.
     """
 
-    def __init__(self, store: Path, rows: tuple[EvaluationRow, ...]) -> None:
+    def __init__(
+        self, store: Path, rows: tuple[EvaluationRow, ...], positions: Mapping[Subject, int] | None = None
+    ) -> None:
         self.store, self.rows = store, rows
+        self._positions = positions  # in which order the subjects were seen
+
+    def _reading(self) -> Reading:
+        return Reading.of(self.store, self.rows, positions=self._positions)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and sighting of its checkpoint, those without curves too.
@@ -153,13 +160,13 @@ class StoredResults:
 
         if metric is not None:
             self._require(metric)
-        return plot_results(self.store, self.rows, metric, case, ax)
+        return plot_results(self._reading(), metric, case, ax)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table of methods and cases, as `lobench results --by method` has it."""
         from lobench.analysis.notebook import html_of_results
 
-        return html_of_results(self.store, self.rows, repr(self))
+        return html_of_results(self._reading(), repr(self))
 
     def curves(
         self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
@@ -222,7 +229,8 @@ def open_results(store: str | Path) -> StoredResults:
     if path.name == "ledger.sqlite":
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
     with Ledger.open(path, read_only=True) as ledger:
-        return StoredResults(path, tuple(ledger.evaluations()))
+        positions = {who: place for place, who in ledger.sightings().items()}
+        return StoredResults(path, tuple(ledger.evaluations()), positions)
 
 
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +16,6 @@ from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import Bundle, draw_bundles, new_axes
 from lobench.drawing.html import paragraph, table
-from lobench.engine.store.ledger import EvaluationRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,15 +26,14 @@ _MOST_BUNDLES = 9
 _MOST_ROWS = 40
 
 
-def html_of_results(store: Path, rows: Sequence[EvaluationRow], head: str) -> str:
+def html_of_results(reading: Reading, head: str) -> str:
     """Returns the numbers of a store as HTML.
 
     Args:
       head: What stands above.
     """
-    if not rows:
+    if not reading.rows:
         return paragraph(head)
-    reading = Reading.of(store, rows)
     findings = Findings(reading, Scales.of(reading.subjects, None))
     found = tabulate(findings)
     parts: list[str] = [paragraph(head)]
@@ -66,15 +62,12 @@ def _text(entry: Entry | None, digits: int | None) -> str:
     )
 
 
-def plot_results(
-    store: Path, rows: Sequence[EvaluationRow], metric: str | None, case: str | None, ax: Axes | None
-) -> Axes | NDArray[np.object_]:
+def plot_results(reading: Reading, metric: str | None, case: str | None, ax: Axes | None) -> Axes | NDArray[np.object_]:
     """Draws what `StoredResults.plot` says."""
-    reading = Reading.of(store, rows)
     cases = [place for place, info in enumerate(reading.cases) if case is None or case in info.names]
     if not cases:
         known = ", ".join(sorted(reading.names.values())) or "none: the store holds no evaluation yet"
-        raise UsageError(f"no case {case!r}", where=str(store), expected=f"one of {known}")
+        raise UsageError(f"no case {case!r}", where=str(reading.store), expected=f"one of {known}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
     places = reading.lineup.beside(reading.shown)[:_MOST_BUNDLES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -75,6 +76,13 @@ class _Group(click.Group):
                 advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
             raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+            raise click.exceptions.Exit(ExitCode.NO_READER) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
@@ -117,9 +125,6 @@ def _ended() -> int:
         click.echo(f"lobench: {error}", err=True)
         emit_error(error, ExitCode.USAGE)
         return ExitCode.USAGE
-    except BrokenPipeError:
-        sys.stderr.close()
-        return ExitCode.OK
     except Exception as error:  # noqa: BLE001  (Python's own exit code would be 1, which says that a verdict failed)
         import traceback
 

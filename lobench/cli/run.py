@@ -29,7 +29,8 @@ Examples:
   lobench run experiment.gin --check
 
 Exit codes: 0 all passed, 1 a verdict failed, 2 usage, 3 an evaluation had an error or a command failed, 4
---max-core-hours are used and evaluations are left, 130 interrupted."""
+--max-core-hours are used and evaluations are left, 130 interrupted, 141 nobody reads
+what it prints."""
 )
 @click.argument("experiment", metavar="EXPERIMENT.gin")
 @click.option("--store", default="", help="Result store (default: .lobench/EXPERIMENT).")

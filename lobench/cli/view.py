@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.output import emit, format_option
+
 __all__ = ["view"]
 
 
@@ -32,8 +34,9 @@ It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
 )
 @click.option("--experiment", default="", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
+@format_option("text", "json")
 @click.option("--open/--no-browser", "opens", default=False, help="Open it in a browser, or not (default).")
-def view(store: Path, opens: bool, **options: object) -> None:
+def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     """Serve the report of a store as a page to explore; what is new arrives by itself.
 
     People pick subjects, cases and metrics, and the address holds what is picked. The store may be in use, by a watch
@@ -44,6 +47,8 @@ def view(store: Path, opens: bool, **options: object) -> None:
 
     def on_ready(served: Served) -> None:
         click.echo(f"{store}: {served.address}  (Ctrl-C ends it)")
+        if kind == "json":
+            emit("view", {"store": store, "address": served.address})
         if opens:
             click.launch(served.address)
 

@@ -109,3 +109,4 @@ def draw_intervals(
     bars = np.where(known, [means - lows, highs - means], 0.0)
     axes.errorbar(means, rows, xerr=np.maximum(np.nan_to_num(bars), 0.0), fmt="o", capsize=2, label=plain(label))
     axes.set_yticks(np.arange(len(names), 0, -1), [plain(name) for name in names])
+    axes.set_ylim(0.4, len(names) + 0.6)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import shlex
 import threading
 import time
 from collections import Counter
@@ -31,7 +32,8 @@ BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 _NUM_SPARKS = 12
 _SAME = 5e-4  # less than what three decimals show
 _CLOSE_SECONDS = 10.0
-_SHARE = 0.1  # of the thread's time, at most, that goes into scores while others may want the processor
+_SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
+_LONGEST_REST = 1.0  # than this, in seconds: people wait for the lines
 
 Say = Callable[[str, str], None]  # a line, and its colour or ""
 
@@ -60,7 +62,9 @@ class CheckpointLines:
         self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
-        self._lines = _Lines()
+        self._lines = _Lines(f" (`{shlex.join(['lobench', 'baseline', *suites])}` makes it)")
+        self._scale = ""
+        self._told: tuple[object, int] | None = None  # the last one
         self._ended = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
@@ -90,7 +94,7 @@ class CheckpointLines:
                     found.append(self._waiting.get_nowait())
             goes_on, began = None not in found, time.monotonic()
             self._tell([one for one in found if one is not None])
-            self._ended.wait((time.monotonic() - began) * (1 / _SHARE - 1))
+            self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 
@@ -103,12 +107,21 @@ class CheckpointLines:
             scored, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
-        for one in found:
-            text, colour = problem, BAD
-            if (this := scored.get((one.subject.key, one.subject.outer_step))) is not None:
-                text, colour = self._lines.of(one.subject, this)
-            with contextlib.suppress(OSError):  # who writes to it next, in the chief's thread, is told
-                self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        with contextlib.suppress(OSError):  # who writes to it next, in the chief's thread, is told
+            for one in found:
+                self._tell_one(one, scored.get((one.subject.key, one.subject.outer_step)), problem)
+
+    def _tell_one(self, one: _Finished, scored: Scored | None, problem: str) -> None:
+        if (one.subject.key, one.subject.outer_step) == self._told:
+            return  # the same theta lies at two places
+        self._told = (one.subject.key, one.subject.outer_step)
+        text, colour = problem, BAD
+        if scored is not None:
+            text, colour = self._lines.of(one.subject, scored)
+            if scored.label not in ("", self._scale) and not scored.num_untuned:
+                self._scale = scored.label
+                self._say(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
+        self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.store_scores import StoreScores  # who looks at no score does not wait for it
@@ -129,7 +142,8 @@ class CheckpointLines:
 class _Lines:
     """What a line says, beside the ones before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint: str) -> None:
+        self._hint = hint  # what to do where there is no baseline, said once
         self._means: list[float] = []
         self._best: dict[frozenset[str], tuple[float, str]] = {}  # of those who have scores on the same cases
 
@@ -157,7 +171,10 @@ class _Lines:
         counts = [
             f"{of_all}{counted(len(subject.cells), 'case')}",
             *diverged,
-            *(f"{count} {name}" for name, count in sorted(troubles.items())),
+            *(
+                counted(count, name) if name == "error" else f"{count} {name}"
+                for name, count in sorted(troubles.items())
+            ),
         ]
         text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
         return text, BAD if diverged or troubles else BEST if " above the best" in change else ""
@@ -167,8 +184,11 @@ class _Lines:
         from lobench.report.verdict import interval_text
 
         num_cases = len(scored.subject.cells)
+        if not any(cell.sources for cell in scored.subject.cells.values()):
+            return "no score"
         if scored.num_untuned:
-            return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline"
+            hint, self._hint = self._hint, ""
+            return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline{hint}"
         if not scored.score.scores:
             return "no score"
         text = f"score {interval_text(scored.score.interval)}"

@@ -54,6 +54,10 @@ class MethodState:
     def count(self) -> str:
         return f"{self.num_done} of {self.num_planned}" if self.num_planned else str(self.num_done)
 
+    @property
+    def is_through(self) -> bool:
+        return self.num_done == self.num_planned
+
     def line(self, left: str, change: str = "") -> str:
         score = f", score {self.score}{change}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
@@ -101,6 +105,10 @@ class Methods:
     def know_cases(self, cases: Sequence[CaseInfo]) -> None:
         if self._plan_of is not None:
             self.plan(*self._plan_of(cases))
+
+    def names(self, subject: Subject) -> set[str]:
+        """Returns the methods that a subject is of."""
+        return set(self._methods_of(subject))
 
     def leased(self, lease: int, subject: Subject) -> None:
         self._began = self._clock() if self._began is None else self._began
@@ -206,15 +214,20 @@ class _Methods(PlainProgress):
         super().finished(event, lease)
         names = self._methods.finished(event, lease)
         for state in self._methods.states():
-            if state.name in names:
+            if state.name in names and not (state.trials and state.is_through):
                 self.tell(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
+        """Says that a search is through: only now it knows what its last trial was worth."""
         self.say_compiled()
+        names = self._methods.names(subject)
+        for state in self._methods.states():
+            if state.name in names and state.trials and state.is_through:
+                self.tell(state)
 
     def tell(self, state: MethodState) -> None:
         """Says what is to be said of a method with news."""
-        if state.num_done != state.num_planned:
+        if not state.is_through:
             return
         state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
         change, is_best = self._methods.through(state.name)
@@ -239,10 +252,10 @@ class PlainMethods(_Methods):
         self._told: dict[str, float] = {}
 
     def tell(self, state: MethodState) -> None:
-        is_through, now = state.num_done == state.num_planned, self.clock()
-        if is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
+        now = self.clock()
+        if state.is_through or now - self._told.get(state.name, -math.inf) >= _PLAIN_SECONDS:
             self._told[state.name] = now
-            if not is_through:
+            if not state.is_through:
                 self.say(state.line(self._methods.left()))
         super().tell(state)
 

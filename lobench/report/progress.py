@@ -28,6 +28,7 @@ Colour = Literal["auto", "yes", "no"]
 _BEAT_SECONDS = 30.0  # without a line, after which a log gets one that says what runs
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
+_MARGIN = 6  # between the columns, and for the `^C` that a terminal writes: a row that it wraps would stay
 
 
 class SilentProgress(Progress):
@@ -145,19 +146,24 @@ class LiveProgress(PlainProgress):
         """The region below says what runs."""
 
     def shown(self) -> Any:
-        """Returns what stands below the lines."""
-        from rich.table import Table
+        """Returns what stands below the lines: long names are cut, and rows that the terminal has no room for."""
+        from rich.cells import cell_len
+        from rich.console import Group
+        from rich.text import Text
 
-        rows = self._running.rows()
+        rows = [(one_line(name), far) for name, far in self._running.rows()]
         most = max(self._console.height - 4, 1)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        table.add_column(no_wrap=True)
+        far_width = max((len(far) for _, far in rows), default=0)
+        room = self._console.width - far_width - _MARGIN
+        width = min(max((cell_len(name) for name, _ in rows), default=0), max(room, 8))
+        lines = []
         for name, far in rows[:most]:
-            table.add_row(_text(name), _text(far))
+            line = Text(name)  # and no string: a name may look like markup
+            line.truncate(width, overflow="ellipsis", pad=True)
+            lines.append(line.append(f"  {far}"))
         if len(rows) > most:
-            table.add_row(_text(f"and {len(rows) - most} more"), _text(""))
-        return table
+            lines.append(Text(f"and {len(rows) - most} more"))
+        return Group(*lines)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -165,12 +171,6 @@ class LiveProgress(PlainProgress):
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-
-
-def _text(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(one_line(text))  # a name may look like markup, or steer a terminal
 
 
 def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, color: Colour = "auto") -> PlainProgress:

@@ -82,12 +82,13 @@ class Running:
         total, found = sum(self._compiled.values()), sorted(self._compiled.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
+        self._compiled, num_programs, self._num_programs = {}, self._num_programs, 0
+        if len(found) == 1:
+            return f"compiled {found[0][0]} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]
         if rest := found[_MOST_NAMES:]:
             names.append(f"{len(rest)} more {duration(sum(seconds for _, seconds in rest))}")
-        line = f"compiled {counted(self._num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
-        self._compiled, self._num_programs = {}, 0
-        return line
+        return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
         """Returns how much is left: `4 checkpoints to go, 24 evaluations, about 40 s`; "" where nothing is."""
@@ -97,7 +98,7 @@ class Running:
             parts = [f"{left.num_admitted} in work", *parts] if left.num_admitted > 1 or parts else []
             parts.append(f"{counted(num_left, 'evaluation')} left")
         seconds = self._seconds_left(left)
-        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds else parts)
+        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
 
     def _seconds_left(self, left: Left) -> float:
         """Returns how long the rest takes on all cores; 0 where nothing has run yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,12 @@ def test_a_runs_store_is_no_package_of_pythons_and_an_earlier_one_is_gone_on_wit
     assert default_store(str(tmp_path), "quick") == earlier
     assert default_store(str(tmp_path), "digits") == tmp_path / "lobench_results" / "digits"
     assert default_store("gs://bucket/run", "quick") == Path(".lobench") / "quick"
+
+
+def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None:
+    command = [sys.executable, "-m", "lobench.cli", "list", "tasks"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141

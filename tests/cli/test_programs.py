@@ -197,7 +197,7 @@ def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() 
     }
     without = {name for name, one in leaves.items() if not any("--format" in each.opts for each in one.params)}
     # What serves until it is stopped, or only says that it did, prints nothing to read.
-    assert without <= {"pbt.serve", "pbt.stop", "view"}
+    assert without <= {"pbt.serve", "pbt.stop"}
     schemas = set(schema_files())
     for name in leaves.keys() - without:
         assert any(each == name or each.startswith(f"{name}.") for each in schemas), name

@@ -14,13 +14,14 @@ from lobench.report.checkpoint_lines import CheckpointLines
 
 
 def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]:
-    """Returns what is said where the checkpoints of a store are finished one after another."""
+    """Returns what a watch says that finishes these checkpoints of a store, one after another."""
     said: list[str] = []
-    with Ledger.open(store, read_only=True) as ledger:
-        lines = CheckpointLines(
-            lambda: Ledger.open(store, read_only=True), list(map(str, suites)), lambda line, colour: said.append(line)
-        )
-        for subject in list(ledger.sightings().values())[only]:
+    with Ledger.open(store) as ledger:
+        chosen = list(ledger.sightings().items())[only]
+        for position, _ in chosen:
+            ledger.reopen_checkpoint(position)
+        lines = CheckpointLines(ledger.reader, list(map(str, suites)), lambda line, colour: said.append(line))
+        for _, subject in chosen:
             lines.completed(subject, "")
         lines.close()
     return said
@@ -29,7 +30,7 @@ def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]
 def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
     store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
     said = lines_of(store, suite)
-    assert len(said) == 4
+    assert len(said) == 5 and said.pop(0) == "scores: 0 is untrained, 1 tuned adam; a diverged seed scores -1"
     score = re.search(r"score (\S+ \[\S+, \S+\])", said[-1]).group(1)
     mean, bounds = score.split(" ", 1)
     report = lobench("report", "--store", store, "--baseline", suite, "--format", "text").stdout
@@ -39,7 +40,7 @@ def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
 
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
-    said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))
+    said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
     assert "the best so far" not in said[0]
     means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in said]
     for index, line in enumerate(said[1:], 1):
@@ -65,3 +66,20 @@ def test_a_quiet_watch_says_a_line_a_checkpoint_and_no_more(tmp_path: Path) -> N
     steps = [line for line in done.stdout.splitlines() if line.startswith("outer step")]
     assert [line.partition(":")[0] for line in steps] == ["outer step 1", "outer step 2"]
     assert "train/loss" not in done.stdout
+
+
+def test_the_best_so_far_is_the_stores_at_a_restart_too(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path, with_last=True)
+    first, last = lines_of(store, suite), lines_of(store, suite)
+    assert first == last
+    last = lines_of(make_store(tmp_path / "again"), suite, only=slice(3, 4))
+    assert last[0].startswith("scores: 0 is untrained, 1 tuned adam")
+    change = re.search(r"the best so far \(.*?\)", first[-1])
+    assert change is not None and change[0] in last[1]
+
+
+def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    next(suite.rglob("*.json")).write_text("{")
+    said = lines_of(store, suite)
+    assert len(said) == 4 and all("no score: " in line for line in said)

@@ -41,7 +41,9 @@ class Page(HTMLParser):
         if tag == "script":
             self.scripts.append("")
         self.loads += [
-            value or "" for name, value in attrs if name in ("src", "href") and not str(value).startswith("data:")
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href") and not str(value).startswith(("data:", "#"))
         ]
 
     def handle_endtag(self, tag: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from programs import document
 from report_store import NASTY, make_baseline, make_store
 from served import get, serve
 from stores import add
@@ -178,3 +179,15 @@ def test_it_ends_with_ctrl_c_in_good_order(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, error = process.communicate()
     assert process.returncode == 0 and error == "" and out == ""
+
+
+def test_programs_are_told_the_address_and_nothing_else(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1, num_cases=2)
+    command = [sys.executable, "-m", "lobench.cli", "view", str(store), "--port", "0", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = document("".join(iter(process.stdout.readline, "}\n")) + "}")
+        assert found["store"] == str(store) and get(found["address"]).status == 200
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+    assert process.returncode == 0 and out == ""

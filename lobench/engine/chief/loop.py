@@ -392,8 +392,8 @@ class Chief:
                 self._subjects.release(position)
             case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
-                self._observers.finished(position, self._subjects[position], self._planner.left)
                 self._arrivals.finished(self._subjects[position])
+                self._observers.finished(position, self._subjects[position], self._planner.left)
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import Done, lobench
 from lobench_evolve.journal import read_generations
+from programs import document
 from tiny import PATIENCE, make_suite, results, watch
 
 CONFIG = """
@@ -106,6 +107,14 @@ def test_generations_and_checkpoints_are_there(reference: tuple[Path, tuple[str,
     names = [path.name for path in sorted((store / "checkpoints").glob("*.npz"))]
     steps = (0, 1, 2, 3) if store.name == "es" else (0, 1, 2)
     assert names == [f"generation_{step:06d}.npz" for step in steps]
+
+
+def test_a_run_that_has_ended_is_told_to_programs(reference: tuple[Path, tuple[str, ...]], config: Path) -> None:
+    store, options = reference
+    found = document(evolve(config, store, *options, "--executor", "inline", "--workers", "1", "--format", "json"))
+    (only,) = found["runs"]
+    assert found["exit_code"] == 0 and only["folder"] == str(store) and only["num_generations"] == 3
+    assert only["fitness"] == read_generations(store)[-1].ended.elite_fitness
 
 
 # What is mixed is a genetic algorithm too.

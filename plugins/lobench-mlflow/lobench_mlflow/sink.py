@@ -40,18 +40,16 @@ class MlflowSink:
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._runs = context, dict[str, _Run]()
-        argument = context.argument or str(context.store / "mlruns")
-        is_uri = "://" in argument
-        self._folder = None if is_uri else Path(argument.removeprefix("file:")).expanduser().absolute()
+        argument = context.argument.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
+        self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         try:
             self._client = _client(argument if self._folder is None else self._folder.as_uri())
             self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(
-                "cannot be written", where=_WHERE, got=f"{argument}: {headline(error)}", next_step="mlflow:DIR"
-            ) from error
+            got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
+            raise PluginError("cannot be written", where=_WHERE, got=got, next_step=advice) from error
 
     @property
     def destination(self) -> str:
@@ -140,6 +138,7 @@ def _client(uri: str) -> MlflowClient:
     # MLflow takes no file store but where it is told so; a watch phones nobody.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # a watch tries again by itself
     try:
         from mlflow.tracking import MlflowClient
     except ImportError as error:

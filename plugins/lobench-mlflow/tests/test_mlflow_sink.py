@@ -79,8 +79,8 @@ def test_what_the_sink_logged_is_imported_as_it_was(tmp_path: Path) -> None:
 
 
 def test_two_stores_share_a_folder(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        deliver(SinkContext(store=tmp_path / name, argument=str(tmp_path / "ml"), name="quick"), sample_deliveries(1))
+    for name, argument in (("one", str(tmp_path / "ml")), ("two", (tmp_path / "ml").as_uri())):
+        deliver(SinkContext(store=tmp_path / name, argument=argument, name="quick"), sample_deliveries(1))
     found = logged(tmp_path / "ml")
     assert {run for run, *_ in found} == {"one generation 1", "two generation 1"}
     assert set(Counter(found).values()) == {1}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from lobench_pbt.service import Service
-from lobench_pbt.show import show_replay, show_status
+from lobench_pbt.show import show_export, show_replay, show_status
 from lobench_pbt.transitions import Completion
 from pbt_simulation import PLUGINS, Simulation, make_study
+from programs import document
 
 from lobench import UsageError
 
@@ -28,6 +29,22 @@ def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.
     show_status(tmp_path, "", tree=True)
     shown = capsys.readouterr().out
     assert [reason for reason in reasons if reason not in shown] == []
+
+
+def test_a_study_is_told_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = Service(tmp_path, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(make_study(parameters=()))
+    trial = service.suggest("", "worker").trial
+    assert trial is not None
+    service.complete("", trial.id, Completion(attempt=0, reason="bad"))
+    service.close()
+    show_status(tmp_path, "", tree=True, kind="json")
+    status = document(capsys.readouterr().out)
+    assert [(one["id"], one["note"]) for one in status["trials"]] == [(trial.id, "bad")] and status["best"] is None
+    show_export(tmp_path, "")
+    assert len(document(capsys.readouterr().out)["trials"]) == 1
+    show_replay(tmp_path, "", trial.id, from_step=0, to_step=None)
+    assert document(capsys.readouterr().out)["trial"] == trial.id
 
 
 @pytest.mark.parametrize("trial", [99, 2**63, -(2**70)])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from lobench.extend import PluginError, headline
 
-__all__ = ["WHERE", "checked_mode", "checked_project", "run_settings"]
+__all__ = ["WHERE", "checked_mode", "checked_project", "leave_service_of_others", "run_settings"]
 
 WHERE = "sink 'wandb'"
 _OFFLINE = {"", "offline", "dryrun"}  # dryrun is W&B's former word
@@ -66,6 +66,16 @@ def checked_project(argument: str) -> tuple[str, str]:
             expected=f"[ENTITY/]PROJECT, 128 characters at most, none of {' '.join(_FORBIDDEN)}",
         )
     return entity, project
+
+
+def leave_service_of_others(environment: MutableMapping[str, str]) -> None:
+    """Has W&B start a process of its own, where it would take that of who started us.
+
+    That one outlives us, and keeps the files open that we began: who goes on with them would wait for its end.
+    """
+    token = environment.get("WANDB_SERVICE", "")  # VERSION-PID-...
+    if token and token.split("-")[1:2] != [str(os.getpid())]:
+        del environment["WANDB_SERVICE"]
 
 
 def run_settings(*, suffix: str) -> Any:

@@ -31,7 +31,7 @@ from lobench.extend import (
     write_whole,
 )
 from lobench.hookspecs import Delivery, SinkContext
-from lobench_wandb.settings import WHERE, checked_mode, checked_project, run_settings
+from lobench_wandb.settings import WHERE, checked_mode, checked_project, leave_service_of_others, run_settings
 from lobench_wandb.writers import wait_for_writers
 
 __all__ = ["WandbSink"]
@@ -53,6 +53,7 @@ class WandbSink:
 
     def __init__(self, context: SinkContext) -> None:
         self._context, self._mode = context, checked_mode(os.environ)
+        leave_service_of_others(os.environ)
         self._entity, self._project = checked_project(context.argument or os.environ.get("WANDB_PROJECT", "lobench"))
         self._folder = context.store / "wandb"
         self._runs: dict[str, _Run] = {}

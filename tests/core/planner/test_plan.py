@@ -135,8 +135,11 @@ def test_what_two_variants_want_alike_is_evaluated_once_and_finishes_both() -> N
         world.send(CasesKnown((A,), variant))
     world.ready((A,))
     assert world.planner.num_left == 1
+    left = world.planner.left
+    assert (dict(left.evaluations), left.num_admitted, left.num_waiting) == ({A.program_key: 1}, 2, 0)
     world.finish(0)
     assert world.finished == {0, 1} and len(world.recorded) == 1
+    assert not world.planner.left.evaluations
 
 
 def test_a_worker_is_started_for_the_cases_of_a_further_variant_where_none_is_left() -> None:

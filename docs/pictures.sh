@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes docs/images/ anew, from real runs: a meta-training with `lobench watch` beside it on a terminal, the viewer and
+# TensorBoard on what came of it. Needs Chromium and the set-up of ci/test; some three minutes.
+# Usage: docs/pictures.sh [WORK_FOLDER]   one that is given stays, and what it holds is not computed again
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+work=${1:-$(mktemp -d)/lobench}
+mkdir -p "$work"
+work=$(realpath "$work")
+training=
+trap '[ -z "$training" ] || kill "$training" 2>/dev/null || true' INT TERM
+if [ ! -f "$work/terminal" ]; then
+  python examples/meta_train.py "$work/run" --outer-steps 160 --checkpoints 8 >"$work/train.log" 2>&1 &
+  training=$!
+  # A terminal of 110 columns, kept with all that was written over.
+  script --quiet --return --flush --command "stty cols 110 rows 40; cd '$work' && lobench watch run --suite demo --store store --checkpoints all --until-step 160 --sink tensorboard" "$work/typescript" >/dev/null || [ $? = 1 ]
+  wait "$training"
+  for rate in 0.01 0.001; do
+    lobench_optimizer="adam(); adam.learning_rate = $rate"
+    pytest -q -p no:cacheprovider --rootdir "$work" demo --lobench-optimizer "$lobench_optimizer" --lobench-store "$work/store" >"$work/adam.log" || [ $? = 1 ]
+  done
+  mv "$work/typescript" "$work/terminal"
+fi
+python docs/generate/pictures.py "$work" docs/images
+ls -l docs/images

@@ -1,0 +1,39 @@
+"""The notebooks of the documentation run, and what they show is what they were saved with."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from reference import ROOT
+
+HERE = ROOT / "docs" / "notebooks"
+
+
+def shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """Returns for each cell of code what its outputs are: kinds, and the heads of tables; numbers differ by machine."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            kinds = [kind for output in cell.outputs for kind in sorted(output.get("data", {}))]
+            texts = "".join(str(output.get("data", {}).get("text/html", "")) for output in cell.outputs)
+            heads = re.findall(r"<th[^>]*>([^<\d]*)</th>", texts)
+            found.append([*kinds, *(head for head in heads if head.strip())])
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_shows_what_it_was_saved_with(path: Path, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("execute", HERE / "execute.py")
+    assert spec is not None and spec.loader is not None
+    execute = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(execute)
+    saved = nbformat.read(path, as_version=4)
+    again = execute.executed(path, tmp_path)
+    assert shown(again) == shown(saved), "python docs/notebooks/execute.py"
+    outputs = [output for cell in again.cells for output in cell.get("outputs", ())]
+    assert not [output for output in outputs if output.output_type in ("error", "stream")]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3
