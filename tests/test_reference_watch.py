@@ -55,6 +55,12 @@ CHECKPOINTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def as_users_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flags of tests round otherwise, and long trainings part from the recorded ones by that."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+
+
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place") / "reference_suite"

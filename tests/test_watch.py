@@ -80,7 +80,7 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
         refused = watch(run, suite, *ALL, "--store", str(tmp_path / "one"))
         assert refused.returncode == 2
         assert f"'first', process {first.pid}" in refused.stderr
-        beside = watch(run, suite, *ALL, "--store", str(tmp_path / "two"))
+        beside = watch(run, suite, *ALL, "--executor", "inline", "--store", str(tmp_path / "two"))
         assert beside.returncode == 0
     finally:
         first.send_signal(signal.SIGTERM)
@@ -94,7 +94,7 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Five checkpoints, so that there are writes enough to be killed at, with their undisturbed store."""
     folder = tmp_path_factory.mktemp("longer")
     run, suite = make_run(folder, -3.0, -2.5, -2.0, -1.5, -1.0), make_suite(folder)
-    done = watch(run, suite, *ALL, "--sink", "tensorboard", "--store", str(folder / "store"))
+    done = watch(run, suite, *ALL, "--executor", "inline", "--sink", "tensorboard", "--store", str(folder / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     return run, suite
 
@@ -147,7 +147,8 @@ def test_a_case_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "store") == {"a": "passed", "b": "passed", "bad": "timeout"}
 
 
-def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path) -> None:
+def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the kernels that users have ask for all of that memory
     suite = make_suite(tmp_path, extra=extra_case("Hungry"))
     run = make_run(tmp_path, -3.0)
     done = watch(run, suite, *ALL, "--store", str(tmp_path / "store"))
