@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lobench.core.headline import one_line_of
 from lobench.drawing.axes import plain
 from lobench.report.charts import sections
 from lobench.report.heat_map import HeatMap, share
+from lobench.report.sections import Figure as SectionFigure
 from lobench.report.sections import Section
 from lobench.report.svg import Chart
 
@@ -26,6 +28,7 @@ __all__ = ["write_figures"]
 _COLOURS = {"s1": "#0063a8", "s2": "#b84400", "s3": "#00714f", "s4": "#7d3c98"}
 _COLOURS |= {"s5": "#a01f60", "s6": "#6b6000", "s7": "#59636e", "s8": "#00758a"}
 _INCHES = 3.3  # a column of most papers
+_INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.1
 _PER_PAGE = 12
 
 
@@ -58,9 +61,10 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
     paths = []
     for start in range(0, len(section.figures), _PER_PAGE):
         shown = section.figures[start : start + _PER_PAGE]
-        columns = min(3, len(shown))
+        names = _names_width(shown)
+        columns = 1 if names else min(3, len(shown))
         rows = math.ceil(len(shown) / columns)
-        figure = Figure(figsize=(_INCHES * columns, 0.75 * _INCHES * rows), layout="constrained")
+        figure = Figure(figsize=(_INCHES * columns + names, 0.75 * _INCHES * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, one in zip(grid.flat, shown, strict=False):
             _draw(axes, one.chart)
@@ -74,17 +78,29 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
             figure.legend(
                 handles=list(entries.values()),
                 labels=list(entries),
-                loc="outside lower center",
-                ncols=columns,
+                loc="outside upper center",
+                ncols=max(
+                    1,
+                    int(
+                        figure.get_figwidth() / (_INCHES_OF_A_LETTER * max(len(str(label)) for label in entries) + 0.5)
+                    ),
+                ),
                 frameon=False,
             )
         if section.trained_with:
             text = textwrap.fill(plain(section.trained_with), 60 * columns)
-            figure.text(0.01, -0.01, text, fontsize=6, va="top")
+            figure.supxlabel(text, fontsize=6, x=0.01, ha="left")
+            figure.set_figheight(figure.get_figheight() + _INCHES_OF_A_LINE * (text.count("\n") + 1))
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
-        figure.savefig(paths[-1], dpi=200, bbox_inches="tight" if section.trained_with else None)
+        figure.savefig(paths[-1], dpi=200)
     return paths
+
+
+def _names_width(figures: Sequence[SectionFigure]) -> float:
+    """Returns the inches that names beside the charts take; 0 where there are none."""
+    letters = [len(name) for one in figures if isinstance(one.chart, Chart) for name in one.chart.y_names]
+    return _INCHES_OF_A_LETTER * max(letters, default=0)
 
 
 def _draw_map(axes: Axes, chart: HeatMap) -> None:
