@@ -153,7 +153,9 @@ def test_a_suites_conftest_declares_metrics_for_a_watch(suite: Path, tmp_path: P
     from lobench_tensorboard.sink import written_scalars
 
     run = make_run(tmp_path, -3.0)
-    done = watch(run, suite, "--once", "--workers", "1", "--sink", "tensorboard", "--store", str(tmp_path / "store"))
+    done = watch(
+        run, suite, "--once", "--verbose", "--workers", "1", "--sink", "tensorboard", "--store", str(tmp_path / "store")
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "metric 'broken' of plugin" in done.stdout
     check(tmp_path / "store")
