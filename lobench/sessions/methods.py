@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +169,15 @@ def plan_of(
     blocks = blocks_of(file.experiment, store)
     planned = [(spec.names[-1], block) for spec in cases for block in _blocks(spec, file, blocks)]
     known = _durations(rows)
-    plan = functools.partial(_plan, planned=planned, rows=rows, known=known, manager=manager, allow_pickle=allow_pickle)
+    plan = functools.partial(
+        _plan,
+        planned=planned,
+        shown=_short_names(cases),
+        rows=rows,
+        known=known,
+        manager=manager,
+        allow_pickle=allow_pickle,
+    )
     num_sessions = len(file.experiment.sessions or (0,))
     return [
         MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
@@ -225,6 +234,7 @@ def _plan(
     method: Method,
     *,
     planned: Sequence[tuple[str, SeedBlock]],
+    shown: Mapping[str, str],
     rows: Sequence[EvaluationRow],
     known: Mapping[str, float],
     manager: PluginManager,
@@ -235,6 +245,7 @@ def _plan(
     """Returns the plan of one subject, or of one for each session of a command.
 
     Args:
+      shown: What each case is called where people read it.
       is_known: Whether the store may hold some of it.
     """
     sha256 = _sha256(method, manager, allow_pickle=allow_pickle) if is_known else ""
@@ -247,9 +258,16 @@ def _plan(
         num_planned=len(planned) * factor,
         num_missing=len(missing) * factor,
         seconds=sum(known.get(name, 0.0) for name, _ in missing) * factor,
-        unknown=frozenset(name for name, _ in missing if name not in known),
+        unknown=frozenset(shown[name] for name, _ in missing if name not in known),
         num_trainings=num_trainings,
     )
+
+
+def _short_names(cases: Sequence[CaseSpec]) -> dict[str, str]:
+    """Returns `quick/relu32` for `quick/digits.relu32`, where no other case is called so."""
+    short = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
+    counts = Counter(short.values())
+    return {name: own if counts[own] == 1 else name for name, own in short.items()}
 
 
 def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
