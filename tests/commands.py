@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,30 +17,33 @@ from programs import document
 
 from lobench.cli import main
 
-# Where the modules are that no suite of a test brings along.
-_STAYING = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
-
 
 @contextlib.contextmanager
 def _suites_forgotten() -> Iterator[None]:
-    """Modules of suites, and what they named in gin, go afterwards: those of the next test have the same names."""
-    before, path = set(sys.modules), sys.path[:]
+    """Modules of suites, and what they named in gin, go before and after: other tests have the same names."""
+    path = sys.path[:]
+    _forget(set())
+    before = set(sys.modules)
     try:
         yield
     finally:
         sys.path[:] = path
-        gone = set()
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and not file.startswith(_STAYING):
-                del sys.modules[name]
-                gone.add(name)
-        if gone:
-            import gin
+        _forget(before)
 
-            for selector, named in list(gin.config._REGISTRY.items()):
-                if named.wrapped.__module__ in gone:
-                    gin.config._REGISTRY.pop(selector)
+
+def _forget(kept: set[str]) -> None:
+    gone = set()
+    for name in set(sys.modules) - kept:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and file.startswith(tempfile.gettempdir()):
+            del sys.modules[name]
+            gone.add(name)
+    if gone:
+        import gin
+
+        for selector, named in list(gin.config._REGISTRY.items()):
+            if named.wrapped.__module__ in gone:
+                gin.config._REGISTRY.pop(selector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,4 +110,6 @@ def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
                 return
             place += _HEAD.size + length
             yield kind, content, before + place
+        if len(block) < _BLOCK:  # what is appended from now on begins in the middle of this block
+            return
         before, place = before + _BLOCK, 0

@@ -57,7 +57,7 @@ class Spool:
           StoreError: the spool cannot be written.
         """
         source = epath.Path(seen.uri)
-        for _ in range(_ATTEMPTS):
+        for left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
@@ -71,7 +71,9 @@ class Spool:
                 checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
                 self._keep(checkpoint.sha256, content.leaves)
                 return checkpoint
-            except CheckpointError as error:
+            except (CheckpointError, StoreError) as error:
+                if left and not copy.exists():
+                    continue  # who removed the spool meanwhile took the copy along
                 # The reader speaks of the copy; the reader of the message knows the original.
                 text = str(error).replace(str(copy), seen.uri)
                 raise type(error)(text) from error

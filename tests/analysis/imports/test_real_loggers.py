@@ -14,6 +14,7 @@ import pytest
 from imported import held
 
 from lobench.analysis.imports.kinds import kind_of
+from lobench.analysis.imports.wandb_log import wandb_rows
 from lobench.core.errors import UsageError
 from lobench.sessions.imports import import_curves
 
@@ -162,6 +163,21 @@ def test_one_of_wandbs_files_that_a_kill_cut_off(wandb_folder: Path, tmp_path: P
     (tmp_path / "run-first.wandb").write_bytes(file.read_bytes()[:9])
     with pytest.raises(UsageError, match="the file ends before it says which run it is of"):
         import_curves(tmp_path / "run-first.wandb", store=tmp_path / "store")
+
+
+def test_a_file_of_wandbs_that_grows_while_it_is_read(wandb_folder: Path, tmp_path: Path) -> None:
+    content = next(wandb_folder.glob("*-first-*/run-first.wandb")).read_bytes()
+    (tmp_path / "whole").write_bytes(content)
+    expected = list(wandb_rows(tmp_path / "whole"))
+    file = tmp_path / "growing"
+    file.write_bytes(content[: expected[0][1]])
+    rows = wandb_rows(file)
+    found = [next(rows)]
+    with file.open("ab") as growing:
+        growing.write(content[expected[0][1] :])
+    found += list(rows)
+    found += list(wandb_rows(file, found[-1][1]))
+    assert repr(found) == repr(expected)  # NaN is among them
 
 
 def rows_as_the_server_has_them(wandb_folder: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from reference import reference_data
 from safetensors.numpy import save_file
 
-from lobench.core.checkpoint import SeenCheckpoint, theta_sha256
+from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
 from lobench.engine.checkpoints.readers import NpzReader, PickleReader, SafetensorsReader, load_checkpoint, load_readers
 from lobench.engine.checkpoints.source import DirectorySource
@@ -192,6 +193,28 @@ def test_the_spool_keeps_theta_by_content_and_nothing_else(tmp_path: Path) -> No
     np.testing.assert_array_equal(loaded["nn/~/w0"], THETA["nn/~/w0"])
     spool.sweep(set())
     assert list((tmp_path / "spool").iterdir()) == []
+
+
+class Sweeping(NpzReader):
+    """A reader under which somebody removes the whole spool, the first few times."""
+
+    def __init__(self, spool: Path, times: int) -> None:
+        super().__init__()
+        self.spool, self.left = spool, times
+
+    def read(self, path: epath.Path) -> CheckpointContent:
+        if self.left:
+            self.left -= 1
+            shutil.rmtree(self.spool)
+        return super().read(path)
+
+
+def test_a_spool_that_is_removed_under_a_copy_is_filled_again(tmp_path: Path) -> None:
+    write(tmp_path / "t.npz")
+    spool, seen = Spool(tmp_path / "spool"), SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz")
+    assert spool.path(spool.take(seen, Sweeping(tmp_path / "spool", 2)).sha256).exists()
+    with pytest.raises(CheckpointError, match=re.escape(seen.uri)):
+        spool.take(seen, Sweeping(tmp_path / "spool", 100))
 
 
 def test_a_damaged_copy_is_noticed(tmp_path: Path) -> None:
