@@ -149,9 +149,9 @@ class _Lines:
 
     def know(self, who: Subject, scored: Scored) -> str:
         """Takes a subject; returns how it is beside the best so far of those with the same cases, "" for the first."""
-        mean, cases = scored.score.interval.mean, frozenset(scored.score.scores)
-        if scored.num_untuned or mean != mean:
+        if scored.score is None or (mean := scored.score.interval.mean) != mean:
             return ""
+        cases = frozenset(scored.score.scores)
         self._means.append(mean)
         best = self._best.get(cases)
         if best is None or mean > best[0]:
@@ -186,7 +186,7 @@ class _Lines:
         num_cases = len(scored.subject.cells)
         if not any(cell.sources for cell in scored.subject.cells.values()):
             return "no score"
-        if scored.num_untuned:
+        if scored.score is None:
             hint, self._hint = self._hint, ""
             return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline{hint}"
         if not scored.score.scores:
