@@ -21,7 +21,7 @@ from lobench.analysis.speedup import Speedup
 from lobench.analysis.table_file import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.headline import one_line_of
+from lobench.core.headline import counted, one_line_of
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -217,13 +217,14 @@ def _troubles(reading: Reading) -> list[str]:
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
         where = f"{reading.labels[place]}, {reading.name(case)}"
         if diverged:
-            lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
+            of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
+            lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
     if several := describe_programs({row.program for row in reading.rows}):
         lines.insert(0, several)
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
     if skipped:
-        lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
+        lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
     return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
 

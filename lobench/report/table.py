@@ -126,6 +126,6 @@ def _summary(lines: Sequence[Overview]) -> str:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
         f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
+        f"{diverged} of {counted(seeds, 'seed')} diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )

@@ -13,6 +13,7 @@ from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError
 from lobench.analysis.grids import Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
+from lobench.core.headline import counted
 from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
@@ -168,8 +169,9 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
-            loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
-            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(case.grid)} points in {seconds:.0f} s")
+            loss, points = case.tuned_mean("train/loss"), counted(len(case.grid), "point")
+            seconds = time.perf_counter() - started
+            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
             known = {case_key(spec) for spec, _ in found}
@@ -177,7 +179,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             if kept.keys() != baseline.cases.keys():
                 baseline = dataclasses.replace(baseline, cases=kept)
                 baseline.save(path)
-        say(f"{path}: {len(baseline.cases)} cases, {path.stat().st_size / 1000:.0f} kB")
+        say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:

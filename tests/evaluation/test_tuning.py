@@ -90,7 +90,7 @@ def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -
         done = lobench(*command, one, *words, protocol)
         assert done.returncode == 0, done.stderr
         for name in ("lbfgs", one):
-            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 points in " in done.stdout
+            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 point in " in done.stdout
             file = suite / "baselines" / f"{name}-{protocol}.json"
             case = Baseline.load(file).cases["tiny.gin:a"]
             assert [point.values for point in case.grid] == [{}]
