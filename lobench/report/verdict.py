@@ -134,7 +134,7 @@ def _speedup_cards(findings: Findings) -> list[Card]:
     """VeLO's headline, and the interquartile mean of the score."""
     label = findings.reading.labels[findings.shown]
     speedups, num_cases, num_censored = findings.speedups()
-    bounds = f"; {counted(num_censored, 'seed')} of bounds" if num_censored else ""
+    bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
     middle = findings.interquartile_mean(findings.shown, "primary")
     return [
         Card(
