@@ -34,7 +34,7 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 @click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(min=2), help="Seeds of every point.")
 @click.option("--horizon-factor", default=10, show_default=True, type=click.IntRange(min=1), help="Times the budget.")
-@click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")
+@click.option("--case", "cases", multiple=True, help="Only this case; may be given again.")
 @click.option("--force", is_flag=True, help="Make again what is fresh.")
 @format_option("text", "json")
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")

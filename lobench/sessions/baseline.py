@@ -12,15 +12,14 @@ from pathlib import Path
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
 from lobench.analysis.grids import Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
-from lobench.core.errors import SuiteError
 from lobench.core.headline import counted
 from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.called import specs_called
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
-from lobench.engine.config.suite import specs_in
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
 from lobench.report.notebook_progress import default_progress
@@ -32,7 +31,7 @@ __all__ = ["BaselineSettings", "baseline", "case_key", "default_layers", "proble
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSettings:
-    """The options of `lobench baseline`; `cases` holds scopes, empty for all.
+    """The options of `lobench baseline`; `cases` holds names, empty for all.
 
     Attributes:
       vary, search, num_trials: A search instead of a grid, as `lobench tune` takes it; see `TuneSettings`.
@@ -95,7 +94,7 @@ def baseline(
       grid: velo, algoperf, defaults (the optimizer as it is), or a JSON file of points.
       seeds: Of every point.
       horizon_factor: Times the case's budget.
-      cases: Only these scopes; none: all.
+      cases: Only these, `relu32`, `quick/relu32` or `digits.relu32`; none: all.
       force: Make again what is fresh.
       vary, search, num_trials: A search instead of the grid, as `lobench tune` takes it.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -253,18 +252,6 @@ def default_layers() -> Layers:
 def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
     from lobench.evaluation.runner import claim_for
 
-    files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
-    specs = [spec for file in files for spec in specs_in(file)]
-    known = {name for spec in specs for name in (spec.name, spec.scope)}
-    unknown = set(command.cases) - known
-    if not specs or unknown:
-        missing = ", ".join(sorted(unknown))
-        raise SuiteError(
-            f"no case {missing}" if missing else "the suite holds no case",
-            where=str(suite),
-            expected=f"one of {', '.join(sorted(known))}" if known else "a scope that binds Case.task",
-        )
-    for spec in specs:
-        if not command.cases or {spec.name, spec.scope} & {*command.cases}:
-            claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
-            yield spec, bind_case(spec, layers, build=False)
+    for spec in specs_called(command.cases, suite):
+        claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+        yield spec, bind_case(spec, layers, build=False)
