@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.called import specs_called
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
@@ -82,6 +83,7 @@ _HOMES = {
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
     "lobench.engine.config.bound": "bind_case",
+    "lobench.engine.config.called": "specs_called",
     "lobench.engine.config.layers": "Layers",
     "lobench.engine.config.suite": "specs_in",
     "lobench.engine.config.syntax": "parse_file parse_text",
@@ -115,9 +117,9 @@ __all__ = [
     "content_of", "counted", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold",
     "format_option", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins",
     "marked_folder", "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "run_label", "schedule", "schema_version", "specs_in", "stratified_t_mean",
-    "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead",
-    "write_whole",
+    "parse_text", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called", "specs_in",
+    "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted",
+    "write_ahead", "write_whole",
 ]
 # fmt: on
 
