@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from lobench.evaluation.asked import ThetaLeaves
 from lobench.report.debugging import Debugged, write_debug_page
 from lobench.report.notebook_progress import default_progress
 from lobench.sessions.named import plugins_of
-from lobench.sessions.settings import texts
+from lobench.sessions.settings import command_text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,8 +102,8 @@ def debug(
         verdict=diagnose(training),
         difference=found.difference,
         home=at_home,
-        command=_command(
-            case,
+        command=command_text(
+            *("lobench", "debug", case),
             suite=str(suite),
             checkpoint=str(checkpoint),
             optimizer=optimizer,
@@ -162,12 +161,3 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
     return found
-
-
-def _command(case: str, **options: str | tuple[str, ...]) -> str:
-    """Returns the command that does the same; what is empty was not given."""
-    parts = ["lobench", "debug", case]
-    for name, value in options.items():
-        for one in (value,) if isinstance(value, str) else value:
-            parts += [f"--{name.replace('_', '-')}", one] if one else []
-    return shlex.join(parts)

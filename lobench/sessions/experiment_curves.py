@@ -14,8 +14,9 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
-from lobench.sessions.gathered import Gathered, ImportSettings, sources_of
+from lobench.sessions.gathered import Gathered, sources_of
 from lobench.sessions.imports import Imported, import_into
+from lobench.sessions.settings import ImportSettings
 
 __all__ = ["ExperimentCurves"]
 
