@@ -43,7 +43,7 @@ def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object)
     from lobench.sessions.baseline import problems_in
 
     if not check:
-        files = make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
+        files = make(suites, progress=PlainProgress(sys.stdout), **options)
         if kind == "json":
             emit("baseline", {"files": files})
         return

@@ -42,8 +42,9 @@ def baseline(
     Raises:
       SuiteError: there is no such suite or case. ConfigError: a case cannot be bound, or an optimizer not be tuned.
     """
-    several = {name: texts(options[name]) for name in ("optimizers", "cases", "vary") if name in options}
-    settings = BaselineSettings(**{**options, **several})
+    for name in ("optimizers", "cases", "vary"):
+        options |= {name: texts(options[name])} if name in options else {}
+    settings = BaselineSettings(**options)
     say = (progress or default_progress()).say
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
@@ -75,8 +76,8 @@ def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
     names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
     values = {name: getattr(settings, name) for name in names}
     asked = {name: value for name, value in values.items() if value != getattr(usual, name)}
-    own = {"optimizer": optimizer} if optimizer not in usual.optimizers else {}
-    return command_text("lobench", "baseline", name_of(suite), **own, **asked)
+    own = "" if optimizer in usual.optimizers else optimizer
+    return command_text("lobench", "baseline", name_of(suite), optimizer=own, **asked)
 
 
 def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:

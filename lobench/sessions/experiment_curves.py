@@ -38,7 +38,9 @@ class ExperimentCurves:
         with contextlib.ExitStack() as stack:
             for method in self._methods:
                 pattern, _, name = method.curves.partition("#")
-                settings = ImportSettings(method=method.name, metrics=method.metrics, paired_seeds=method.paired_seeds)
+                settings = ImportSettings(
+                    method=method.name, metrics=tuple(method.metrics), paired_seeds=method.paired_seeds
+                )
                 gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
                 self._read.append((method, settings, gathered, _named(method, name, gathered)))
             self._stack = stack.pop_all()
