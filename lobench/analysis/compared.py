@@ -15,7 +15,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import case_names
 from lobench.analysis.samples import Apart, Differences
 from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing
+from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing, silence
 from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
@@ -256,8 +256,7 @@ def _note(ends: _Ends, scale: ScoreScale, is_signed: bool) -> str:
     if isinstance(ends.differences, Apart):
         found.append("no common seeds: Welch's interval")
     elif silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
-        seeds = len(ends.ours)
-        found.append(f"on {silent} of {seeds} seeds both are clipped alike or at the floor, which is no evidence")
+        found.append(silence(silent, len(ends.ours)))
     if scale.is_usable and scale.is_thin:
         found.append("thin scale")
     return "; ".join(found)

@@ -52,9 +52,9 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
         seconds = sum(one.seconds for one in plan.methods)
-        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s on {max_cores} cores"
+        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
-        lines.append(known + but)
+        lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
     return lines
 
 

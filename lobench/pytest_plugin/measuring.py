@@ -15,7 +15,7 @@ import pytest
 from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores
+from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores, silence
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -270,7 +270,7 @@ def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) 
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
     if silent := sum(found.silent[:count]):
-        notes.append(f"on {silent} of {count} seeds both are clipped alike or at the floor, which is no evidence")
+        notes.append(silence(silent, count))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")
     return "; ".join(notes)

@@ -167,7 +167,8 @@ class _Lines:
         troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
-        diverged = [f"{subject.num_diverged} of {subject.num_seeds} seeds diverged"] * bool(subject.num_diverged)
+        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
+        diverged = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
         counts = [
             f"{of_all}{counted(len(subject.cells), 'case')}",
             *diverged,
@@ -193,7 +194,7 @@ class _Lines:
             return "no score"
         text = f"score {interval_text(scored.score.interval)}"
         if scored.score.num_missing:
-            text += f" of {scored.score.num_cases} of {num_cases} cases"
+            text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
         return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
 
 

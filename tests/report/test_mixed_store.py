@@ -210,3 +210,9 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
         "Note: the baseline tuned adam is stale: the case changed since it was made (7 cases: digits/case0, "
         "digits/case1, digits/case2, digits/case3 and 3 more); run `lobench baseline suites/digits`"
     ]
+
+
+def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> None:
+    header, *lines = lobench("results", "--store", store).stdout.splitlines()
+    assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
+    assert any(ADAM in line for line in lines) and any("outer step 30" in line for line in lines)
