@@ -31,7 +31,7 @@ from lobench.report.films import films
 from lobench.report.lines import without_controls
 from lobench.report.method_table import method_panels
 from lobench.report.records import records
-from lobench.report.svg import number
+from lobench.report.svg import number, rounded
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> floa
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else rounded(value)
 
 
 def _json(value: Any) -> Markup:
