@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def render_page(
         **_case_table(findings, cases),
         **_methods(findings, spec),
         "troubles": _troubles(reading),
-        "command": f"lobench results --store {reading.store} --format json",
+        "command": f"lobench results --store {shlex.quote(str(reading.store))} --format json",
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
