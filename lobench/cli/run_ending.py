@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from lobench.cli.exit_codes import ExitCode
@@ -34,7 +35,7 @@ def ending_lines(ran: Ran) -> list[str]:
     if ran.ending.over_budget and ran.num_done < ran.num_planned:
         return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
     new = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ran.ending.outcomes.items())) or "nothing new"
-    return [*lines, f"done: {of}, {new}; see `lobench results --store {ran.store}`"]
+    return [*lines, f"done: {of}, {new}; see `lobench results --store {shlex.quote(str(ran.store))}`"]
 
 
 def run_exit_code(ran: Ran) -> int:

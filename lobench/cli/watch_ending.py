@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
     if watched.utilisation:
         say(watched.utilisation)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
-    say(f"done: {_counts(ending)}; see `lobench results --store {watched.store}`{page}")
+    say(f"done: {_counts(ending)}; see `lobench results --store {shlex.quote(str(watched.store))}`{page}")
 
 
 def exit_code(ending: Ending) -> int:

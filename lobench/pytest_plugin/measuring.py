@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class Gate:
                 where=f"{info.suite}/{info.name}",
                 got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
                 expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
-                next_step=f"run `lobench baseline {Path(spec.path).parent}`, which takes seconds",
+                next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`, which takes seconds",
             )
         return found
 

@@ -18,6 +18,7 @@ from lobench.analysis.subjects import Cell
 from lobench.core.case import SeedBlock
 from lobench.core.headline import counted
 from lobench.report.lines import one_line
+from lobench.report.svg import rounded
 
 __all__ = ["explorer_curves", "explorer_data"]
 
@@ -192,15 +193,7 @@ def _embedded(explored: Explored) -> list[CurveKey]:
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | int | None]:
-    return [_number(value) for value in values.ravel().tolist()]
-
-
-def _number(value: float) -> float | int | None:
-    """Returns a number of four digits; None where it is not finite."""
-    if not math.isfinite(value):
-        return None
-    short = float(f"{value:.4g}")
-    return int(short) if short.is_integer() and abs(short) < 1e6 else short
+    return [rounded(value) if math.isfinite(value) else None for value in values.ravel().tolist()]
 
 
 def _shown(text: str) -> str:

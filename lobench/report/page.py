@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from lobench.report.films import films
 from lobench.report.method_table import method_panels
 from lobench.report.records import records
 from lobench.report.rendered import rendered
-from lobench.report.svg import number
+from lobench.report.svg import number, rounded
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
 __all__ = ["render_page", "waiting_page", "write_page"]
@@ -85,7 +86,7 @@ def render_page(
         **_case_table(findings, cases),
         **_methods(findings, spec),
         "troubles": _troubles(reading),
-        "command": f"lobench results --store {reading.store} --format json",
+        "command": f"lobench results --store {shlex.quote(str(reading.store))} --format json",
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
@@ -261,7 +262,7 @@ def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> floa
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else rounded(value)
 
 
 def _json(value: Any) -> Markup:
