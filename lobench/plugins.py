@@ -208,7 +208,7 @@ def load_plugins() -> PluginManager:
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
         try:
             manager.register(entry_point.load(), name=entry_point.name)
-        except Exception as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a plugin boundary: named below, the rest goes on)
             broken = BrokenPlugin(name=entry_point.name, distribution=distribution, cause=headline(error))
             manager.broken.append(broken)
     return manager
