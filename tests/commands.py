@@ -17,6 +17,8 @@ from programs import document
 
 from lobench.cli import main
 
+_STAYING = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)  # this checkout may lie in the temp folder
+
 
 @contextlib.contextmanager
 def _suites_forgotten() -> Iterator[None]:
@@ -35,7 +37,7 @@ def _forget(kept: set[str]) -> None:
     gone = set()
     for name in set(sys.modules) - kept:
         file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and file.startswith(tempfile.gettempdir()):
+        if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(_STAYING):
             del sys.modules[name]
             gone.add(name)
     if gone:
