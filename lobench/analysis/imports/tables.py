@@ -106,7 +106,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
         with opened(path) as file:
             body = _Body(file)
             parts = pd.read_csv(
-                body,  # type: ignore[call-overload]  # it reads, and that is all that pandas asks for
+                body,  # it reads, and that is all that pandas asks for
                 usecols=lambda name: name in columns or name == body.more,
                 dtype=dict.fromkeys([*texts, body.more], object),  # as categories 1e-3 would be read as 0.001
                 keep_default_na=False,
