@@ -12,7 +12,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
 from lobench.cli.output import emit_error, json_alone, open_streams, unwritten
-from lobench.core.errors import LobenchError
+from lobench.core.errors import LobenchError, PluginError
 
 __all__ = ["main"]
 
@@ -63,7 +63,17 @@ class _Group(click.Group):
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         found = _plugin_commands().get(cmd_name)
-        return found.load() if found is not None else None
+        if found is None:
+            return None
+        command = found.load()
+        if not isinstance(command, click.Command):
+            raise PluginError(
+                f"the command {cmd_name!r} is none of click's",
+                where=f"plugin {found.plugin!r}",
+                got=type(command).__name__,
+                next_step="decorate it with click.command()",
+            )
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

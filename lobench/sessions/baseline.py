@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
-from lobench.analysis.grids import Grid, Searched, named_grid
+from lobench.analysis.grids import GRIDS, Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
 from lobench.core.headline import counted
 from lobench.core.program import PROGRAM_VERSION
@@ -89,16 +90,17 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
     found = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        baseline = _start(path, suite, command, optimizer, grid.name)
+        baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
-            name = case_key(spec)
-            before = _kept(baseline, spec, bound, command)
-            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command)) is not None:
+            name = case_key(spec, suite)
+            before = _kept(baseline, spec, bound, command, grid)
+            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
                 before, other = taken
-                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
-                baseline.save(path)
                 say(f"{optimizer} {name}: taken from {name_of(other)}")
             if before is not None:
+                if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+                    baseline.save(path)
                 if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
                     continue
@@ -128,7 +130,7 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
-            known = {case_key(spec) for spec, _ in found}
+            known = {case_key(spec, suite) for spec, _ in found}
             kept = {name: case for name, case in baseline.cases.items() if name in known}
             if kept.keys() != baseline.cases.keys():
                 baseline = dataclasses.replace(baseline, cases=kept)
@@ -147,46 +149,71 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             problems.append(f"{path}: there is no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
+        is_other = isinstance(grid, Searched) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
-            case = baseline.find(bound.problem, spec.name)
+            case, name = baseline.find(bound.problem, spec.name), case_key(spec, suite)
             if case is None or not baseline.has(bound.problem):
-                problems.append(f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`")
+                problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
+            elif is_other or not _is_tuned_over(case, grid):
+                problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
                 what = "lacks where its seeds began" if not case.starts else "has another scale or minimum"
-                problems.append(f"{path}: {case_key(spec)} {what}; run `{refresh}`, which takes seconds")
+                problems.append(f"{path}: {name} {what}; run `{refresh}`, which takes seconds")
     return problems
 
 
-def case_key(spec: CaseSpec) -> str:
-    """Returns what a baseline file calls a case."""
-    return f"{Path(spec.path).name}:{spec.name}"
+def case_key(spec: CaseSpec, suite: Path) -> str:
+    """Returns what a baseline file calls a case: `digits.gin:relu32`, below a folder `small/digits.gin:relu32`."""
+    file, folder = Path(spec.path).resolve(), suite.resolve()
+    return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
 
 
-def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings) -> BaselineCase | None:
+def _kept(
+    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: Grid | Searched
+) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
     case = baseline.find(bound.problem, spec.name)
-    if command.force or case is None or not baseline.has(bound.problem):
+    if command.force or case is None or not baseline.has(bound.problem) or not _is_tuned_over(case, grid):
         return None
     is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
     return case if is_as_asked else None
 
 
+def _is_tuned_over(case: BaselineCase, grid: Grid | Searched) -> bool:
+    """Says whether these are the grid's points: a file of points may have changed. An optimizer as it is has one."""
+    if isinstance(grid, Searched) or grid.name in GRIDS:
+        return True
+    return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
+
+
+def _is_same_search(before: str, now: str) -> bool:
+    """Says whether two commands that make baselines, of whatever suite, have the same options."""
+    return shlex.split(before)[3:] == shlex.split(now)[3:]
+
+
 def _tuned_elsewhere(
-    path: Path, spec: CaseSpec, bound: BoundCase, command: BaselineSettings
+    path: Path,
+    spec: CaseSpec,
+    bound: BoundCase,
+    command: BaselineSettings,
+    baseline: Baseline,
+    grid: Grid | Searched,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
     for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
         if other != path and bound.problem in other.read_text(encoding="utf-8"):
-            found = _kept(Baseline.load(other), spec, bound, command)
-            if found is not None:
+            theirs = Baseline.load(other)
+            if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
+                continue
+            if (found := _kept(theirs, spec, bound, command, grid)) is not None:
                 return found, other
     return None
 
 
-def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, protocol: str) -> Baseline:
-    """Returns what the file holds already, or an empty baseline."""
+def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid | Searched) -> Baseline:
+    """Returns what the file holds already, or an empty baseline: of another search nothing is kept."""
     refresh = _refreshing(command, suite, optimizer)
-    empty = Baseline(optimizer=optimizer, protocol=protocol, refresh=refresh)
+    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():
         return empty
     try:
@@ -196,6 +223,7 @@ def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, p
             raise
         return empty
     is_current = before.program_version == PROGRAM_VERSION
+    is_current &= not isinstance(grid, Searched) or _is_same_search(before.refresh, refresh)
     return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
 
 

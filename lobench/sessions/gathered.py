@@ -13,6 +13,7 @@ from lobench.analysis.imports.kinds import KINDS, Kind, kind_of, sha256_of
 from lobench.analysis.imports.points import Asked, Points, Run, metric_name
 from lobench.analysis.imports.spill import Spill
 from lobench.core.errors import UsageError, suggestion
+from lobench.core.headline import cause
 from lobench.core.metric import Direction
 from lobench.sessions.settings import ImportSettings
 
@@ -40,12 +41,14 @@ def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
     """
     found: dict[Path, None] = {}
     for text in map(str, files):
-        paths = (
-            [Path(text)] if Path(text).exists() else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
-        )
+        try:
+            is_there = Path(text).exists()
+            paths = [Path(text)] if is_there else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
+            found.update(dict.fromkeys(path.resolve() for path in paths))
+        except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
+            raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
         if not paths:
             raise UsageError("there is no such file", got=repr(text))
-        found.update(dict.fromkeys(path.resolve() for path in paths))
     if not found:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
     kinds = {path: kind_of(path, kind) for path in found}

@@ -74,6 +74,57 @@ def test_what_another_suite_beside_has_tuned_is_taken_from_there(suite: Path) ->
     shutil.rmtree(other)
 
 
+def test_a_case_that_was_renamed_keeps_what_was_tuned(suite: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(suite, tmp_path / "alone" / "tiny")
+    gin = copy / "tiny.gin"
+    gin.write_text(gin.read_text().replace("b/", "renamed/"))
+    assert lobench("baseline", str(copy)).stdout.count("fresh") == 2
+    assert sorted(Baseline.load(copy / "baselines" / "adam-velo.json").cases) == ["tiny.gin:a", "tiny.gin:renamed"]
+    assert lobench("baseline", str(copy), "--check").returncode == 0
+
+
+def test_files_of_one_name_in_two_folders_are_two_cases(tmp_path: Path) -> None:
+    suite = tmp_path / "wide"
+    for folder, steps in (("small", 5), ("large", 8)):
+        made = make_suite(tmp_path / folder)
+        (suite / folder).mkdir(parents=True)
+        text = (made / "tiny.gin").read_text().replace("Case.num_inner_steps = 10", f"Case.num_inner_steps = {steps}")
+        (suite / folder / "tiny.gin").write_text(text)
+        for module in made.glob("*.py"):
+            shutil.copy(module, suite / module.name)
+    done = lobench("baseline", str(suite), "--grid", "defaults", "--case", "a")
+    path = suite / "baselines" / "adam-defaults.json"
+    assert sorted(Baseline.load(path).cases) == ["large/tiny.gin:a", "small/tiny.gin:a"], done.stdout + done.stderr
+
+
+def test_another_grid_of_the_same_name_is_another_baseline(suite: Path, tmp_path: Path) -> None:
+    copy, points = shutil.copytree(suite, tmp_path / "alone" / "tiny"), tmp_path / "mine.json"
+    command = ("baseline", str(copy), "--case", "a", "--grid", str(points))
+    path = copy / "baselines" / "adam-mine.json"
+    for rates in ([0.1], [0.1, 0.3]):
+        points.write_text(json.dumps([{"learning_rate": rate} for rate in rates]))
+        if path.is_file():
+            check = lobench(*command, "--check")
+            assert check.returncode == 1 and "tiny.gin:a was tuned over other values; run `lobench" in check.stdout
+        lobench(*command)
+        found = [point.values["learning_rate"] for point in Baseline.load(path).cases["tiny.gin:a"].grid]
+        assert found == rates and lobench(*command, "--check").returncode == 0
+    (tmp_path / "velo.json").write_text(points.read_text())
+    done = lobench(*command[:-1], str(tmp_path / "velo.json"))
+    assert done.returncode == 2 and "lobench has a grid of this name" in done.stderr
+
+
+def test_another_search_of_the_same_name_is_another_baseline(suite: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(suite, tmp_path / "alone" / "tiny")
+    path = copy / "baselines" / "adam-random.json"
+    for number in ("2", "3"):
+        command = ("baseline", str(copy), "--case", "a", "--search", "random", "--num-trials", number)
+        assert not path.is_file() or lobench(*command, "--check").returncode == 1
+        lobench(*command)
+        assert len(Baseline.load(path).cases["tiny.gin:a"].grid) == int(number)
+        assert lobench(*command).stdout.count("fresh") == 1
+
+
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
     command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "tiny.a", "--seeds", "2")
     done = lobench(*command)
