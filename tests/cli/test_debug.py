@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from commands import lobench
-from reference import ROOT
 from tiny import PATIENCE, make_run, make_suite
-
-from lobench.cli.debug import debug as command
 
 
 def test_a_rate_that_is_too_high_is_found_and_shown(tmp_path: Path) -> None:
@@ -49,11 +44,3 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     (suite / "other.gin").unlink()
     assert "expected SUITE/CASE, or --suite SUITE" in refused("a", "--optimizer", "adam()")
     assert "there is no checkpoint here" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
-
-
-def test_what_the_page_shows_are_commands() -> None:
-    page = (ROOT / "docs" / "debug.md").read_text()
-    shown = [shlex.split(line)[2:] for line in re.findall(r"^    (?:again: )?(lobench debug .*)$", page, re.MULTILINE)]
-    assert len(shown) > 1
-    for arguments in shown:
-        command.make_context("debug", arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import types
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from pages import blocks_of
 
 from lobench import ConfigError, Task, TaskFamily, wanting
 from lobench.core.case import Case, SeedBlock
@@ -307,8 +307,8 @@ def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
 
 
 def test_the_example_of_the_docs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
-    [code] = re.findall(r"```python\n(@lobench.configurable\ndef remembering.*?)```", text, re.DOTALL)
+    [text] = [block.text for block in blocks_of("suites.md") if block.title == "mixing.py"]
+    code = "".join(text.partition("@lobench.configurable")[1:])
     names = {"lobench": types.SimpleNamespace(configurable=lambda made: made, wanting=wanting), "jax": jax}
     exec(code, {**names, "optax": optax}, names)
     found = losses(run(Several(), names["remembering"](share=1.0, inner=optax.sgd(RATE))))
