@@ -15,7 +15,7 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import case_names
 from lobench.analysis.samples import Apart, Differences
 from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing
+from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing, silence
 from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
@@ -263,7 +263,7 @@ def _note(ends: _Ends, scale: ScoreScale, is_signed: bool) -> str:
         if seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
             found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
         if silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
-            found.append(f"on {silent} of {seeds} seeds both are clipped alike or at the floor, which is no evidence")
+            found.append(silence(silent, seeds))
     if scale.is_usable and scale.is_thin:
         found.append("thin scale")
     return "; ".join(found)

@@ -21,6 +21,7 @@ from lobench.analysis.samples import Differences, are_finite, estimate
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
 from lobench.analysis.student import t_isf, t_sf
+from lobench.core.headline import counted
 
 __all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "alpha_at", "gate", "gate_cases", "seeds_to_decide"]
 
@@ -252,7 +253,7 @@ def _measure_mean(differences: Mapping[str, Differences]) -> _Measured:
         harm=0.0 - interval.mean,
         error=error,
         degrees=interval.degrees,
-        note=f"without {missing} cases that cannot be measured" if missing else "",
+        note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
     )
 
 

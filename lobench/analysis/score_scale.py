@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import LobenchError
+from lobench.core.headline import counted
 from lobench.core.metric import Direction
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "merits",
     "say_nothing",
     "scores",
+    "silence",
 ]
 
 # A score is clipped to this range, and a diverged seed gets its lower end: no loss, however large, counts for more.
@@ -293,6 +295,12 @@ def say_nothing(
     with np.errstate(invalid="ignore"):
         low = [side - (scale.minimum or 0.0) <= scale.floor for side in sides]
     return np.asarray(ends | (low[0] & low[1]))
+
+
+def silence(num_silent: int, num_seeds: int) -> str:
+    """Returns the note on seeds that `say_nothing` found."""
+    seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
+    return f"{seeds} both are clipped alike or at the floor, which is no evidence"
 
 
 def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:

@@ -38,7 +38,7 @@ def test_what_cannot_be_measured_is_inconclusive_and_says_why() -> None:
     assert gate([0.5]).note == "undecidable below n = 2"
     assert gate([]).note == "no common seed"
     lost = gate_cases({"a": [0.0, 0.01, 0.0], "lost": [math.nan, 0.1]})
-    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 cases that cannot be measured"
+    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 case that cannot be measured"
 
 
 def test_holm_asks_more_of_a_case_among_many() -> None:

@@ -43,6 +43,10 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
 
     assert "a checkpoint or an optimizer, one of them" in refused(f"{suite}/a")
     assert "no case 'c'" in (line := refused(f"{suite}/c", "--optimizer", "adam()")) and "one of a, b" in line
+    (suite / "other.gin").write_text((suite / "tiny.gin").read_text())
+    twice = refused(f"{suite}/a", "--optimizer", "adam()")
+    assert "several cases are called a; expected one of other.a, tiny.a" in twice
+    (suite / "other.gin").unlink()
     assert "expected SUITE/CASE, or --suite SUITE" in refused("a", "--optimizer", "adam()")
     assert "there is no checkpoint here" in refused(f"{suite}/a", "--checkpoint", str(tmp_path / "none.npz"))
 

@@ -126,7 +126,7 @@ def test_another_search_of_the_same_name_is_another_baseline(suite: Path, tmp_pa
 
 
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
-    command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "a", "--seeds", "2")
+    command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "tiny.a", "--seeds", "2")
     done = lobench(*command)
     assert done.returncode == 0, done.stderr
     case = Baseline.load(suite / "baselines" / "adamw-algoperf.json").cases["tiny.gin:a"]
@@ -141,7 +141,7 @@ def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -
         done = lobench(*command, one, *words, protocol)
         assert done.returncode == 0, done.stderr
         for name in ("lbfgs", one):
-            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 points in " in done.stdout
+            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 point in " in done.stdout
             file = suite / "baselines" / f"{name}-{protocol}.json"
             case = Baseline.load(file).cases["tiny.gin:a"]
             assert [point.values for point in case.grid] == [{}]
@@ -180,7 +180,7 @@ def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
         (("--vary", 'b1 = ["a", "b"]'), "a baseline is tuned over numbers"),
         (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
-        (("--case", "c"), "no case c"),
+        (("--case", "tiny.c"), "no case 'tiny.c'"),
         (("--grid", "nowhere.json"), "cannot read the grid"),
     ],
 )
