@@ -111,7 +111,7 @@ def bisect(
             "bisecting takes two checkpoints or more",
             where=str(location),
             got=f"{len(checkpoints)}" + (" between these steps" if (from_step, to_step) != (None, None) else ""),
-            next_step="see `lobench list readers`" if not checkpoints else "",
+            next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
         )
 
     def look() -> Probed:

@@ -25,3 +25,16 @@ def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_pat
     lines = done.stdout.splitlines()
     assert lines.count(misspelled) == lines.count(late) == 1, done.stdout
     assert {record["message"] for record in results(store)} == {f"{misspelled}; {late}"}
+
+
+def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path), tmp_path / "store"
+    missing, given = f"--lobench-checkpoint={tmp_path / 'no.npz'}", f"--lobench-checkpoint={suite / 'tiny.gin'}"
+    for options, said in (
+        ([missing], f"--lobench-checkpoint: there is no checkpoint here; got {tmp_path / 'no.npz'}"),
+        ([given, "--lobench-optimizer=sgd()"], "--lobench-checkpoint and --lobench-optimizer exclude each other"),
+    ):
+        command = [sys.executable, "-m", "pytest", "-q", str(suite), *options, f"--lobench-store={store}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 4 and said in done.stderr, done.stdout + done.stderr
+    assert not store.exists()
