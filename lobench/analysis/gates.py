@@ -23,7 +23,7 @@ from lobench.analysis.spending import Looks
 from lobench.analysis.student import t_isf, t_sf
 from lobench.core.headline import counted
 
-__all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "alpha_at", "gate", "gate_cases", "seeds_to_decide"]
+__all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "gate", "gate_cases", "seeds_to_decide"]
 
 _MAX_SEEDS = 100_000
 
@@ -200,17 +200,6 @@ def seeds_to_decide(
     while found(n) < power:
         n += 1
     return n
-
-
-def alpha_at(position: int, alpha: float = 0.05) -> float:
-    """Returns the level of the gate on the `position`-th checkpoint of a run, 1, 2, ...; they sum to alpha.
-
-    A hundred checkpoints, each at .05, will alarm. With these levels the chance of any false alarm along a run of any
-    length stays below alpha.
-    """
-    if position < 1:
-        raise ValueError(f"position is {position}, not 1 or more")
-    return alpha / (position * (position + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
