@@ -58,6 +58,9 @@ STORIES = {
         }
     ),
     "evolve.md": Story(
+        left_out={
+            "lobench evolve start.gin --store runs/study": "plugins/lobench-evolve/tests/test_evolve.py runs many"
+        },
         defaults={
             "evolve": {
                 "executor": "inline",
@@ -69,7 +72,7 @@ STORIES = {
                     "TruncationGA.num_parents = 2",
                 ],
             }
-        }
+        },
     ),
     "live.md": Story(
         left_out={

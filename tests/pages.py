@@ -15,6 +15,7 @@ them is not run, and why.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -198,8 +199,6 @@ def _is_there(command: str) -> None:
 
 def _read_gin(path: Path, folder: Path) -> None:
     """Reads a file as lobench would: what is an experiment's, or else each of its cases, bound."""
-    import contextlib
-
     from lobench.engine.config.bound import bind_case
     from lobench.engine.config.experiment_files import is_experiment, read_experiment
     from lobench.engine.config.layers import Layers
