@@ -108,7 +108,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
             parts = pd.read_csv(
                 body,  # it reads, and that is all that pandas asks for
                 usecols=lambda name: name in columns or name == body.more,
-                dtype=dict.fromkeys([*texts, body.more], object),  # as categories 1e-3 would be read as 0.001
+                dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
                 keep_default_na=False,
                 na_values={name: _MISSING for name in columns if name not in texts},
                 chunksize=_CHUNK,
@@ -180,8 +180,9 @@ class _Body:
 
 def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> None:
     """Checks that no row of a part has cells that the header has not; a comma at its end is none."""
-    if any(text.strip() for text in more.unique()):
-        row = int((more.str.strip() != "").to_numpy(bool).argmax())
+    odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
+    if odd:
+        row = int(np.isin(more.cat.codes, odd).argmax())
         raise UsageError(
             "a row has more cells than the header",
             where=f"{where}, line {line + row}",
