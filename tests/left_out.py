@@ -13,7 +13,10 @@ RAY = "a Ray of several machines; plugins/lobench-ray/tests runs Ray, tests/test
 DRAWING = "a drawing"
 ENGINE = "a container engine; tests/test_container.py reads each step, ci/clean_root.py runs them"
 MEASURED = "measured, hours of it; tests/test_shipped_checkpoints.py runs a part"
-POPULATION = "a service and its trainers; plugins/lobench-pbt/tests/test_documented.py runs them"
+POPULATION = (
+    "a service and its trainers; plugins/lobench-pbt/tests/test_documented.py runs the page's, "
+    "plugins/lobench-pbt/tests/test_closed_loop.py and plugins/lobench-pbt/tests/test_stop.py the commands"
+)
 TIMED = (
     "its order and its seconds differ; tests/report/test_progress.py and tests/report/test_running.py have such lines"
 )
@@ -30,7 +33,7 @@ STORIES = {
     "architecture.md": Story(left_out={"cli | pytest_plugin": DRAWING, "a run's folder": DRAWING}),
     "cluster.md": Story(
         left_out={
-            "lobench watch CKPT_DIR --suite suites/digits --executor ray": RAY,
+            "lobench watch runs/today --suite suites/digits --executor ray": RAY,
             "export RAY_AUTH_MODE": RAY,
             "ray get-auth-token": RAY,
             "sbatch examples/cluster/slurm.sh": "SLURM",
@@ -81,10 +84,14 @@ STORIES = {
     "populations.md": Story(
         left_out={
             "trainers   ": DRAWING,
-            "lobench pbt": POPULATION,
+            "lobench pbt serve study.gin": POPULATION,
             "lobench watch runs/population": POPULATION,
+            "lobench pbt status": POPULATION,
+            "lobench pbt replay 17": POPULATION,
+            "lobench pbt export": POPULATION,
+            "lobench pbt stop": POPULATION,
             "import lobench_pbt": POPULATION,
-            "np.savez": POPULATION,
+            "np.savez(path, **theta": POPULATION,
         }
     ),
     "scaling.md": Story(left_out={"python benchmarks/scaling.py": "minutes of a simulation"}),
@@ -92,12 +99,21 @@ STORIES = {
         left_out={
             "CHECKPOINTS=": MEASURED,
             "evaluate()": MEASURED,
-            "for ": MEASURED,
-            "lobench compare": MEASURED,
-            "lobench report": MEASURED,
-            "Score on": MEASURED,
-            "train/loss": MEASURED,
-            "Note: ": MEASURED,
+            "for suite in reference quick digits": MEASURED,
+            "for suite in reference quick;": MEASURED,
+            'lobench compare "adam(); adam.learning_rate = 0.003"': MEASURED,
+            "lobench report --store runs/velodrome": MEASURED,
+            "lobench compare ... --suite images": MEASURED,
+            "lobench report --store runs/images": MEASURED,
+            "lobench compare runs/reference/dm runs/reference/dm_cl": MEASURED,
+            "lobench compare runs/digits/dm runs/digits/dm_cl": MEASURED,
+            "lobench compare runs/quick/dm runs/quick/dm_cl": MEASURED,
+            "lobench report --store runs/reference/celo": MEASURED,
+            "Score on train/loss, celo.msgpack": MEASURED,
+            "lobench compare 'adam(); adam.learning_rate = 0.01'": MEASURED,
+            "train/loss  +0.010": MEASURED,
+            "for store in runs/*/*": MEASURED,
+            "Note: The speed-up over the best single setting": MEASURED,
         }
     ),
     "sinks.md": Story(
@@ -115,7 +131,8 @@ STORIES = {
         left_out={
             "lobench watch runs/today --suite velodrome_mini": "--dry-run: minutes",
             "pytest wrapped": "--collect-only: minutes",
-            "lobench baseline": SHIPPED,
+            "lobench baseline images language": SHIPPED,
+            "lobench baseline quick --optimizer": SHIPPED,
         }
     ),
 }

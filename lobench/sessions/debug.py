@@ -112,7 +112,9 @@ def debug(
             home="" if home == "quick" else home,
             gin_file=texts(gin_files),
             gin_param=tuple(gin_params),
-        ),
+        )
+        + " --home ''" * (not home)
+        + " --allow-pickle" * allow_pickle,
     )
     page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     write_debug_page(debugged, page)
