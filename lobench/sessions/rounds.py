@@ -84,6 +84,8 @@ def run_rounds(
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
     is_here = settings.executor in HERE
+    if settings.executor == "inline":  # it is one worker
+        settings = replace(settings, workers=1)
     progress = measuring = Measuring(progress, devices=is_here)
     with exits_raise():
         while True:
