@@ -30,7 +30,7 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, dict[str, list[float | None]]]]] = {}
     baseline = Baseline.load(baseline_path(SUITE, "adam", "velo"))
     for spec in specs_in(SUITE):
-        case = baseline.cases[case_key(spec)]
+        case = baseline.cases[case_key(spec, SUITE)]
         tuned = case.grid[case.best[0]].values["learning_rate"]
         points = tuple({"learning_rate": tuned * factor} for factor in FACTORS)
         grid = Grid(name="factors", points=points, studies=(0,) * len(points))

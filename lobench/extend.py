@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lobench.core.draws import Draws, fold
     from lobench.core.errors import CheckpointGone, PickleRefused, PluginError, StoreBusy, suggestion
     from lobench.core.finite import finite_or_none
-    from lobench.core.headline import cause, headline
+    from lobench.core.headline import cause, counted, headline
     from lobench.core.metric import Direction
     from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
     from lobench.core.result import Curves
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.called import specs_called
     from lobench.engine.config.layers import Layers
     from lobench.engine.config.suite import specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
@@ -72,7 +73,7 @@ _HOMES = {
     "lobench.core.draws": "Draws fold",
     "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy suggestion",
     "lobench.core.finite": "finite_or_none",
-    "lobench.core.headline": "cause headline",
+    "lobench.core.headline": "cause counted headline",
     "lobench.core.metric": "Direction",
     "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
     "lobench.core.result": "Curves",
@@ -82,6 +83,7 @@ _HOMES = {
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
     "lobench.engine.config.bound": "bind_case",
+    "lobench.engine.config.called": "specs_called",
     "lobench.engine.config.layers": "Layers",
     "lobench.engine.config.suite": "specs_in",
     "lobench.engine.config.syntax": "parse_file parse_text",
@@ -112,11 +114,12 @@ __all__ = [
     "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
     "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
     "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options",
-    "content_of", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option",
-    "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
-    "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text", "rank",
-    "reading", "run_label", "schedule", "schema_version", "specs_in", "stratified_t_mean", "suggestion", "sync",
-    "text_table", "transaction", "trials_left", "wandb_rows", "weighted", "write_ahead", "write_whole",
+    "content_of", "counted", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold",
+    "format_option", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins",
+    "marked_folder", "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file",
+    "parse_text", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called", "specs_in",
+    "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted",
+    "write_ahead", "write_whole",
 ]
 # fmt: on
 

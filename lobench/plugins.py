@@ -30,11 +30,16 @@ CASE_WORKER = "lobench.pytest_plugin.worker:serve"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenPlugin:
-    """An entry point that could not be imported; the rest goes on without it."""
+    """An entry point that could not be imported, or has wrong hooks; the rest goes on without it."""
 
     name: str
     distribution: str
     cause: str
+    imports: bool = False
+
+    def __str__(self) -> str:
+        said = "takes no part" if self.imports else "does not import"
+        return f"{self.name} ({self.distribution}) {said}: {self.cause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,26 @@ class PluginManager(pluggy.PluginManager):
             )
         return options
 
+    def take(self, plugin: object, name: str) -> None:
+        """Registers a plugin, whole or not at all.
+
+        Raises:
+          PluginError: it implements a hook that there is not, or one with arguments that it is not given.
+        """
+        where = f"plugin {name!r}"
+        try:
+            self.register(plugin, name=name)
+        except pluggy.PluginValidationError as error:
+            self.unregister(name=name)
+            raise PluginError("a hook is not as it is called", where=where, got=str(error).splitlines()[-1]) from error
+        for caller in self.get_hookcallers(plugin) or ():
+            mine = [one for one in caller.get_hookimpls() if one.plugin is plugin and not one.optionalhook]
+            if mine and not caller.has_spec():
+                self.unregister(name=name)
+                known = [hook for hook in vars(hookspecs.HookSpecs) if hook.startswith("lobench_")]
+                next_step = suggestion(caller.name, known)
+                raise PluginError(f"there is no hook {caller.name}", where=where, next_step=next_step)
+
     def declarations(self, hook: str) -> dict[str, Registered]:
         """Returns what plugins declare through a hook, by name.
 
@@ -147,7 +172,7 @@ class PluginManager(pluggy.PluginManager):
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         try:
             declared = list(function() or ())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"hook {hook} failed", where=f"plugin {plugin!r}", got=headline(error)) from error
         for declaration in declared:
             if not isinstance(declaration, Declaration):
@@ -157,6 +182,13 @@ class PluginManager(pluggy.PluginManager):
                     got=type(declaration).__name__,
                     expected="lobench.hookspecs.Declaration",
                 )
+            for part in ("name", "factory", "summary"):
+                if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
+                    raise PluginError(
+                        f"hook {hook} declares {declaration.name!r} with a {part} that is no text",
+                        where=f"plugin {plugin!r}",
+                        got=repr(text),
+                    )
         return declared
 
     def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
@@ -177,12 +209,15 @@ class PluginManager(pluggy.PluginManager):
         )
 
     def register_conftest(self, module: ModuleType) -> None:
-        """Registers a conftest module that defines `lobench_*` hooks, once, under its file's path."""
+        """Registers a conftest module that defines `lobench_*` hooks, once, under its file's path.
+
+        Raises:
+          PluginError: as `take`.
+        """
         name = getattr(module, "__file__", None) or module.__name__
         has_hooks = any(attribute.startswith("lobench_") for attribute in vars(module))
         if has_hooks and not self.has_plugin(name):
-            self.register(module, name=name)
-            self.check_pending()
+            self.take(module, name)
 
     def plugins(self) -> Iterator[tuple[str, list[str]]]:
         """Yields each plugin's name and the hooks that it implements."""
@@ -206,9 +241,12 @@ def load_plugins() -> PluginManager:
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(metadata.entry_points(group="lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
+        said, plugin = {"name": entry_point.name, "distribution": distribution}, None
         try:
-            manager.register(entry_point.load(), name=entry_point.name)
-        except Exception as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
-            broken = BrokenPlugin(name=entry_point.name, distribution=distribution, cause=headline(error))
-            manager.broken.append(broken)
+            plugin = entry_point.load()
+            manager.take(plugin, entry_point.name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
+            manager.broken.append(BrokenPlugin(**said, cause=headline(error), imports=plugin is not None))
     return manager

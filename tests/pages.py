@@ -1,31 +1,45 @@
-"""Runs a page of docs/ as its reader would: its files are written, its commands run, in order, in one folder.
+"""Runs a page as its reader would: its files are written, its commands run, in order, in one folder.
 
-    ```python title="mysuite/valley.py"      a file
+    ```python title="mysuite/valley.py"      a file, or more of it; one of gin is read as lobench reads it
     ```bash                                  commands; one that fails ends the page
     ```text                                  what the commands above it say; `...` alone is any number of lines
     ```python                                a program
+    ```json, toml, yaml                      parsed
 
-Other blocks are refused, so that no block of a page goes without a test. pip's lines do here what they would do: what a
-page installs from a folder is found through its entry points, and lobench is installed.
+Other blocks are refused, and so are indented ones, so that no block of a page goes without a test. pip's lines do here
+what they would do: what a page installs from a folder is found through its entry points, and lobench is installed.
+
+A tutorial is followed in processes, to the letter. Other pages have a `Story`: what their reader has already, what of
+them is not run, and why.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import functools
+import json
 import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import yaml
+from commands import _suites_forgotten
+from reader import Reader, environment
 from reference import ROOT
 
-__all__ = ["Block", "blocks_of", "follow"]
+__all__ = ["Block", "Story", "blocks_of", "commands_of", "follow", "path_of"]
 
-_FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```([\w-]*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r"(?:^|\n)\n {4}(?! *[-*] )(\S.*)")
 _VARIES = re.compile(r"[+-]?\d[\d.,e+-]*|[▁-█]+")  # from one kind of processor to another, or with the clock
 _SET_UP = ("python3 -m venv .venv", "source .venv/bin/activate")
+_READ = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+_OF_PLUGINS = re.compile(r"^(?:Evolve|Study|Table)\.", re.MULTILINE)  # read by a command of the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,34 +51,172 @@ class Block:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """How a page is followed that is no tutorial.
+
+    Attributes:
+      left_out: By the beginning of a command, or of another block, why it is not run. A reason that begins with an
+        option, `--check: it takes an hour`, has the command run with it.
+      exits: By the beginning of a command, its exit code where the page says that it is not 0.
+      instead: By name, text of files that stand in the place of the page's.
+      defaults: Options of commands where the page says nothing, by command: `{"tune": {"sessions": 2}}`.
+    """
+
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    exits: Mapping[str, int] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def path_of(page: str) -> Path:
+    """Returns where a page is: `README.md`, or what is below docs/."""
+    return ROOT / page if page == "README.md" else ROOT / "docs" / page
+
+
 def blocks_of(page: str) -> list[Block]:
-    """Returns the blocks of docs/PAGE in order."""
-    found = _FENCE.findall((ROOT / "docs" / page).read_text())
-    return [Block(language=language, title=title, text=text) for language, title, text in found]
+    """Returns the blocks of a page in order; one that is indented, or not fenced as above, fails."""
+    text = path_of(page).read_text()
+    rest = _FENCE.sub("", text)
+    assert "```" not in rest, f"{page}: a block is not fenced as tests/pages.py says: {rest.partition('```')[2][:80]!r}"
+    indented = _INDENTED.search(rest)
+    assert not indented, f"{page}: a block is indented; fence it, and name its language: {indented and indented[1]}"
+    return [Block(language=language, title=title, text=body) for language, title, body in _FENCE.findall(text)]
 
 
-def follow(page: str, folder: Path) -> str:
+def commands_of(script: str) -> list[str]:
+    """Returns the commands of a block of bash: a line, a continued line, a loop, a function."""
+    found, pending = [], ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if not re.sub(r"^\s*#.*$", "", pending, flags=re.MULTILINE).strip():
+            pending = ""
+        elif not line.endswith("\\") and _is_whole(pending):
+            found.append(re.sub(r"\\\n\s*", " ", pending.strip()))
+            pending = ""
+    assert not pending, f"bash does not know an end of {pending!r}"
+    return found
+
+
+@functools.cache
+def _is_whole(command: str) -> bool:
+    if not re.search(r"[({'\"]|^(?:for|if|while|case)\b", command):
+        return True
+    return subprocess.run(["bash", "-n", "-c", command], capture_output=True, check=False).returncode == 0
+
+
+def follow(page: str, folder: Path, story: Story | None = None) -> str:
     """Does what a page says; returns all that its commands said."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    environment["PYTHONPATH"] = str(folder / ".installed")
-    said = [""]
+    follower = _Follower(page, folder, story)
     for block in blocks_of(page):
+        follower.take(block)
+    unused = [] if story is None else sorted(story.left_out.keys() - follower.left_out)
+    assert not unused, f"{page} has nothing that begins with {unused}"
+    return "\n".join(follower.said)
+
+
+class _Follower:
+    def __init__(self, page: str, folder: Path, story: Story | None) -> None:
+        self._page, self._folder, self._story = page, folder, story
+        self._reader = Reader(folder, story.defaults if story is not None else {})
+        self._written: set[str] = set()
+        self.said, self.left_out = [""], set[str]()
+
+    def take(self, block: Block) -> None:
+        """Does what a block says."""
         if block.title:
-            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block.title).write_text(block.text)
+            self._write(block)
+        elif block.language == "bash":
+            self._run(block.text)
+        elif self._reason(block.text):
+            return
         elif block.language == "text":
-            missing = _missing(block.text, said[-1])
-            assert not missing, f"{page} shows {missing!r}; it said:\n{said[-1]}"
-        elif block.language in ("bash", "python"):
-            script = _without_pip(block.text, folder) if block.language == "bash" else block.text
-            command = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else [sys.executable, "-c"]
-            done = subprocess.run([*command, script], cwd=folder, env=environment, capture_output=True, text=True)
-            said.append(done.stdout + done.stderr)
-            assert done.returncode == 0, f"{page}:\n{script}\n{said[-1]}"
+            missing = _missing(block.text, self.said[-1])
+            assert not missing, f"{self._page} shows {missing!r}; it said:\n{self.said[-1]}"
+        elif block.language == "python" and self._story is not None:
+            done = self._reader.program(block.text, self._page)
+            self.said.append(done.stdout + done.stderr)
+        elif block.language == "python":
+            self._process([sys.executable, "-c", block.text])
+        elif block.language in _READ:
+            _READ[block.language](block.text)
         else:
-            raise AssertionError(f"{page}: no test knows what to do with a block of {block.language!r}: {block.text}")
-    return "\n".join(said)
+            what = f"a block of {block.language or 'no language'!r}"
+            raise AssertionError(f"{self._page}: no test knows what to do with {what}: {block.text}")
+
+    def _write(self, block: Block) -> None:
+        path = self._folder / block.title
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = self._story.instead.get(block.title, block.text) if self._story is not None else block.text
+        before = path.read_text() + "\n" if block.title in self._written else ""
+        path.write_text(before + text)
+        self._written.add(block.title)
+        if block.language in _READ:
+            _READ[block.language](text)
+        elif block.language == "python":
+            compile(block.text, block.title, "exec")
+        elif block.language == "gin" and self._story is not None and path.name != "config.gin":
+            _read_gin(path, self._folder)
+
+    def _run(self, script: str) -> None:
+        if self._story is None:
+            self._process(["bash", "-euo", "pipefail", "-c", _without_pip(script, self._folder)])
+            return
+        said = ""
+        for command in commands_of(script):
+            reason = self._reason(command)
+            option = re.match(r"(--[\w-]+): ", reason)
+            if reason and option is None:
+                _is_there(command)
+                continue
+            done = self._reader.command(f"{command.partition(' #')[0]} {option[1]}" if option else command)
+            said += done.stdout + done.stderr
+            expected = next((code for name, code in self._story.exits.items() if command.startswith(name)), 0)
+            assert done.returncode == expected, f"{self._page}:\n{command}\n{done.stdout}{done.stderr}"
+        self.said.append(said)
+
+    def _reason(self, text: str) -> str:
+        """Returns why a command or a block is left out, or ""."""
+        for beginning, reason in self._story.left_out.items() if self._story is not None else ():
+            if text.lstrip().startswith(beginning):
+                self.left_out.add(beginning)
+                return reason
+        return ""
+
+    def _process(self, command: list[str]) -> None:
+        done = subprocess.run(
+            command, cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False
+        )
+        self.said.append(done.stdout + done.stderr)
+        assert done.returncode == 0, f"{self._page}:\n{command[-1]}\n{self.said[-1]}"
+
+
+def _is_there(command: str) -> None:
+    """Of what is not run, the files of the checkout that it names are there."""
+    for name in re.findall(r"(?<![\w/.-])(?:\./)?((?:ci|examples|benchmarks|docs|tests|plugins)/[\w./-]+)", command):
+        assert (ROOT / name).exists(), f"{command!r} names {name}, which is not there"
+
+
+def _read_gin(path: Path, folder: Path) -> None:
+    """Reads a file as lobench would: what is an experiment's, or else each of its cases, bound."""
+    from lobench.engine.config.bound import bind_case
+    from lobench.engine.config.experiment_files import is_experiment, read_experiment
+    from lobench.engine.config.layers import Layers
+    from lobench.engine.config.suite import specs_in
+    from lobench.engine.config.syntax import parse_file
+    from lobench.plugins import load_plugins
+
+    if _OF_PLUGINS.search(path.read_text()):
+        return
+    with _suites_forgotten(), contextlib.chdir(folder):
+        if is_experiment(parse_file(path)):
+            read_experiment(path)
+            return
+        modules = tuple(load_plugins().declarations("lobench_gin_modules"))
+        specs = specs_in(path)
+        assert specs, f"{path.name} holds no case"
+        for spec in specs:
+            assert not bind_case(spec, Layers(gin_modules=modules)).problems
 
 
 def _without_pip(script: str, folder: Path) -> str:

@@ -315,3 +315,49 @@ def test_plugins_that_break_or_share_a_name(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "two plugins declare 'tensorboard'" in done.stderr
     assert "'twin'" in done.stderr and "(lobench_tensorboard.sink:TensorBoardSink)" in done.stderr
+
+
+SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): return [Declaration({})]\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("import sys; sys.exit('no GPU')\n", 0, "wrong (wrong) does not import: SystemExit: no GPU"),
+        ("import pytest; pytest.skip('none', allow_module_level=True)\n", 0, "does not import: Skipped: none"),
+        (
+            "def lobench_result_sink(): return []\n",
+            0,
+            "no hook lobench_result_sink; did you mean 'lobench_res",
+        ),
+        ("def lobench_checkpoint_finished(envt): pass\n", 0, "takes no part: plugin 'wrong': a hook is not as it is"),
+        ("def lobench_result_sinks(): raise SystemExit(0)\n", 2, "hook lobench_result_sinks failed; got SystemExit: 0"),
+        (
+            SINK.format("name=5, factory=':S'"),
+            2,
+            "plugin 'wrong': hook lobench_result_sinks declares 5 with a name",
+        ),
+        (SINK.format("name='s', factory=print"), 2, "declares 's' with a factory that is no text; got <built-in"),
+        (
+            SINK.format("name='s', factory=':S', summary=None"),
+            2,
+            "declares 's' with a summary that is no text",
+        ),
+    ],
+)
+def test_a_plugin_that_is_none_is_named_and_no_verdict(module: str, code: int, said: str, tmp_path: Path) -> None:
+    install(tmp_path, "wrong", module)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "lobench.cli", *(["list", "sinks"] if code else ["plugins"])]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) -> None:
+    declared = "def lobench_cli_commands(): return [Declaration(name='mine', factory=':print')]\n"
+    install(tmp_path, "wrong", "from lobench.hookspecs import Declaration\nprint = print\n" + declared)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "lobench.cli", "mine"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    said = "lobench: plugin 'wrong': the command 'mine' is none of click's; got builtin_function_or_method; decorate it"
+    assert done.returncode == 2 and done.stderr.startswith(said)

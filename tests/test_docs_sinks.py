@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from imported import held
+from left_out import STORIES
 from pages import follow
 
 
 def test_a_watch_with_all_three_sinks(tmp_path: Path) -> None:
-    said = follow("sinks.md", tmp_path)
+    said = follow("sinks.md", tmp_path, STORIES["sinks.md"])
     assert "learned-optimizers" in said
     found = {case: curves for (_, case, _), curves in held(tmp_path / "imported").items()}
     assert found["imported/valley"] == found["imported/of_wandb"]

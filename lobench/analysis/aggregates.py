@@ -87,21 +87,17 @@ def bootstrap_interval(
     return float(lower), float(upper)
 
 
-def iqm_interval(cells: Cells, *, confidence: float = 0.95, num_resamples: int = 2000, seed: int = 0) -> Interval:
+def iqm_interval(cells: Cells, *, num_resamples: int = 2000) -> Interval:
     """Returns the IQM with its stratified, inflated bootstrap interval."""
     lower, upper = bootstrap_interval(
         cells,
         lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
-        confidence=confidence,
         num_resamples=num_resamples,
-        seed=seed,
     )
     return Interval(mean=iqm(cells), lower=lower, upper=upper, degrees=math.nan)
 
 
-def probability_of_improvement_interval(
-    ours: Cells, theirs: Cells, *, confidence: float = 0.95, num_resamples: int = 2000, seed: int = 0
-) -> Interval:
+def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resamples: int = 2000) -> Interval:
     """Returns the probability of improvement with a bootstrap interval, both sides resampled within each case.
 
     A percentile of probabilities stays in [0, 1].
@@ -114,9 +110,7 @@ def probability_of_improvement_interval(
         return np.asarray(np.stack([_wins(x, y) for x, y in pairs]).mean(axis=0))
 
     both = [*ours, *theirs]
-    lower, upper = bootstrap_interval(
-        both, statistic, confidence=confidence, num_resamples=num_resamples, seed=seed, inflate=False
-    )
+    lower, upper = bootstrap_interval(both, statistic, num_resamples=num_resamples, inflate=False)
     return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
 
 

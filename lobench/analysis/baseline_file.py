@@ -173,7 +173,7 @@ class Baseline:
           StaleBaseline: the case, or the inner program, changed since. BaselineError: it never had one.
         """
         found = self.find(info.problem, info.name)
-        own_folder = Path(info.node_id.split("::")[0]).parent
+        own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
         named = any(_is_called(key, info.name) for key in self.cases)
         named &= self._suite in ("", info.suite)  # a case of that name in another suite is another case
         where = f"{info.suite}/{info.name}"

@@ -15,10 +15,11 @@ from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import case_names
 from lobench.analysis.samples import Apart, Differences
 from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing
+from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing, silence
 from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
+from lobench.core.headline import counted
 from lobench.core.metric import UnknownDirection
 
 __all__ = ["Compared", "MetricEffect", "compare_subjects"]
@@ -208,11 +209,13 @@ class _Ends:
 
     Attributes:
       begins: Where each seed of either side began, as far as it is known.
+      num_seeds: Of either side, those without a partner too.
     """
 
     ours: list[float]
     theirs: list[float]
     begins: tuple[list[float], list[float]]
+    num_seeds: tuple[int, int]
     differences: Differences
 
     @classmethod
@@ -237,7 +240,8 @@ class _Ends:
         begun_a, begun_b = (
             [begun.get(seed, math.nan) for seed in own] for begun, own in zip(starts, seeds, strict=True)
         )
-        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), differences=found)
+        counts = (len(finals[0]), len(finals[1]))
+        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, differences=found)
 
 
 def _ratio(paired: MeanDifference, ends: _Ends, scale: ScoreScale) -> Interval:
@@ -252,12 +256,14 @@ def _ratio(paired: MeanDifference, ends: _Ends, scale: ScoreScale) -> Interval:
 
 
 def _note(ends: _Ends, scale: ScoreScale, is_signed: bool) -> str:
-    found = [SIGNED] if is_signed else []
+    found, seeds = [SIGNED] if is_signed else [], len(ends.ours)
     if isinstance(ends.differences, Apart):
         found.append("no common seeds: Welch's interval")
-    elif silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
-        seeds = len(ends.ours)
-        found.append(f"on {silent} of {seeds} seeds both are clipped alike or at the floor, which is no evidence")
+    else:
+        if seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
+            found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
+        if silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
+            found.append(silence(silent, seeds))
     if scale.is_usable and scale.is_thin:
         found.append("thin scale")
     return "; ".join(found)

@@ -122,12 +122,13 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
         case=event.case,
         outcome=event.outcome,
         message=event.message,
-        payload=event.curves.to_payload() if event.curves is not None else None,
+        payload=None,
         subjects=(event.subject,),
         experiment="",
         trial="",
         session="",
         recorded_at=at,
+        at_hand=event.curves,
     )
 
 

@@ -214,7 +214,8 @@ class StoredResults:
     def __repr__(self) -> str:
         cases = {row.case.identity for row in self.rows}
         whos = Counter({who.key: who.kind for row in self.rows for who in row.sightings}.values())
-        subjects = [counted(number, kind) for kind, number in sorted(whos.items())]
+        called = {"imported": "imported method"}
+        subjects = [counted(number, called.get(kind, kind)) for kind, number in sorted(whos.items())]
         counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])
         return f"StoredResults({str(self.store)!r}: {counts})"
 

@@ -21,8 +21,9 @@ from lobench.analysis.samples import Differences, are_finite, estimate
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
 from lobench.analysis.student import t_isf, t_sf
+from lobench.core.headline import counted
 
-__all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "alpha_at", "gate", "gate_cases", "seeds_to_decide"]
+__all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "gate", "gate_cases", "seeds_to_decide"]
 
 _MAX_SEEDS = 100_000
 
@@ -201,17 +202,6 @@ def seeds_to_decide(
     return n
 
 
-def alpha_at(position: int, alpha: float = 0.05) -> float:
-    """Returns the level of the gate on the `position`-th checkpoint of a run, 1, 2, ...; they sum to alpha.
-
-    A hundred checkpoints, each at .05, will alarm. With these levels the chance of any false alarm along a run of any
-    length stays below alpha.
-    """
-    if position < 1:
-        raise ValueError(f"position is {position}, not 1 or more")
-    return alpha / (position * (position + 1))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
     """A mean harm: its standard error, degrees of freedom, and the standard deviation of one seed's part in it."""
@@ -252,7 +242,7 @@ def _measure_mean(differences: Mapping[str, Differences]) -> _Measured:
         harm=0.0 - interval.mean,
         error=error,
         degrees=interval.degrees,
-        note=f"without {missing} cases that cannot be measured" if missing else "",
+        note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
     )
 
 

@@ -14,7 +14,7 @@ from lobench.core.search import SearchStrategy, search_seed
 from lobench.core.space import Space
 from lobench.core.trials import Course
 
-__all__ = ["Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "untuned", "velo_grid"]
+__all__ = ["GRIDS", "Grid", "Searched", "algoperf_grid", "grid_from_file", "named_grid", "untuned", "velo_grid"]
 
 _WAVE = 8  # points of a search that learns from each wave; they are one program
 
@@ -149,10 +149,19 @@ def grid_from_file(path: Path) -> Grid:
             where=str(path),
             expected='a list of points with the same names, such as [{"learning_rate": 0.1}, {"learning_rate": 0.3}]',
         )
+    if path.stem in GRIDS:
+        raise ConfigError(
+            "lobench has a grid of this name, and its baseline the name of the file that this would make",
+            where=str(path),
+            got=repr(path.stem),
+            next_step="call the file otherwise",
+        )
     return Grid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
+
+
+GRIDS: Mapping[str, Callable[[], Grid]] = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
 
 
 def named_grid(name: str) -> Grid:
     """Returns the grid that `--grid` names: velo, algoperf, defaults, or the path of a file."""
-    own = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
-    return own[name]() if name in own else grid_from_file(Path(name))
+    return GRIDS[name]() if name in GRIDS else grid_from_file(Path(name))

@@ -17,7 +17,7 @@ _NUM_RESAMPLES = 2000
 Scores = Mapping[str, Mapping[int, float]]
 
 
-def mean_ranks(sides: Sequence[Scores], *, confidence: float = 0.95, seed: int = 0) -> tuple[list[Interval], int]:
+def mean_ranks(sides: Sequence[Scores]) -> tuple[list[Interval], int]:
     """Returns the mean rank of each side over the cases that all of them have, and how many cases those are.
 
     In a case the side with the highest seed mean has rank 1; equal means share the mean of their ranks. The interval is
@@ -27,17 +27,16 @@ def mean_ranks(sides: Sequence[Scores], *, confidence: float = 0.95, seed: int =
 
     Args:
       sides: By the identity of a case the score of each seed; higher is better, and a case with a NaN does not count.
-      seed: Of the resampling: the same scores give the same intervals.
     """
     cases = [case for case in sides[0] if all(_is_known(side.get(case)) for side in sides)]
     if not cases:
         return [Interval() for _ in sides], 0
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)  # the same scores give the same intervals
     means = np.asarray([[np.mean(list(side[case].values())) for side in sides] for case in cases])
     resampled = np.stack([_ranks(_seed_means([side[case] for side in sides], draw)) for case in cases], axis=1)
     drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     chosen = np.take_along_axis(resampled, drawn[:, :, None], axis=1).mean(1)
-    tail = 50 * (1 - confidence)
+    tail = 50 * (1 - 0.95)
     lower, upper = np.percentile(chosen, [tail, 100 - tail], axis=0)
     found = zip(_ranks(means).mean(0).tolist(), lower.tolist(), upper.tolist(), strict=True)
     return [Interval(mean=mean, lower=low, upper=high) for mean, low, high in found], len(cases)

@@ -70,7 +70,8 @@ def _measure(
     members: Sequence[tuple[int, dict[str, Any], memoryview]], cases: Sequence[CaseInfo], found: list[_Numbers]
 ) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
-    values = np.frombuffer(b"".join(body for _, _, body in members), "<f4").reshape(len(members), -1)
+    length = 4 * sum(math.prod(shape) for _, shape in members[0][1]["metrics"])  # a film may follow, as long as it is
+    values = np.frombuffer(b"".join(body[:length] for _, _, body in members), "<f4").reshape(len(members), -1)
     finals: dict[str, list[float]] = {}
     primary = cases[0].primary_metric
     declared = {name: Direction(value) for name, value in members[0][1].get("directions", {}).items()}

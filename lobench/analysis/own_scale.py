@@ -36,6 +36,5 @@ def own_scale(
         found,
         log_unit=math.log(10) if is_log and zero > 0 else math.nan,
         linear_unit=math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size,
-        is_relative=False,
         best=math.inf,
     )

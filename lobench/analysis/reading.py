@@ -24,6 +24,8 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["Reading", "Searched", "case_names", "read_store"]
 
+_BY_STEP = ("outer step ", "generation ")  # how a label begins that is no name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
@@ -96,10 +98,7 @@ class Reading:
             events=tuple(events),
             changed=tuple(sorted(former.items())),
             labels=tuple(labels),
-            openings=tuple(
-                label if label == subject.label else label.capitalize()
-                for label, subject in zip(labels, subjects, strict=True)
-            ),
+            openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),
         )
 
@@ -138,7 +137,24 @@ def _labels(subjects: Sequence[Subject]) -> list[str]:
         by_name = not subject.who.has_theta or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         found.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+    for label in [label for label, count in Counter(found).items() if count > 1]:
+        places = [place for place, other in enumerate(found) if other == label]
+        for place, told in zip(places, _told_apart([subjects[place] for place in places]), strict=True):
+            found[place] = told
     return found
+
+
+def _told_apart(namesakes: Sequence[Subject]) -> list[str]:
+    """Returns labels of subjects of one label: with more of the path, or else the content, or the bindings' hash."""
+    parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
+    named = [
+        ["/".join(path[-depth:]) + one.label.removeprefix(path[-1]) for path, one in zip(parts, namesakes, strict=True)]
+        for depth in range(2, max(map(len, parts)) + 1)
+        if all(one.label.startswith(path[-1]) for path, one in zip(parts, namesakes, strict=True))
+    ]
+    hashes = ([one.who.sha256 for one in namesakes], ["".join(sorted(one.optimizer_hashes)) for one in namesakes])
+    named += [[f"{one.label} ({text[:8]})" for one, text in zip(namesakes, texts, strict=True)] for texts in hashes]
+    return next((labels for labels in named if len(set(labels)) == len(labels)), [one.label for one in namesakes])
 
 
 def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, optimizer_bindings
 
 __all__ = ["AGAIN", "seeds_arguments", "shown_by", "trained_by", "with_subject"]
 
@@ -29,14 +29,22 @@ def shown_by(case: CaseInfo) -> str:
     return f"lobench results --store {AGAIN} --case {name} --format json"
 
 
-def with_subject(who: Subject) -> str:
-    """Returns the options that name a subject; "" of one that lobench cannot train: its curves were imported."""
+def with_subject(
+    who: Subject, *, gin_files: Sequence[str] = (), gin_params: Sequence[str] = (), allow_pickle: bool = False
+) -> str:
+    """Returns the options that name a subject; "" of one that lobench cannot train: its curves were imported.
+
+    Args:
+      gin_files, gin_params: What is bound around its own bindings.
+      allow_pickle: Whether it may be a pickle, besides one whose name says that it is.
+    """
     if who.is_imported:
         return ""
-    if who.is_optimizer:
-        return f"--lobench-optimizer {shlex.quote(who.uri)}"
-    parts = ["--lobench-checkpoint", shlex.quote(who.uri or "CHECKPOINT"), *_params(who.variant.bindings)]
-    return " ".join([*parts, *["--lobench-allow-pickle"] * who.uri.endswith(_PICKLES)])
+    words = ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", who.uri or "CHECKPOINT"]
+    own = who.variant.bindings[len(optimizer_bindings(who.uri)) if who.is_optimizer else 0 :]
+    words += [word for path in gin_files for word in ("--lobench-gin-file", path)]
+    words += _params([*gin_params, *own])
+    return shlex.join([*words, *["--lobench-allow-pickle"] * (allow_pickle or who.uri.endswith(_PICKLES))])
 
 
 def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
@@ -51,8 +59,8 @@ def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
     follow = all(one.start + one.size == other.start for one, other in itertools.pairwise(ordered))
     kept = ordered if follow else ordered[-1:]
     sizes = ", ".join(str(block.size) for block in kept)
-    return " ".join(_params([f"Case.first_seed = {kept[0].start}", f"Case.block_sizes = ({sizes},)"]))
+    return shlex.join(_params([f"Case.first_seed = {kept[0].start}", f"Case.block_sizes = ({sizes},)"]))
 
 
 def _params(bindings: Sequence[str]) -> list[str]:
-    return [f"--lobench-gin-param {shlex.quote(binding)}" for binding in bindings]
+    return [word for binding in bindings for word in ("--lobench-gin-param", binding)]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import LobenchError
+from lobench.core.headline import counted
 from lobench.core.metric import Direction
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "merits",
     "say_nothing",
     "scores",
+    "silence",
 ]
 
 # A score is clipped to this range, and a diverged seed gets its lower end: no loss, however large, counts for more.
@@ -77,7 +79,6 @@ class ScoreScale:
       direction: Which way the metric is better; None: nobody knows, and there is no scale.
       is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has one seed only.
       has_starts: Whether the baseline's file says where its seeds began; without, all of them begin at L0.
-      is_relative: Whether 1 is the best of those who are compared, for want of a baseline.
       best: Where scores are clipped.
     """
 
@@ -90,7 +91,6 @@ class ScoreScale:
     direction: Direction | None = Direction.MIN
     is_thin: bool = False
     has_starts: bool = True
-    is_relative: bool = False
     best: float = BEST_SCORE
 
     @classmethod
@@ -182,7 +182,6 @@ class ScoreScale:
             floor=floor if found is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
-            is_relative=True,
         )
 
     @property
@@ -262,37 +261,34 @@ def exploded(
     return np.asarray(above & ~_lost(values, diverged))
 
 
-def are_plain(
-    final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
-) -> BoolArray:
+def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
     """Returns bool[num_seeds]: whose score is the logarithm itself, so that differences are ratios of losses."""
     values = np.asarray(final, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
     lowered = values - (scale.minimum or 0.0)
-    found = scores(values, scale, starts=starts, diverged=diverged)
+    found = scores(values, scale, starts=starts)
     with np.errstate(invalid="ignore"):
         inside = (lowered >= scale.floor) & (lowered <= _starts(values.shape, starts, scale))
-    return np.asarray(inside & (found < BEST_SCORE) & ~_lost(values, diverged))
+    return np.asarray(inside & (found < BEST_SCORE) & ~_lost(values, None))
 
 
-def say_nothing(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    scale: ScoreScale,
-    *,
-    starts: ArrayLike | None = None,
-    diverged: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
-) -> BoolArray:
+def say_nothing(ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
     """Returns bool[num_seeds]: on which both sides are clipped alike or at the floor, so that 0 between them proves
     nothing.
     """
     sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
-    a, b = (scores(side, scale, starts=starts, diverged=lost) for side, lost in zip(sides, diverged, strict=True))
+    a, b = (scores(side, scale, starts=starts) for side in sides)
     ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
     with np.errstate(invalid="ignore"):
         low = [side - (scale.minimum or 0.0) <= scale.floor for side in sides]
     return np.asarray(ends | (low[0] & low[1]))
+
+
+def silence(num_silent: int, num_seeds: int) -> str:
+    """Returns the note on seeds that `say_nothing` found."""
+    seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
+    return f"{seeds} both are clipped alike or at the floor, which is no evidence"
 
 
 def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:

@@ -21,12 +21,13 @@ class Scored:
     """A subject with its mean score.
 
     Attributes:
+      score: None where a case has no tuned baseline: its scale would move with what comes.
       num_untuned: Its cases without a tuned baseline.
       label: Whose baselines score 1; "" where there are none.
     """
 
     subject: Subject
-    score: MeanScore
+    score: MeanScore | None
     num_untuned: int
     label: str
 
@@ -64,15 +65,7 @@ class StoreScores:
 
     def _scored(self, subjects: Sequence[Subject]) -> list[Scored]:
         scales = Scales.of(sorted(self._known(), key=_place), self._places)
-        return [
-            Scored(
-                subject=one,
-                score=mean_score(one, None, scales),
-                num_untuned=len(one.cells.keys() - scales.tuned.keys()),
-                label=scales.label,
-            )
-            for one in sorted(subjects, key=_place)
-        ]
+        return [_scored(one, scales) for one in sorted(subjects, key=_place)]
 
     def _read(self, hashes: Collection[str]) -> list[Subject]:
         """Reads what is stored of these, and returns it; everything at the first time, and after a case was changed."""
@@ -97,6 +90,12 @@ class StoreScores:
                 self._forms[place] = (row.recorded_at, row.case.identity)
                 is_changed |= row.case.identity != before[1]
         return is_changed
+
+
+def _scored(subject: Subject, scales: Scales) -> Scored:
+    num_untuned = len(subject.cells.keys() - scales.tuned.keys())
+    score = None if num_untuned else mean_score(subject, None, scales)
+    return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
 
 
 def _without_curves(subject: Subject) -> Subject:

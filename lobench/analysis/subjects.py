@@ -291,7 +291,7 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns what made the results that count: of a seed that was evaluated twice the later one."""
     counting: dict[tuple[str, int], Program] = {}
     for row in rows:
-        if row.payload is not None:
+        if row.has_curves:
             counting.update(
                 dict.fromkeys(((row.case.identity, seed) for seed in row.key.seed_block.seeds), row.program)
             )

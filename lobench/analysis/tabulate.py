@@ -24,6 +24,7 @@ from lobench.analysis.table import Entry, Heading, Line, Panel, Tabulated
 from lobench.analysis.table_file import TableSpec, unknown_name
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
+from lobench.core.headline import counted
 from lobench.core.metric import Direction, how_to_declare
 
 __all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
@@ -295,7 +296,7 @@ def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
     count = sum(subject.who.has_theta for subject in reading.subjects)
     is_one_run = reading.lineup.is_one_run
     who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
-    return [f"{who} of {count} checkpoints; Table.methods names others"]
+    return [f"{who} of {counted(count, 'checkpoint')}; Table.methods names others"]
 
 
 def _values(cell: Cell | None, metric: str) -> Column:

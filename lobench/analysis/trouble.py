@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.core.headline import counted
+
 __all__ = ["KINDS", "Bad", "Kind", "Step", "Training", "Verdict", "diagnose", "outside", "smoothed", "update_ratios"]
 
 # Where values become non-finite, in the order in which a step computes them; then troubles of finite numbers.
@@ -53,7 +55,7 @@ class Bad:
         values = " and ".join(
             f"{count} {name}" for count, name in ((self.num_nan, "NaN"), (self.num_inf, "inf")) if count
         )
-        return f"{_SAID[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {self.size} values)"
+        return f"{_SAID[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {counted(self.size, 'value')})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

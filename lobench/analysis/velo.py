@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lobench.analysis.csv_files import read_csv, text_of
 from lobench.core.errors import UsageError, suggestion
+from lobench.core.headline import counted
 
 __all__ = ["Normaliser", "VeloScore", "VeloSummary", "equivalent_steps", "read_curves", "read_normaliser", "velo_score"]
 
@@ -137,7 +138,7 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
         raise UsageError(
             f"no normaliser of task {unknown[0]!r}",
             where=where,
-            expected=f"one of its {len(normalisers)} tasks",
+            expected=f"one of its {counted(len(normalisers), 'task')}",
             next_step=suggestion(unknown[0], normalisers),
         )
     if not np.isfinite(log["step"]).all() or (log["step"] < 0).any():

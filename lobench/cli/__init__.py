@@ -11,8 +11,8 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import did_you_mean
-from lobench.cli.output import emit_error, json_alone
-from lobench.core.errors import LobenchError
+from lobench.cli.output import emit_error, json_alone, open_streams, unwritten
+from lobench.core.errors import LobenchError, PluginError
 
 __all__ = ["main"]
 
@@ -63,7 +63,17 @@ class _Group(click.Group):
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         found = _plugin_commands().get(cmd_name)
-        return found.load() if found is not None else None
+        if found is None:
+            return None
+        command = found.load()
+        if not isinstance(command, click.Command):
+            raise PluginError(
+                f"the command {cmd_name!r} is none of click's",
+                where=f"plugin {found.plugin!r}",
+                got=type(command).__name__,
+                next_step="decorate it with click.command()",
+            )
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -82,6 +92,8 @@ class _Group(click.Group):
         except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
             raise click.exceptions.Exit(ExitCode.NO_READER) from None
+        except OSError as error:
+            raise unwritten(error) or error from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -102,6 +114,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry of the console script; its exit codes are those of `ExitCode`."""
+    open_streams()
     with json_alone(sys.argv[1:]):
         code = _ended()
     sys.exit(code)

@@ -7,7 +7,9 @@ import sys
 import click
 
 from lobench.cli.exit_codes import ExitCode
+from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option
+from lobench.sessions.settings import BaselineSettings
 
 __all__ = ["baseline"]
 
@@ -27,15 +29,7 @@ Examples:
 Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
 )
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
-@click.option("--optimizer", "optimizers", multiple=True, default=("adam",), help="Name in gin; may be given again.")
-@click.option("--grid", default="velo", show_default=True, help="velo, algoperf, defaults or a JSON file.")
-@click.option("--search", default="", help="A search instead of a grid; see `lobench list searches`.")
-@click.option("--vary", multiple=True, help="With it: PATH = SPACE, as of `lobench tune`; may be given again.")
-@click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
-@click.option("--seeds", default=5, show_default=True, type=click.IntRange(min=2), help="Seeds of every point.")
-@click.option("--horizon-factor", default=10, show_default=True, type=click.IntRange(min=1), help="Times the budget.")
-@click.option("--case", "cases", multiple=True, help="Only this scope; may be given again.")
-@click.option("--force", is_flag=True, help="Make again what is fresh.")
+@options_of(BaselineSettings)
 @format_option("text", "json")
 @click.option("--check", is_flag=True, help="Make nothing; say what is stale or missing.")
 def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
@@ -45,11 +39,11 @@ def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object)
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.report.progress import PlainProgress
-    from lobench.sessions.baseline import BaselineSettings, problems_in
     from lobench.sessions.baseline import baseline as make
+    from lobench.sessions.baseline import problems_in
 
     if not check:
-        files = make(suites, progress=PlainProgress(sys.stdout), **options)  # type: ignore[arg-type]  # checked by click
+        files = make(suites, progress=PlainProgress(sys.stdout), **options)
         if kind == "json":
             emit("baseline", {"files": files})
         return

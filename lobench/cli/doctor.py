@@ -80,7 +80,8 @@ def _replay(store: Path, number: int | None) -> tuple[dict[str, Any], bool]:
         raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
     begun, steps = read_decisions(starts[number])
     at, num_known = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun.at)), len(begun.history.recorded)
-    click.echo(f"start {number} of {max(starts)}, {at}: {begun.max_cores} cores, {num_known} outcomes known before")
+    known = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
+    click.echo(f"start {number} of {max(starts)}, {at}: {known}")
     replay, lines = Replay(begun), list[str]()
     for line in replay.lines(steps):
         lines.append(line)
@@ -149,4 +150,4 @@ def _check_config(config: Path) -> str:
     from lobench.engine.config.syntax import case_scopes, parse_trainer_config
 
     statements = parse_trainer_config(config)
-    return f"{len(statements)} statements, cases: {', '.join(case_scopes(statements)) or 'none'}"
+    return f"{counted(len(statements), 'statement')}, cases: {', '.join(case_scopes(statements)) or 'none'}"

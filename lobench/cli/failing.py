@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,4 +43,5 @@ def say_unmet(store: Path, ending: Ending, command_of: Callable[[Subject, Evalua
             say(f"  {line}", "")
         say(f"  again: {command_of(subject, row)}", "")
     if len(rows) > _MOST:
-        say(f"and {counted(len(rows) - _MOST, 'failure')} more: `lobench results --store {store}` has all", "")
+        command = f"lobench results --store {shlex.quote(str(store))}"
+        say(f"and {counted(len(rows) - _MOST, 'failure')} more: `{command}` has all", "")

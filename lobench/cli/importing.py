@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option
+from lobench.sessions.settings import ImportSettings
 
 __all__ = ["import_curves"]
 
@@ -35,25 +37,7 @@ Exit codes: 0, 2 usage: nothing was written.""",
 @click.option(
     "--store", required=True, type=click.Path(path_type=Path), help="Where they go; made where there is none."
 )
-@click.option("--kind", default="", help="What the files are, where looking at them does not tell.")
-@click.option("--method", default="", help="Whose the curves are, where the file says none; runs are then its seeds.")
-@click.option("--case", default="", help="What all were trained on, where the file does not say.")
-@click.option("--seed", default="", help="The seed of all, where the file does not say.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME[=AS]", help="Take it; the first one is the primary.")
-@click.option("--column", "columns", multiple=True, metavar="ROLE=COLUMN", help="Of a table: seed=run, value=loss, ...")
-@click.option("--pattern", default="", help="Regular expression of runs' names, with groups method, case and seed.")
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a method or a case.")
-@click.option("--until-step", multiple=True, metavar="[METHOD=]STEP", help="Where curves end; else at their last.")
-@click.option("--maximize", multiple=True, metavar="METRIC", help="A metric that is better above.")
-@click.option("--minimize", multiple=True, metavar="METRIC", help="A metric that is better below, if it is no loss.")
-@click.option(
-    "--paired-seeds",
-    is_flag=True,
-    help="Seeds of one number have the same data and initial parameters in every file imported with this; "
-    "otherwise seeds are labels, and comparisons take Welch's interval.",
-)
-@click.option("--replace", is_flag=True, help="Take the place of what the store has of these files and curves.")
-@click.option("--targets", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@options_of(ImportSettings)
 @format_option("table", "json", name="output")
 def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
     """Take curves that were made elsewhere into a store, as subjects that compare, report and results know.

@@ -131,6 +131,6 @@ def plugins(form: str) -> None:
     for one in found:
         click.echo(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
     for broken in manager.broken:
-        click.echo(f"{broken.name} ({broken.distribution}) does not import: {broken.cause}", err=True)
+        click.echo(str(broken), err=True)
     if form == "json":
         emit("plugins", {"plugins": found, "broken": [dataclasses.asdict(broken) for broken in manager.broken]})

@@ -50,7 +50,7 @@ def _option(field: Field[Any]) -> Callable[[C], C]:
     if kind == "bool":
         words["is_flag"] = True
     elif kind.startswith("tuple["):
-        words["multiple"] = True
+        words |= {"multiple": True, "default": field.default if field.default is not MISSING else ()}
     else:
         words |= {"default": default, "show_default": default not in (None, ""), "type": _type(kind, said)}
     flags = said.flag.split() or [f"--{field.name.replace('_', '-')}"]

@@ -8,6 +8,7 @@ command needs no second course for programs: it says its text as ever, and emits
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
 import json
@@ -23,7 +24,7 @@ from lobench.core.errors import LobenchError, StoreError
 from lobench.core.finite import finite_or_none
 from lobench.core.headline import cause
 
-__all__ = ["emit", "emit_error", "emit_text", "format_option", "json_alone", "json_text"]
+__all__ = ["emit", "emit_error", "emit_text", "format_option", "json_alone", "json_text", "open_streams", "unwritten"]
 
 C = TypeVar("C", bound=Callable[..., object])
 Record = Mapping[str, Any]
@@ -31,10 +32,36 @@ Record = Mapping[str, Any]
 _HELP = "json: one document on standard output, all else on standard error; `lobench schema` describes it."
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
 class _Programs:
     """Where a document for programs goes; None: nobody asked for one, or it is there already."""
 
     out: TextIO | None = None
+
+
+def open_streams() -> None:
+    """Opens the null device as each standard stream that is closed: a file would get its number, and what is printed.
+
+    For example `lobench watch ... >&-`.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  (to the end)
+
+
+def unwritten(error: OSError) -> StoreError | None:
+    """Returns what a disk that takes no more of standard output means to people; None of any other error."""
+    if error.errno not in _FULL or error.filename is not None:
+        return None
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
+    return StoreError("cannot write this", where="standard output", got=cause(error))
 
 
 def format_option(*kinds: str, name: str = "kind", help: str = _HELP) -> Callable[[C], C]:

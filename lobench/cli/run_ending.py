@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from lobench.cli.exit_codes import ExitCode
@@ -34,7 +35,7 @@ def ending_lines(ran: Ran) -> list[str]:
     if ran.ending.over_budget and ran.num_done < ran.num_planned:
         return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
     new = ", ".join(f"{count} {outcome}" for outcome, count in sorted(ran.ending.outcomes.items())) or "nothing new"
-    return [*lines, f"done: {of}, {new}; see `lobench results --store {ran.store}`"]
+    return [*lines, f"done: {of}, {new}; see `lobench results --store {shlex.quote(str(ran.store))}`"]
 
 
 def run_exit_code(ran: Ran) -> int:
@@ -52,9 +53,9 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
         seconds = sum(one.seconds for one in plan.methods)
-        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s on {max_cores} cores"
+        known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
-        lines.append(known + but)
+        lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
     return lines
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option
-from lobench.sessions.settings import WatchSettings
+from lobench.sessions.settings import TuneSettings, WatchSettings
 
 __all__ = ["tune"]
 
@@ -26,48 +27,23 @@ Examples:
 Exit codes: those of `lobench run`."""
 )
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
-@click.option("--optimizer", required=True, help="Name in gin; bindings after semicolons.")
-@click.option("--vary", multiple=True, help="PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
-@click.option("--search", default="", help="See `lobench list searches` (default: ic_grid; random with --num-trials).")
-@click.option("--num-trials", type=click.IntRange(min=1), help="How many; grids know it.")
-@click.option("--sessions", type=click.IntRange(min=1), help="Seeds of every case (default: each case's own).")
-@click.option("--report-sessions", type=click.IntRange(min=0), help="Fresh seeds of the best (default: as many).")
+@options_of(TuneSettings)
 @click.option("--store", default="", help="Result store (default: .lobench/tune-OPTIMIZER).")
 @click.option("--print", "is_printed", is_flag=True, help="Print the experiment for this folder, and run nothing.")
 @click.option("--check", is_flag=True, help="Start nothing; say what is missing and what it costs.")
 @format_option("text", "json")
 @options_of(WatchSettings, "workers", "executor", "ray_address", "max_core_hours", "retry_errors")
-def tune(
-    suites: tuple[str, ...],
-    optimizer: str,
-    vary: tuple[str, ...],
-    search: str,
-    num_trials: int | None,
-    sessions: int | None,
-    report_sessions: int | None,
-    store: str,
-    is_printed: bool,
-    check: bool,
-    kind: str,
-    **options: object,
-) -> None:
+def tune(suites: tuple[str, ...], store: str, is_printed: bool, check: bool, kind: str, **options: object) -> None:
     """Tune an optimizer on suites: an experiment with one method, which is printed as gin and kept in the store.
 
     `lobench run STORE/experiment.gin` goes on with it; a file of your own holds several methods.
     """
     from lobench.cli.run import run_experiment
     from lobench.sessions.run import RunSettings
-    from lobench.sessions.tune import TuneSettings, tune_file, tune_text
+    from lobench.sessions.tune import tune_file, tune_text
 
-    settings = TuneSettings(
-        suites=suites,
-        optimizer=optimizer,
-        vary=vary,
-        search=search,
-        num_trials=num_trials,
-        sessions=sessions,
-        report_sessions=report_sessions,
-    )
+    own = {each.name: options.pop(each.name) for each in fields(TuneSettings) if each.name in options}
+    settings = TuneSettings(suites=suites, **own)  # type: ignore[arg-type]  # checked by click
     text = tune_text(settings, Path())
     click.echo(text, nl=False)
     ran_as = ("tune", {"gin": text}) if kind == "json" else None

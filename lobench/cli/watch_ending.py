@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lobench.cli.exit_codes import ExitCode
+from lobench.core.headline import counted
 from lobench.core.result import Outcome
 from lobench.engine.chief.contract import ERRORS, Ending
 from lobench.report.builtin_page import PAGE, REPORT
@@ -36,7 +38,7 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
         return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
-        left = f"{ending.num_left} of {total} evaluations were not begun; the same command goes on from here"
+        left = f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
         say(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
     found = settings.found()
     say_unmet(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), say)
@@ -45,7 +47,7 @@ def say_ending(settings: WatchSettings, watched: Watched, say: Callable[..., Non
     if watched.utilisation:
         say(watched.utilisation)
     page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
-    say(f"done: {_counts(ending)}; see `lobench results --store {watched.store}`{page}")
+    say(f"done: {_counts(ending)}; see `lobench results --store {shlex.quote(str(watched.store))}`{page}")
 
 
 def exit_code(ending: Ending) -> int:
@@ -73,12 +75,12 @@ def cost_lines(costs: Costs) -> list[str]:
     """Returns what `--dry-run` says: a line for each case, the dearest first, and the sums."""
     lines = [_cost_line(cost) for cost in sorted(costs.cases, key=lambda cost: -cost.core_seconds)]
     total = costs.core_seconds
-    lines.append(
-        f"a checkpoint: {costs.num_evaluations} evaluations, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)"
-    )
+    number = counted(costs.num_evaluations, "evaluation")
+    lines.append(f"a checkpoint: {number}, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)")
     if costs.device_seconds:
         lines.append(f"  and {costs.device_seconds:.3g} device-seconds")
-    lines.append(f"on {costs.max_cores} cores: {costs.wall_seconds:.3g} s at best, once programs are compiled")
+    cores = counted(costs.max_cores, "core")
+    lines.append(f"on {cores}: {costs.wall_seconds:.3g} s at best, once programs are compiled")
     return lines
 
 

@@ -26,6 +26,7 @@ _RISEN = 4.0  # a checkpoint that is so many standard deviations below the best 
 _QUARTER = 0.319  # a quarter of normal values lie so near to 0
 _LEVELS_KNOWN = 4.0  # a fall of so many of its own standard deviations is measured well enough
 _SURE = 0.02  # and 0.98: of a place that lies before the break, or behind it
+_EXACT = 1e-10  # noise below this share of what seeds differ by, in variances, is that of rounding
 _SCANNED = 5
 
 
@@ -198,11 +199,13 @@ def _noise(probes: Sequence[Probe]) -> _Noise:
         degrees += (len(rows) - 1) * (size - 1)
         if size > 1:
             spreads.append((len(rows), len(rows) * math.fsum((one - middle) ** 2 for one in columns) / (size - 1)))
-    variance = squares / degrees if degrees else 0.0
-    if not variance or not spreads:
-        return _Noise(squares=squares, degrees=degrees, spread=100.0)
+    seeds = math.fsum(between / count for count, between in spreads) / len(spreads) if spreads else 0.0
+    variance = max(squares / degrees, seeds * _EXACT) if degrees else 0.0
+    if not variance:
+        return _Noise(squares=0.0, degrees=degrees, spread=100.0)
     found = [max(between - variance, 0.0) / count for count, between in spreads]
-    return _Noise(squares=squares, degrees=degrees, spread=max(sum(found) / len(found) / variance, 0.1))
+    spread = max(sum(found) / len(found) / variance, 0.1)
+    return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
 
 
 def _begin(probes: Sequence[Probe], noise: _Noise) -> int:

@@ -296,6 +296,10 @@ class CaseSpec:
         """All that people may call it; see `names_of`."""
         return names_of(self.suite, self.file, self.name)
 
+    def is_called(self, name: str) -> bool:
+        """Says whether a name is one of its own, or its scope's, which all cells of the scope go by."""
+        return name in self.names or (bool(self.cell) and name in names_of(self.suite, self.file, self.scope))
+
     @property
     def relative_path(self) -> str:
         return PurePath(self.path).relative_to(self.root).as_posix()

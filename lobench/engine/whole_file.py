@@ -13,7 +13,8 @@ __all__ = ["sync", "write_whole"]
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Writes a file, text as UTF-8, and makes its folder: who reads it meanwhile has what was there or the new content.
 
-    Several processes and threads may write one file: the last one stays.
+    Several processes and threads may write one file: the last one stays. A link stays a link. A device or a pipe
+    (`/dev/null`, `/dev/stdout`) is written to, and not replaced.
 
     Args:
       durable: What is under the name when the machine loses power is whole too: the content is on the disk before it
@@ -22,6 +23,10 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
       OSError: nothing was replaced, and nothing is left beside the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if _is_written_to(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
         with temporary.open("wb") as file:
@@ -36,6 +41,15 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_written_to(path: Path) -> bool:
+    """Says whether a path is a device, a pipe, or what this process has open (`/dev/stdout`, `/dev/fd/3`)."""
+    if not path.exists() or path.is_dir():
+        return False
+    names = (os.path.realpath(path.parent), os.readlink(path)) if path.is_symlink() else ()
+    is_open = any(name.startswith("/proc/") for name in names)
+    return is_open or not path.is_file()
 
 
 def sync(path: Path) -> None:

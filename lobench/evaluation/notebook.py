@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lobench.core.case import Case, CaseSpec
-from lobench.core.errors import SuiteError, UsageError, suggestion
+from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.called import spec_called
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import specs_in
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics
@@ -57,7 +57,7 @@ def evaluate(
     """
     if bool(checkpoint) == bool(optimizer):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    spec = _spec(suite, case)
+    spec = spec_called(case, find_suite(str(suite)))
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
@@ -70,19 +70,6 @@ def evaluate(
     blocks = bound.info(node_id="").blocks()
     metrics = manager.declarations("lobench_metrics")
     return Result([with_metrics(runner.run(layers, spec, test or "", theta, block), metrics) for block in blocks])
-
-
-def _spec(suite: str | Path, case: str | None) -> CaseSpec:
-    specs = specs_in(find_suite(str(suite)))
-    found = [spec for spec in specs if case in spec.names] if case is not None else specs
-    if len(found) != 1:
-        raise SuiteError(
-            f"no case {case!r}" if case is not None else "which case?",
-            where=str(suite),
-            expected=f"one of {', '.join(spec.name for spec in specs)}",
-            next_step=suggestion(case, [name for spec in specs for name in spec.names]) if case is not None else "",
-        )
-    return found[0]
 
 
 @functools.cache

@@ -15,10 +15,9 @@ from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as
 from lobench.inner.backend import CompilationCounter
 from lobench.inner.parallel_sessions import num_updates
 from lobench.inner.phases import later_phases, stepper_in
-from lobench.inner.replay import Replay
 from lobench.inner.train import Program
 
-__all__ = ["Programs", "Warm", "replay_of"]
+__all__ = ["Programs", "Warm", "program_alone"]
 
 P = TypeVar("P", bound=Program)
 
@@ -84,9 +83,9 @@ class Programs:
         return warm
 
 
-def replay_of(bound: BoundCase, num_seeds: int) -> Replay:
-    """Returns the same program, to be looked into step by step."""
-    return _program(bound, _Maker(bound), num_seeds, Replay)
+def program_alone(bound: BoundCase, num_seeds: int, kind: type[P]) -> P:
+    """Returns the same program for one user, of a kind that can do more."""
+    return _program(bound, _Maker(bound), num_seeds, kind)
 
 
 def _program(bound: BoundCase, maker: _Maker, num_seeds: int, kind: type[P]) -> P:

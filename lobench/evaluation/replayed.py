@@ -15,9 +15,9 @@ from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.asked import ThetaLeaves
-from lobench.evaluation.programs import replay_of
+from lobench.evaluation.programs import program_alone
 from lobench.evaluation.runner import BlockRunner
-from lobench.inner.replay import Look, State
+from lobench.inner.replay import Look, Replay, State
 from lobench.inner.theta import leaf_paths
 
 __all__ = ["Replayed", "ranges_on", "replay_case"]
@@ -64,7 +64,7 @@ def replay_case(
     bound = runner.bind(spec, test, theta.own_bindings)
     block = block_of(bound.info(node_id="").blocks(), seed)
     runner.claim(bound)
-    program, matched = replay_of(bound, block.size), runner.theta_of(bound, theta)
+    program, matched = program_alone(bound, block.size, Replay), runner.theta_of(bound, theta)
     steps: list[Step] = []
     dtypes: dict[str, str] = {}
     num_after = 0

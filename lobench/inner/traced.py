@@ -33,7 +33,6 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import inner_step, members, num_lanes, with_copies
 from lobench.inner.phases import Handover, Place, handed_over
 from lobench.inner.recorder import MOST_STEPS, Recorder, named_values
-from lobench.inner.rule_inputs import rule_inputs
 from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.wants import BatchLosses, facts_of
 
@@ -254,6 +253,8 @@ class Traced:
         """
         if num_lanes(self._case) > 1:
             return {}
+        from lobench.inner.rule_inputs import rule_inputs  # of a replay alone
+
         stepper, dataset, seen = self._stepper(given), self._datasets["train"], dict[str, Any]()
         drawn = draw_ahead(dataset, lane, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
         seen["batch"] = train_batch(dataset, arrays.get("train"), lane, index, drawn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +198,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
     item.name = name
     if member.method.kind == "command" or member.method.search is not None:
         how = "has a search" if member.method.search is not None else "is trained by a command"
-        reason = f"{member.method.name} {how}: `lobench run {selected.argument}` runs it"
+        reason = f"{member.method.name} {how}: `lobench run {shlex.quote(selected.argument)}` runs it"
         item.add_marker(pytest.mark.skip(reason=reason))
     identified: Any = item
     node_id = f"{selected.argument}::{item.name}"

@@ -14,6 +14,7 @@ from lobench.analysis.gates import GateReport, GateResult, Verdict
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.errors import LobenchError
 from lobench.core.finite import finite_or_none
+from lobench.core.headline import counted
 from lobench.core.subject import Subject
 from lobench.pytest_plugin.finished import Finished
 from lobench.pytest_plugin.measuring import Measured, rules_of
@@ -167,7 +168,7 @@ def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str =
     """Returns one line that says what the verdict is and why."""
     text = (
         f"{result.verdict}: harm {_signed(result.harm)} [{_signed(result.lower)}, {_signed(result.upper)}], "
-        f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {result.num_seeds} seeds"
+        f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
     )
     if result.verdict is Verdict.REGRESSED:
         text += f", p = {result.p_holm:.2g}"

@@ -10,7 +10,7 @@ import pytest
 
 from lobench.core.case import CaseSpec, Expectations
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.headline import headline
+from lobench.core.headline import counted, headline
 from lobench.core.result import Outcome
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.result import Result
@@ -91,7 +91,9 @@ def unmet(expectations: Expectations, result: Result) -> list[str]:
     """Returns a line for each expectation that the result does not meet; NaN meets none."""
     problems = []
     if expectations.no_divergence and result.diverged.any():
-        problems.append(f"expect.no_divergence: {int(result.diverged.sum())} of {len(result.seeds)} seeds diverged")
+        problems.append(
+            f"expect.no_divergence: {int(result.diverged.sum())} of {counted(len(result.seeds), 'seed')} diverged"
+        )
     bounds = (
         ("max_final_loss", expectations.max_final_loss, "train/loss", 1.0),
         ("max_final_test_loss", expectations.max_final_test_loss, "test/loss", 1.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores
+from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores, silence
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -90,7 +91,7 @@ class Gate:
                 where=f"{info.suite}/{info.name}",
                 got=f"scale {found.scale}, minimum {found.minimum} in the baseline",
                 expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
-                next_step=f"run `lobench baseline {Path(spec.path).parent}`, which takes seconds",
+                next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`, which takes seconds",
             )
         return found
 
@@ -270,7 +271,7 @@ def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) 
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
     if silent := sum(found.silent[:count]):
-        notes.append(f"on {silent} of {count} seeds both are clipped alike or at the floor, which is no evidence")
+        notes.append(silence(silent, count))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")
     return "; ".join(notes)

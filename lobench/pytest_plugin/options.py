@@ -28,6 +28,7 @@ __all__ = [
     "method_subject",
     "metrics_of",
     "option",
+    "refuse_no_subject",
     "register_conftests",
     "subject_of",
 ]
@@ -93,6 +94,19 @@ def refuse_repetition(config: pytest.Config) -> None:
                 f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
                 "compare them with `lobench compare`"
             )
+
+
+def refuse_no_subject(config: pytest.Config) -> None:
+    """Refuses what no case could be evaluated with; said by each test it would look like a verdict.
+
+    Raises:
+      UsageError: a checkpoint and an optimizer, or a checkpoint that is not there.
+    """
+    path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
+    if path and optimizer:
+        raise pytest.UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other; give one")
+    if path and "://" not in path and not Path(path).exists():
+        raise pytest.UsageError(f"--lobench-checkpoint: there is no checkpoint here; got {path}")
 
 
 def option(config: pytest.Config, name: str) -> str:
@@ -183,8 +197,6 @@ def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
 
 def _subject(config: pytest.Config) -> LoadedSubject:
     path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
-    if path and optimizer:
-        raise UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other", next_step="give one")
     if optimizer:
         theta = ThetaLeaves(leaves=None, where="--lobench-optimizer")
         return LoadedSubject(subject=Subject.of_optimizer(optimizer), theta=theta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ class Recorder:
         if self._problem:
             terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
         elif self._ledger is not None:
-            terminalreporter.write_line(f"results: lobench results --store {self._ledger.store}")
+            terminalreporter.write_line(f"results: lobench results --store {shlex.quote(str(self._ledger.store))}")
         if self._config.getoption("lobench_reuse"):
             terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,5 +216,5 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
     raise BaselineError(
         "no baseline beside the suite, and a gate's margin is on the scale from untrained to tuned",
         where=f"{info.suite}/{info.name}",
-        next_step=f"run `lobench baseline {Path(spec.path).parent}`",
+        next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`",
     )

@@ -86,9 +86,8 @@ def _read(store: Path, sha256: str) -> dict[_Key, EvaluationRow]:
         )  # a process of pytest takes a GPU that it sees
         return {
             (row.case.key, row.key.seed_block): row
-            for row in ledger.evaluations()
-            if row.key.checkpoint_sha256 == sha256
-            and row.key.program_version in programs
+            for row in ledger.evaluations(sha256)
+            if row.key.program_version in programs
             and row.payload is not None
             and row.outcome in (Outcome.PASSED, Outcome.FAILED)
         }

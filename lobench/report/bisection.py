@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lobench.analysis.bisection import Bisection
+from lobench.core.headline import counted
 from lobench.report.lines import one_line
 
 __all__ = ["bisection_text"]
@@ -32,9 +33,9 @@ def bisection_text(found: Bisection) -> str:
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
-    blocks = f"{found.num_evaluations} evaluations of {found.num_seeds} seeds on {number} checkpoints"
+    blocks = f"{counted(found.num_evaluations, 'evaluation')} of {counted(found.num_seeds, 'seed')}"
     lines += [
-        f"cost: {blocks}, {found.num_new} of them new ({spare} were stored)",
+        f"cost: {blocks} on {counted(number, 'checkpoint')}, {found.num_new} of them new ({spare} were stored)",
         found.scale,
         f"again: {found.command}",
     ]

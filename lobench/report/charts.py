@@ -12,6 +12,7 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
 from lobench.core.errors import StoreError
+from lobench.core.headline import counted
 from lobench.report.heat_map import accuracy_section
 from lobench.report.runs_chart import along_runs, side_by_side
 from lobench.report.search_figure import search_section
@@ -119,7 +120,7 @@ def _ratio_profile(findings: Findings, drawn: Sequence[tuple[int, str, str]]) ->
     rows = ratio_profile(time_ratios(times), taus)
     names = [*((label, style) for _, label, style in known), (findings.baseline_label, "s3 dashed")]
     shown = findings.reading.openings[findings.shown]
-    never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {times.shape[1]} cases."
+    never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
         title="Ratio profile",
         chart=Chart(

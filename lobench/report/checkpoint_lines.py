@@ -149,9 +149,9 @@ class _Lines:
 
     def know(self, who: Subject, scored: Scored) -> str:
         """Takes a subject; returns how it is beside the best so far of those with the same cases, "" for the first."""
-        mean, cases = scored.score.interval.mean, frozenset(scored.score.scores)
-        if scored.num_untuned or mean != mean:
+        if scored.score is None or (mean := scored.score.interval.mean) != mean:
             return ""
+        cases = frozenset(scored.score.scores)
         self._means.append(mean)
         best = self._best.get(cases)
         if best is None or mean > best[0]:
@@ -167,7 +167,8 @@ class _Lines:
         troubles = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.troubles)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
-        diverged = [f"{subject.num_diverged} of {subject.num_seeds} seeds diverged"] * bool(subject.num_diverged)
+        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, "seed")
+        diverged = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
         counts = [
             f"{of_all}{counted(len(subject.cells), 'case')}",
             *diverged,
@@ -186,14 +187,14 @@ class _Lines:
         num_cases = len(scored.subject.cells)
         if not any(cell.sources for cell in scored.subject.cells.values()):
             return "no score"
-        if scored.num_untuned:
+        if scored.score is None:
             hint, self._hint = self._hint, ""
             return f"no score: {scored.num_untuned} of {counted(num_cases, 'case')} lack a tuned baseline{hint}"
         if not scored.score.scores:
             return "no score"
         text = f"score {interval_text(scored.score.interval)}"
         if scored.score.num_missing:
-            text += f" of {scored.score.num_cases} of {num_cases} cases"
+            text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
         return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
 
 

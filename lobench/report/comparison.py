@@ -16,6 +16,7 @@ from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.steps_to_target import CaseSteps
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
+from lobench.core.headline import counted
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.drawing.axes import draw_intervals, new_axes, plain
@@ -87,7 +88,7 @@ def plot_comparison(found: Sequence[Compared], ax: Axes | None = None) -> Axes:
 def _head(found: Compared, scale: str) -> list[str]:
     return [
         f"{found.b.label}{_origin(found.b)} against {found.a.label}{_origin(found.a)}",
-        f"{len(found.primary.comparison.cases)} cases, {_seeds(found.primary)}; {_counts(found)}",
+        f"{counted(len(found.primary.comparison.cases), 'case')}, {_seeds(found.primary)}; {_counts(found)}",
         *scale.splitlines(),
     ]
 
@@ -107,12 +108,10 @@ def _ending(found: Compared) -> list[str]:
 def _seeds(effect: MetricEffect) -> str:
     """Returns how many pairs there are; of cases without common seeds that Welch's interval is theirs."""
     num_apart = sum(one.paired.method == "welch" for one in effect.comparison.cases)
-    pairs = f"{effect.num_pairs} pairs of seeds"
-    return (
-        f"{pairs}, and {num_apart} without common seeds"
-        if num_apart and effect.num_pairs
-        else ("no common seeds" if num_apart else pairs)
-    )
+    if num_apart and not effect.num_pairs:
+        return "no common seeds"
+    apart = f", and {counted(num_apart, 'case')} without common seeds" if num_apart else ""
+    return f"{counted(effect.num_pairs, 'pair')} of seeds{apart}"
 
 
 def _margins(effect: MetricEffect) -> str:
@@ -130,8 +129,8 @@ def _counts(found: Compared) -> str:
     parts.append("exploded: {} of the first, {} of the second".format(*found.num_exploded))
     if found.a.num_lost or found.b.num_lost:
         parts.append(f"without a result: {found.a.num_lost} and {found.b.num_lost} seeds")
-    if found.primary.comparison.num_undecidable:
-        parts.append(f"{found.primary.comparison.num_undecidable} cases cannot be compared, and are in no mean")
+    if num_apart := found.primary.comparison.num_undecidable:
+        parts.append(f"without a comparison, and in no mean: {counted(num_apart, 'case')}")
     if several := describe_programs(found.a.programs | found.b.programs):
         parts.append(several)
     return "; ".join(parts)

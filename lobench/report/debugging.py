@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from lobench.analysis.trouble import Step, Training, Verdict, update_ratios
 from lobench.core.errors import StoreError
 from lobench.core.finite import finite_or_none
 from lobench.core.headline import one_line_of
 from lobench.engine.whole_file import write_whole
-from lobench.report.lines import one_line, text_table, without_controls
+from lobench.report.lines import one_line, text_table
+from lobench.report.rendered import rendered
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, number
 
@@ -124,15 +123,10 @@ def _table(found: Debugged) -> list[list[str]]:
 
 def write_debug_page(found: Debugged, output: Path) -> None:
     """Writes the page, whole or not at all: self-contained, with plots."""
-    import jinja2
-
-    templates = Path(__file__).parent / "templates"
-    loader = jinja2.FileSystemLoader(templates)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     rows = _table(found)
-    text = environment.get_template("debug.html").render(
+    text = rendered(
+        "debug.html",
         title=f"{found.name}, seed {found.seed}",
-        css=Markup((templates / "page.css").read_text(encoding="utf-8")),
         found=found,
         shown=_shown(found.training, found.verdict),
         columns=rows[0],
@@ -141,7 +135,7 @@ def write_debug_page(found: Debugged, output: Path) -> None:
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, without_controls(text))
+        write_whole(output, text)
 
 
 def _sections(found: Debugged) -> list[Section]:

@@ -16,7 +16,9 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.repeated import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.subjects import Cell
 from lobench.core.case import SeedBlock
+from lobench.core.headline import counted
 from lobench.report.lines import one_line
+from lobench.report.svg import rounded
 
 __all__ = ["explorer_curves", "explorer_data"]
 
@@ -59,7 +61,7 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
             {
                 "name": _shown(reading.name(place)),
                 "primary": metrics.get(case.primary_metric, -1),
-                "about": f"{case.num_inner_steps:,} inner steps; headline {case.primary_metric}"
+                "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
                 "file": _shown(case.node_id.partition("::")[0]),
                 "train": _shown(trained_by(case)),
@@ -121,7 +123,7 @@ def _cell(cell: Cell | None, texts: _Texts) -> tuple[int, int, int]:
     listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     said = f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed
     diverged = [f"seed {seed} diverged at inner step {step}" for seed, step in cell.diverged_at.items()]
-    lost = [f"{count} seeds lost ({outcome})" for outcome, count in cell.lost.items()]
+    lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     curves = [curves for curves, _ in cell.sources.values()][-1]
     blocks = {(one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values()}
     arguments = seeds_arguments(cell.case, [SeedBlock(start=start, size=size) for start, size in blocks])
@@ -191,15 +193,7 @@ def _embedded(explored: Explored) -> list[CurveKey]:
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | int | None]:
-    return [_number(value) for value in values.ravel().tolist()]
-
-
-def _number(value: float) -> float | int | None:
-    """Returns a number of four digits; None where it is not finite."""
-    if not math.isfinite(value):
-        return None
-    short = float(f"{value:.4g}")
-    return int(short) if short.is_integer() and abs(short) < 1e6 else short
+    return [rounded(value) if math.isfinite(value) else None for value in values.ravel().tolist()]
 
 
 def _shown(text: str) -> str:

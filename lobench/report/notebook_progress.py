@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lobench.core.case import CaseInfo
+from lobench.core.headline import counted
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.drawing.html import Markup, paragraph, table
@@ -123,7 +124,7 @@ class NotebookProgress(PlainProgress):
             parts.append(table(["method", "", "evaluations", "so far"], shown))
             parts.append(paragraph(self._methods.left().removeprefix(", ")))
         else:
-            parts.append(paragraph(f"{self._running.num_done} evaluations done"))
+            parts.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
         if rows:
             parts.append(table(["runs now", ""], rows[:_MOST_ROWS]))
         return "".join(parts)

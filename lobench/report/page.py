@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -21,26 +22,22 @@ from lobench.analysis.speedup import Speedup
 from lobench.analysis.table_file import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.headline import one_line_of
+from lobench.core.headline import counted, one_line_of
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts import sections
 from lobench.report.explorer import explorer_data
 from lobench.report.films import films
-from lobench.report.lines import without_controls
 from lobench.report.method_table import method_panels
 from lobench.report.records import records
-from lobench.report.svg import number
+from lobench.report.rendered import rendered
+from lobench.report.svg import number, rounded
 from lobench.report.verdict import cards, interval_text, subtitle, title, verdict_lines, warnings
 
-if TYPE_CHECKING:
-    import jinja2
-
-__all__ = ["page_part", "render_page", "waiting_page", "write_page"]
+__all__ = ["render_page", "waiting_page", "write_page"]
 
 _MAX_TROUBLES = 50
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +74,8 @@ def render_page(
     comparison = findings.change()
     cases = findings.shown_cases(comparison)
     context: dict[str, Any] = {
-        "title": title(reading),
         "subtitle": subtitle(reading),
         "version": version,
-        "css": Markup(page_part("page.css")),
-        "script": Markup(page_part("page.js")),
         "explorer": _explorer(findings, version) if figure is None else "",
         "cards": cards(findings, comparison),
         "verdict_lines": verdict_lines(findings, comparison, cases),
@@ -92,29 +86,16 @@ def render_page(
         **_case_table(findings, cases),
         **_methods(findings, spec),
         "troubles": _troubles(reading),
-        "command": f"lobench results --store {reading.store} --format json",
+        "command": f"lobench results --store {shlex.quote(str(reading.store))} --format json",
         "data": _json(_evaluations(reading.rows)),
         **_provenance(findings),
     }
-    return without_controls(_environment().get_template("page.html").render(context))
+    return rendered("page.html", title=title(reading), served=bool(version), script="page.js", **context)
 
 
 def waiting_page(store: Path) -> str:
     """Returns what is served of a store without an evaluation."""
-    return without_controls(_environment().get_template("waiting.html").render(store=str(store)))
-
-
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    loader = jinja2.FileSystemLoader(_TEMPLATES)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-
-
-def page_part(name: str) -> str:
-    """Returns a part of the page that is a file of its own where the page is served: its style, or a script."""
-    files = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explorer.js"], "live.js": ["live.js"]}[name]
-    return "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in files)
+    return rendered("waiting.html", title="lobench: waiting for results", served=True, store=str(store))
 
 
 def _explorer(findings: Findings, version: str) -> Markup | str:
@@ -217,13 +198,14 @@ def _troubles(reading: Reading) -> list[str]:
         diverged = [f"seed {seed} at inner step {step}" for seed, step in cell.diverged_at.items()]
         where = f"{reading.labels[place]}, {reading.name(case)}"
         if diverged:
-            lines.append(f"{where}: {len(diverged)} of {len(cell.seeds)} seeds diverged: {', '.join(diverged)}")
+            of_all = f"{len(diverged)} of {counted(len(cell.seeds), 'seed')} diverged"
+            lines.append(f"{where}: {of_all}: {', '.join(diverged)}")
         lines += [f"{where}: {outcome}: {message}" for outcome, message in cell.troubles]
     if several := describe_programs({row.program for row in reading.rows}):
         lines.insert(0, several)
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in reading.events if kind == "skipped")
     if skipped:
-        lines.append(f"{skipped} checkpoints were skipped, as --checkpoints says: newer ones waited")
+        lines.append(f"skipped: {counted(skipped, 'checkpoint')}, as --checkpoints says: newer ones waited")
     more = len(lines) - _MAX_TROUBLES
     return [*lines[:_MAX_TROUBLES], *([f"and {more} more: see the table below"] if more > 0 else [])]
 
@@ -280,7 +262,7 @@ def _final(metrics: Mapping[str, Mapping[str, float | None]], name: str) -> floa
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else rounded(value)
 
 
 def _json(value: Any) -> Markup:

@@ -68,7 +68,7 @@ def _names_and_styles(findings: Findings, metric: str, runs: Sequence[Sequence[i
     if len(runs) == 1:
         return [(f"score on {findings.metric_label(metric)}", "s1" if metric == "primary" else "s2")]
     if len(runs) > len(_STYLES):
-        return [("" if index else f"{len(runs)} runs", "s1 faint") for index in range(len(runs))]
+        return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
     return list(zip(run_names(findings.reading.subjects, runs), _STYLES, strict=False))
 
 

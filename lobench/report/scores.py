@@ -8,6 +8,7 @@ from typing import Any
 
 from lobench.analysis.algoperf import AlgoPerfScores, Targets, WorkloadTime
 from lobench.analysis.velo import VeloScore, VeloSummary
+from lobench.core.headline import counted
 from lobench.report.lines import text_table
 
 __all__ = ["scores_record", "scores_table", "velo_record", "velo_table"]
@@ -58,7 +59,7 @@ def scores_table(found: AlgoPerfScores, targets: Targets) -> str:
         rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first))
         rows += [("", "", "", why) for why in others]
     counts = (
-        f"{found.num_evaluations} evaluations, {found.num_not_finite} without a finite value, time or step"
+        f"{counted(found.num_evaluations, 'evaluation')}, {found.num_not_finite} without a finite value, time or step"
         + (f", {found.num_repeated} repeated" if found.num_repeated else "")
         + (f"; not scored: {', '.join(found.ignored_workloads)}" if found.ignored_workloads else "")
     )
@@ -90,7 +91,5 @@ def velo_table(scores: Mapping[str, VeloScore]) -> str:
         rows.append((task, last, *numbers))
     found = VeloSummary.of(scores)
     shares = ", ".join(f"{share}%: {value:.4g}" for share, value in found.percentiles.items())
-    line = (
-        f"speed-up over {len(scores)} tasks: mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
-    )
-    return f"{text_table(rows, left={0})}\n{line}"
+    line = f"mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
+    return f"{text_table(rows, left={0})}\nspeed-up over {counted(len(scores), 'task')}: {line}"

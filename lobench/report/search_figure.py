@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lobench.analysis.courses import Axis, Course
+from lobench.core.headline import counted
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Note, Series, number
 
@@ -24,8 +25,8 @@ def search_section(course: Course) -> Section | None:
     found += [_over_trials(course, axis) for axis in course.parameters]
     found += [_slice(course, axis, best) for axis in course.parameters]
     values = (f"{axis.path} = {_said(axis, best)}" for axis in course.parameters if not math.isnan(axis.values[best]))
-    note = f"{len(course.numbers)} trials; the best is trial {course.numbers[best]} ({', '.join(values)}), with a "
-    note += f"fitness of {number(course.fitness.values[best])}. Higher is better."
+    note = f"{counted(len(course.numbers), 'trial')}; the best is trial {course.numbers[best]} ({', '.join(values)}), "
+    note += f"with a fitness of {number(course.fitness.values[best])}. Higher is better."
     note += f" {course.num_failed} failed." if course.num_failed else ""
     note += f" {course.num_waiting} have not ended." if course.num_waiting else ""
     note += " A parameter that is not active in a trial has no point there."

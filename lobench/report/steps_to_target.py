@@ -10,6 +10,7 @@ from typing import Any
 from lobench.analysis.compared import Compared
 from lobench.analysis.steps_to_target import CaseSteps, StepsToTarget
 from lobench.core.finite import finite_or_none
+from lobench.core.headline import counted
 from lobench.report.lines import text_table
 
 __all__ = ["steps_record", "steps_text"]
@@ -37,7 +38,7 @@ def _side(found: StepsToTarget) -> str:
     text = _steps(shown.mean, found.horizon)
     if not math.isnan(shown.lower):
         text += f" [{_steps(shown.lower, found.horizon)}, {_steps(shown.upper, found.horizon)}]"
-    return text if all_there else f"median {text}, {found.num_reached} of {len(found.steps)} seeds"
+    return text if all_there else f"median {text}, {found.num_reached} of {counted(len(found.steps), 'seed')}"
 
 
 def _steps(value: float, horizon: int) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from lobench.drawing.wide import spans_decades
 
-__all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number"]
+__all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
@@ -163,7 +163,7 @@ class Chart:
         lines = []
         for one in self.series if not self.rules else ():
             points = [
-                [round(x_axis.at(x), 1), _short(x), _short(y), *_bounds(one, i)]
+                [round(x_axis.at(x), 1), rounded(x), rounded(y), *_bounds(one, i)]
                 for i, (x, y) in enumerate(zip(one.x, one.y, strict=True))
                 if math.isfinite(y) and x_axis.shows(x)
             ]
@@ -177,7 +177,7 @@ def _bounds(series: Series, index: int) -> list[float]:
     if series.lower is None or series.upper is None:
         return []
     low, high = series.lower[index], series.upper[index]
-    return [_short(low), _short(high)] if math.isfinite(low) and math.isfinite(high) else []
+    return [rounded(low), rounded(high)] if math.isfinite(low) and math.isfinite(high) else []
 
 
 class _Axis:
@@ -271,17 +271,23 @@ def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
     return "".join(parts)
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 def number(value: float) -> str:
-    """Returns a number as people read it: four digits, thin thousands, powers of ten for what is far from 1."""
+    """Returns a number as people read it: four digits, thin thousands, powers of ten for what is far from 1.
+
+    The scripts of the page have the same in charts.js.
+    """
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
-    if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        mantissa, _, exponent = f"{value:.4g}".partition("e")
-        return f"{mantissa}e{int(exponent)}" if exponent else mantissa
-    if float(value).is_integer():
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+    short = rounded(value)
+    if isinstance(short, int):
+        return f"{short:,}"
+    mantissa, _, exponent = f"{short:.3e}".partition("e")
+    return f"{short:g}" if -3 <= int(exponent) < 6 else f"{float(mantissa):g}e{int(exponent)}"
+
+
+def rounded(value: float) -> float | int:
+    """Returns a finite number with the digits that `number` shows: a page's data are as short as they can be."""
+    short = float(value)
+    if not (short.is_integer() and abs(short) < 1e6):
+        short = float(f"{short:.4g}")
+    return int(short) if short.is_integer() and abs(short) < 1e6 else short

@@ -12,7 +12,9 @@ import numpy as np
 from lobench.analysis.overview import Overview
 from lobench.core.headline import counted
 from lobench.core.metric import how_to_declare
+from lobench.core.subject import Subject
 from lobench.report.lines import one_line, subjects_in_words, text_table
+from lobench.report.running import subject_name
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]
 
@@ -49,9 +51,10 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     key = COLUMNS[sort]
     ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
     with_accuracy = any("test/accuracy" in line.final for line in lines)
-    header = ["case", "outer step", "seeds", "outcome", "train final", "test final"]
+    name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
+    header = ["case", name, "seeds", "outcome", "train final", "test final"]
     header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
-    rows = [header, *(_cells(line, with_accuracy) for line in ordered)]
+    rows = [header, *(_cells(line, step(line.subject), with_accuracy) for line in ordered)]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
@@ -64,11 +67,11 @@ def _place(line: Overview) -> tuple[Any, ...]:
     return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(line: Overview, with_accuracy: bool) -> list[str]:
+def _cells(line: Overview, subject: str, with_accuracy: bool) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
         f"{row.case.suite}/{row.case.name}",
-        _subject(line),
+        subject,
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),
         _number(line.final, "train/loss"),
@@ -88,10 +91,7 @@ def _cells(line: Overview, with_accuracy: bool) -> list[str]:
     ]
 
 
-def _subject(line: Overview) -> str:
-    subject = line.subject
-    if not subject.has_theta:
-        return subject.label
+def _step(subject: Subject) -> str:
     return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
 
 
@@ -126,6 +126,6 @@ def _summary(lines: Sequence[Overview]) -> str:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
         f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{diverged} of {seeds} seeds diverged, {exploded} exploded; "
+        f"{diverged} of {counted(seeds, 'seed')} diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last"
     )

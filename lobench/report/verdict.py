@@ -126,7 +126,7 @@ def _score_card(findings: Findings, metric: str) -> Card:
     return Card(
         label=f"Score on {name}, {findings.reading.labels[findings.shown]}",
         value="n/a" if math.isnan(found.interval.mean) else f"{found.interval.mean:.3f}",
-        note=f"{bounds}{found.num_cases} cases{missing}",
+        note=f"{bounds}{counted(found.num_cases, 'case')}{missing}",
     )
 
 
@@ -134,13 +134,13 @@ def _speedup_cards(findings: Findings) -> list[Card]:
     """VeLO's headline, and the interquartile mean of the score."""
     label = findings.reading.labels[findings.shown]
     speedups, num_cases, num_censored = findings.speedups()
-    bounds = f"; {num_censored} seeds are bounds" if num_censored else ""
+    bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
     middle = findings.interquartile_mean(findings.shown, "primary")
     return [
         Card(
             label=f"Speed-up over the envelope of {findings.baseline_label}, {label}",
             value=f"{number(speedups.mean)}x" if num_cases else "n/a",
-            note=f"{_bounds(speedups)}interquartile mean of {num_cases} cases and their seeds{bounds}",
+            note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{bounds}",
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
@@ -207,11 +207,11 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         gap = found.difference
         side = "above" if gap.lower > 0 else "below" if gap.upper < 0 else "not told apart from"
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
-        few = f"; undecided on {found.num_undecided} cases: fewer than two common seeds, or no scale"
+        few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
     for metric in findings.metrics:
         roles = findings.scores_by_role(metric).items()
-        parts = [f"{_ROLES[role]} ({count} cases) {interval_text(mean)}" for role, (mean, count) in roles]
+        parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
         if parts:
             lines.append(
                 f"{shown}'s score on {findings.metric_label(metric)} by the role of cases: {'; '.join(parts)}."
@@ -260,7 +260,7 @@ def _span(found: Sequence[Speedup]) -> str:
         bound = ">= " if any(one.censored and one.value <= median for one in found) else ""
         middle = f"{bound}{number(median)}x in the median"
     diverged = len(found) - len(values)
-    censored = f", censored on {sum(one.censored for one in found)} of {len(found)} cases"
+    censored = f", censored on {sum(one.censored for one in found)} of {counted(len(found), 'case')}"
     return middle + censored + (f", diverged on {diverged}" if diverged else "")
 
 

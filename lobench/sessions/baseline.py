@@ -6,123 +6,79 @@ import dataclasses
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lobench.analysis.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path
-from lobench.analysis.grids import Grid, Searched, named_grid
+from lobench.analysis.grids import GRIDS, Grid, Searched, named_grid
 from lobench.core.case import CaseSpec
-from lobench.core.errors import SuiteError
+from lobench.core.headline import counted
 from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.called import specs_called
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
-from lobench.engine.config.suite import specs_in
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
 from lobench.report.notebook_progress import default_progress
-from lobench.sessions.settings import texts
-from lobench.sessions.tune import TuneSettings, searched
+from lobench.sessions.settings import BaselineSettings, TuneSettings, command_text, texts
+from lobench.sessions.tune import searched
 
-__all__ = ["BaselineSettings", "baseline", "case_key", "default_layers", "problems_in"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineSettings:
-    """The options of `lobench baseline`; `cases` holds scopes, empty for all.
-
-    Attributes:
-      vary, search, num_trials: A search instead of a grid, as `lobench tune` takes it; see `TuneSettings`.
-    """
-
-    optimizers: tuple[str, ...] = ("adam",)
-    grid: str = "velo"
-    seeds: int = 5
-    horizon_factor: int = 10
-    cases: tuple[str, ...] = ()
-    force: bool = False
-    vary: tuple[str, ...] = ()
-    search: str = ""
-    num_trials: int | None = None
-
-    def tuning(self, optimizer: str) -> Grid | Searched:
-        """Returns what an optimizer is tuned over.
-
-        Raises:
-          ConfigError, UsageError: the grid or the search is wrong.
-        """
-        if not self.vary and not self.search:
-            return named_grid(self.grid)
-        tuned = TuneSettings(
-            suites=(), optimizer=optimizer, vary=self.vary, search=self.search, num_trials=self.num_trials
-        )
-        return searched(tuned, load_plugins())
-
-    def line(self, suite: Path, optimizer: str) -> str:
-        """Returns the command that makes the baseline of this suite again."""
-        words = ["lobench", "baseline", name_of(suite)]
-        words += ["--optimizer", optimizer] if optimizer != "adam" else []
-        words += ["--grid", self.grid] if self.grid != "velo" else []
-        words += ["--search", self.search] if self.search else []
-        words += [word for line in self.vary for word in ("--vary", line)]
-        words += ["--num-trials", str(self.num_trials)] if self.num_trials is not None else []
-        words += ["--seeds", str(self.seeds)] if self.seeds != 5 else []
-        words += ["--horizon-factor", str(self.horizon_factor)] if self.horizon_factor != 10 else []
-        return shlex.join(words)
+__all__ = ["baseline", "case_key", "default_layers", "problems_in"]
 
 
 def baseline(
-    suites: str | Path | Sequence[str | Path],
-    *,
-    optimizers: str | Sequence[str] = ("adam",),
-    grid: str = "velo",
-    seeds: int = 5,
-    horizon_factor: int = 10,
-    cases: str | Sequence[str] = (),
-    force: bool = False,
-    vary: str | Sequence[str] = (),
-    search: str = "",
-    num_trials: int | None = None,
-    progress: Progress | None = None,
+    suites: str | Path | Sequence[str | Path], *, progress: Progress | None = None, **options: Any
 ) -> list[Path]:
     """Tunes baselines on the cases of suites and keeps them beside each, in SUITE/baselines; what is fresh stays.
 
     Args:
-      optimizers: Names in gin.
-      grid: velo, algoperf, defaults (the optimizer as it is), or a JSON file of points.
-      seeds: Of every point.
-      horizon_factor: Times the case's budget.
-      cases: Only these scopes; none: all.
-      force: Make again what is fresh.
-      vary, search, num_trials: A search instead of the grid, as `lobench tune` takes it.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
+      options: Those of `lobench baseline`, by the names of the fields of `BaselineSettings`: `optimizers=("nadamw",)`,
+        `grid="algoperf"`, `cases=("relu32",)`.
     Returns:
       The files.
     Raises:
       SuiteError: there is no such suite or case. ConfigError: a case cannot be bound, or an optimizer not be tuned.
     """
-    settings = BaselineSettings(
-        optimizers=texts(optimizers),
-        grid=grid,
-        seeds=seeds,
-        horizon_factor=horizon_factor,
-        cases=texts(cases),
-        force=force,
-        vary=texts(vary),
-        search=search,
-        num_trials=num_trials,
-    )
+    for name in ("optimizers", "cases", "vary"):
+        options |= {name: texts(options[name])} if name in options else {}
+    settings = BaselineSettings(**options)
     say = (progress or default_progress()).say
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
         _make(path, settings, say)
     return [
-        baseline_path(path, optimizer, settings.tuning(optimizer).name)
+        baseline_path(path, optimizer, _tuned_over(settings, optimizer).name)
         for path in paths
         for optimizer in settings.optimizers
     ]
+
+
+def _tuned_over(settings: BaselineSettings, optimizer: str) -> Grid | Searched:
+    """Returns what an optimizer is tuned over.
+
+    Raises:
+      ConfigError, UsageError: the grid or the search is wrong.
+    """
+    if not settings.vary and not settings.search:
+        return named_grid(settings.grid)
+    tuned = TuneSettings(
+        suites=(), optimizer=optimizer, vary=settings.vary, search=settings.search, num_trials=settings.num_trials
+    )
+    return searched(tuned, load_plugins())
+
+
+def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
+    """Returns the command that makes the baseline of a suite again."""
+    usual = BaselineSettings()
+    names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
+    values = {name: getattr(settings, name) for name in names}
+    asked = {name: value for name, value in values.items() if value != getattr(usual, name)}
+    own = "" if optimizer in usual.optimizers else optimizer
+    return command_text("lobench", "baseline", name_of(suite), optimizer=own, **asked)
 
 
 def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
@@ -130,20 +86,21 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
     from lobench.evaluation.tuning import step_zero, tune
     from lobench.inner.backend import device_description
 
-    grids, layers = {name: command.tuning(name) for name in command.optimizers}, default_layers()
+    grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
     found = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        baseline = _start(path, suite, command, optimizer, grid.name)
+        baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in found:
-            name = case_key(spec)
-            before = _kept(baseline, spec, bound, command)
-            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command)) is not None:
+            name = case_key(spec, suite)
+            before = _kept(baseline, spec, bound, command, grid)
+            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
                 before, other = taken
-                baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
-                baseline.save(path)
                 say(f"{optimizer} {name}: taken from {name_of(other)}")
             if before is not None:
+                if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+                    baseline.save(path)
                 if before.is_scored_as(bound.case.scale, bound.case.minimum):
                     say(f"{optimizer} {name}: fresh")
                     continue
@@ -168,69 +125,95 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
-            loss, seconds = case.tuned_mean("train/loss"), time.perf_counter() - started
-            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {len(case.grid)} points in {seconds:.0f} s")
+            loss, points = case.tuned_mean("train/loss"), counted(len(case.grid), "point")
+            seconds = time.perf_counter() - started
+            say(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
-            known = {case_key(spec) for spec, _ in found}
+            known = {case_key(spec, suite) for spec, _ in found}
             kept = {name: case for name, case in baseline.cases.items() if name in known}
             if kept.keys() != baseline.cases.keys():
                 baseline = dataclasses.replace(baseline, cases=kept)
                 baseline.save(path)
-        say(f"{path}: {len(baseline.cases)} cases, {path.stat().st_size / 1000:.0f} kB")
+        say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     problems: list[str] = []
-    grids = {name: command.tuning(name) for name in command.optimizers}
+    grids = {name: _tuned_over(command, name) for name in command.optimizers}
     found = list(_bound_cases(suite, command, default_layers()))
     for optimizer, grid in grids.items():
-        path, refresh = baseline_path(suite, optimizer, grid.name), command.line(suite, optimizer)
+        path, refresh = baseline_path(suite, optimizer, grid.name), _refreshing(command, suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: there is no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
+        is_other = isinstance(grid, Searched) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
-            case = baseline.find(bound.problem, spec.name)
+            case, name = baseline.find(bound.problem, spec.name), case_key(spec, suite)
             if case is None or not baseline.has(bound.problem):
-                problems.append(f"{path}: {case_key(spec)} is stale or missing; run `{refresh}`")
+                problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
+            elif is_other or not _is_tuned_over(case, grid):
+                problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
                 what = "lacks where its seeds began" if not case.starts else "has another scale or minimum"
-                problems.append(f"{path}: {case_key(spec)} {what}; run `{refresh}`, which takes seconds")
+                problems.append(f"{path}: {name} {what}; run `{refresh}`, which takes seconds")
     return problems
 
 
-def case_key(spec: CaseSpec) -> str:
-    """Returns what a baseline file calls a case."""
-    return f"{Path(spec.path).name}:{spec.name}"
+def case_key(spec: CaseSpec, suite: Path) -> str:
+    """Returns what a baseline file calls a case: `digits.gin:relu32`, below a folder `small/digits.gin:relu32`."""
+    file, folder = Path(spec.path).resolve(), suite.resolve()
+    return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
 
 
-def _kept(baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings) -> BaselineCase | None:
+def _kept(
+    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: Grid | Searched
+) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
     case = baseline.find(bound.problem, spec.name)
-    if command.force or case is None or not baseline.has(bound.problem):
+    if command.force or case is None or not baseline.has(bound.problem) or not _is_tuned_over(case, grid):
         return None
     is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
     return case if is_as_asked else None
 
 
+def _is_tuned_over(case: BaselineCase, grid: Grid | Searched) -> bool:
+    """Says whether these are the grid's points: a file of points may have changed. An optimizer as it is has one."""
+    if isinstance(grid, Searched) or grid.name in GRIDS:
+        return True
+    return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
+
+
+def _is_same_search(before: str, now: str) -> bool:
+    """Says whether two commands that make baselines, of whatever suite, have the same options."""
+    return shlex.split(before)[3:] == shlex.split(now)[3:]
+
+
 def _tuned_elsewhere(
-    path: Path, spec: CaseSpec, bound: BoundCase, command: BaselineSettings
+    path: Path,
+    spec: CaseSpec,
+    bound: BoundCase,
+    command: BaselineSettings,
+    baseline: Baseline,
+    grid: Grid | Searched,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
     for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
         if other != path and bound.problem in other.read_text(encoding="utf-8"):
-            found = _kept(Baseline.load(other), spec, bound, command)
-            if found is not None:
+            theirs = Baseline.load(other)
+            if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
+                continue
+            if (found := _kept(theirs, spec, bound, command, grid)) is not None:
                 return found, other
     return None
 
 
-def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, protocol: str) -> Baseline:
-    """Returns what the file holds already, or an empty baseline."""
-    refresh = command.line(suite, optimizer)
-    empty = Baseline(optimizer=optimizer, protocol=protocol, refresh=refresh)
+def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: Grid | Searched) -> Baseline:
+    """Returns what the file holds already, or an empty baseline: of another search nothing is kept."""
+    refresh = _refreshing(command, suite, optimizer)
+    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():
         return empty
     try:
@@ -240,6 +223,7 @@ def _start(path: Path, suite: Path, command: BaselineSettings, optimizer: str, p
             raise
         return empty
     is_current = before.program_version == PROGRAM_VERSION
+    is_current &= not isinstance(grid, Searched) or _is_same_search(before.refresh, refresh)
     return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
 
 
@@ -251,18 +235,6 @@ def default_layers() -> Layers:
 def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
     from lobench.evaluation.runner import claim_for
 
-    files = [suite] if suite.is_file() else sorted(suite.rglob("*.gin"))
-    specs = [spec for file in files for spec in specs_in(file)]
-    known = {name for spec in specs for name in (spec.name, spec.scope)}
-    unknown = set(command.cases) - known
-    if not specs or unknown:
-        missing = ", ".join(sorted(unknown))
-        raise SuiteError(
-            f"no case {missing}" if missing else "the suite holds no case",
-            where=str(suite),
-            expected=f"one of {', '.join(sorted(known))}" if known else "a scope that binds Case.task",
-        )
-    for spec in specs:
-        if not command.cases or {spec.name, spec.scope} & {*command.cases}:
-            claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
-            yield spec, bind_case(spec, layers, build=False)
+    for spec in specs_called(command.cases, suite):
+        claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+        yield spec, bind_case(spec, layers, build=False)

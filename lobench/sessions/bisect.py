@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,16 +18,16 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.called import names_of_one
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.notebook_progress import default_progress
-from lobench.sessions.cases import names_of_one
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
 from lobench.sessions.places import default_store, num_workers
-from lobench.sessions.settings import texts
+from lobench.sessions.settings import command_text, texts
 
 __all__ = ["bisect"]
 
@@ -112,7 +111,7 @@ def bisect(
             "bisecting takes two checkpoints or more",
             where=str(location),
             got=f"{len(checkpoints)}" + (" between these steps" if (from_step, to_step) != (None, None) else ""),
-            next_step="see `lobench list readers`" if not checkpoints else "",
+            next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
         )
 
     def look() -> Probed:
@@ -140,10 +139,10 @@ def bisect(
         num_new=search.num_new,
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
         scale=seen.scale,
-        command=_command(
-            location,
-            suites,
-            case,
+        command=command_text(
+            *("lobench", "bisect", str(location)),
+            suite=texts(suites),
+            case=case,
             metric=metric,
             probability=None if probability == _LEVEL else probability,
             from_step=from_step,
@@ -284,12 +283,3 @@ def _checkpoints(
     if len(runs) > 1:
         raise UsageError("several runs", where=str(location), got=", ".join(runs), expected="the folder of one of them")
     return sorted(found.values(), key=lambda one: (one.generation, one.outer_step))
-
-
-def _command(location: str | Path, suites: str | Path | Sequence[str | Path], case: str, **options: object) -> str:
-    """Returns the command that does the same; what is None or "" was not given."""
-    parts = ["lobench", "bisect", str(location)]
-    for name, value in {"suite": texts(suites), "case": case, **options}.items():
-        for one in value if isinstance(value, tuple) else (value,):
-            parts += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
-    return shlex.join(parts)

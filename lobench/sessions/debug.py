@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +13,19 @@ import numpy as np
 
 from lobench.analysis.trouble import Ranges, diagnose
 from lobench.core.case import CaseSpec
-from lobench.core.errors import LobenchError, SuiteError, UsageError
+from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.called import spec_called, specs_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.report.debugging import Debugged, write_debug_page
 from lobench.report.notebook_progress import default_progress
-from lobench.sessions.cases import specs_called, specs_of
 from lobench.sessions.named import plugins_of
-from lobench.sessions.settings import texts
+from lobench.sessions.settings import command_text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,8 +102,8 @@ def debug(
         verdict=diagnose(training),
         difference=found.difference,
         home=at_home,
-        command=_command(
-            case,
+        command=command_text(
+            *("lobench", "debug", case),
             suite=str(suite),
             checkpoint=str(checkpoint),
             optimizer=optimizer,
@@ -113,7 +112,9 @@ def debug(
             home="" if home == "quick" else home,
             gin_file=texts(gin_files),
             gin_param=tuple(gin_params),
-        ),
+        )
+        + " --home ''" * (not home)
+        + " --allow-pickle" * allow_pickle,
     )
     page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     write_debug_page(debugged, page)
@@ -131,11 +132,7 @@ def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
     if not place:
         raise UsageError("whose case?", got=repr(case), expected="SUITE/CASE, or --suite SUITE")
     folder = str(find_suite(place))
-    found = specs_called(name, [folder])
-    if len(found) > 1:
-        names = ", ".join(f"{Path(spec.path).stem}.{spec.name}" for spec in found)
-        raise SuiteError(f"several cases are called {name}", where=folder, got=names, next_step="give one of these")
-    return folder, found[0]
+    return folder, spec_called(name, folder)
 
 
 def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: Callable[[str], None]) -> Ranges:
@@ -151,7 +148,7 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
             name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
         }
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for one in specs_of([str(find_suite(home))]):
+    for one in specs_of(find_suite(home)):
         if (one.path, one.name) == (spec.path, spec.name):
             continue
         say(f"the rule's usual inputs: {one.suite}/{one.name}")
@@ -166,12 +163,3 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
     return found
-
-
-def _command(case: str, **options: str | tuple[str, ...]) -> str:
-    """Returns the command that does the same; what is empty was not given."""
-    parts = ["lobench", "debug", case]
-    for name, value in options.items():
-        for one in (value,) if isinstance(value, str) else value:
-            parts += [f"--{name.replace('_', '-')}", one] if one else []
-    return shlex.join(parts)

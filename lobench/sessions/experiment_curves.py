@@ -14,8 +14,9 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
-from lobench.sessions.gathered import Gathered, ImportSettings, sources_of
+from lobench.sessions.gathered import Gathered, sources_of
 from lobench.sessions.imports import Imported, import_into
+from lobench.sessions.settings import ImportSettings
 
 __all__ = ["ExperimentCurves"]
 
@@ -37,7 +38,9 @@ class ExperimentCurves:
         with contextlib.ExitStack() as stack:
             for method in self._methods:
                 pattern, _, name = method.curves.partition("#")
-                settings = ImportSettings(method=method.name, metrics=method.metrics, paired_seeds=method.paired_seeds)
+                settings = ImportSettings(
+                    method=method.name, metrics=tuple(method.metrics), paired_seeds=method.paired_seeds
+                )
                 gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
                 self._read.append((method, settings, gathered, _named(method, name, gathered)))
             self._stack = stack.pop_all()

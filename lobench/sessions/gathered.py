@@ -13,47 +13,15 @@ from lobench.analysis.imports.kinds import KINDS, Kind, kind_of, sha256_of
 from lobench.analysis.imports.points import Asked, Points, Run, metric_name
 from lobench.analysis.imports.spill import Spill
 from lobench.core.errors import UsageError, suggestion
+from lobench.core.headline import cause
 from lobench.core.metric import Direction
+from lobench.sessions.settings import ImportSettings
 
-__all__ = ["UNSAID", "Gathered", "ImportSettings", "Source", "sources_of"]
+__all__ = ["UNSAID", "Gathered", "Source", "sources_of"]
 
 _LOOKED_AT = 200  # parts of a file
 UNSAID = "task"  # the case of what says none
 _COMMON = "common"  # draws of seeds that their files' owner says are the same
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSettings:
-    """What who imports says of files; the options of `lobench import` have these names.
-
-    Attributes:
-      kind: See `KINDS`; "": by looking at each file.
-      columns: `ROLE=COLUMN`, of a table.
-      method, case, seed: Of all that a file says none of.
-      metrics: `NAME` or `NAME=AS`; the first is the primary one. (): all, where they are one.
-      pattern: Regular expression over names of runs, with groups method, case and seed.
-      rename: `OLD=NEW`, of methods and cases.
-      until_step: `STEP` or `METHOD=STEP`: where curves end.
-      maximize, minimize: Metrics that are better so.
-      paired_seeds: Seeds of one number are the same draws in all files that are imported with this.
-      replace: Take the place of what the store has of these files, and of these methods, cases and seeds.
-      targets: AlgoPerf's file of targets.
-    """
-
-    kind: str = ""
-    columns: Sequence[str] = ()
-    method: str = ""
-    case: str = ""
-    seed: str = ""
-    metrics: Sequence[str] = ()
-    pattern: str = ""
-    rename: Sequence[str] = ()
-    until_step: Sequence[str] = ()
-    maximize: Sequence[str] = ()
-    minimize: Sequence[str] = ()
-    paired_seeds: bool = False
-    replace: bool = False
-    targets: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +41,14 @@ def sources_of(files: Sequence[str | Path], kind: str) -> list[Source]:
     """
     found: dict[Path, None] = {}
     for text in map(str, files):
-        paths = (
-            [Path(text)] if Path(text).exists() else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
-        )
+        try:
+            is_there = Path(text).exists()
+            paths = [Path(text)] if is_there else [Path(path) for path in sorted(glob.glob(text, recursive=True))]
+            found.update(dict.fromkeys(path.resolve() for path in paths))
+        except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle
+            raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
         if not paths:
             raise UsageError("there is no such file", got=repr(text))
-        found.update(dict.fromkeys(path.resolve() for path in paths))
     if not found:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
     kinds = {path: kind_of(path, kind) for path in found}
@@ -112,7 +82,7 @@ class Gathered:
             seed=settings.seed,
             metrics={name: new or metric_name(name) for name, new in metrics.items()},
             pattern=settings.pattern,
-            targets=settings.targets,
+            targets=Path(settings.targets) if settings.targets else None,
         )
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
         kinds = [KINDS[source.kind] for source in sources]

@@ -32,9 +32,10 @@ from lobench.engine.store.imports import (
     sight,
 )
 from lobench.engine.store.ledger import Ledger
-from lobench.sessions.gathered import UNSAID, Gathered, ImportSettings, Source, sources_of
+from lobench.sessions.gathered import UNSAID, Gathered, Source, sources_of
+from lobench.sessions.settings import ImportSettings
 
-__all__ = ["ImportSettings", "Imported", "import_curves", "import_into"]
+__all__ = ["Imported", "import_curves", "import_into"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

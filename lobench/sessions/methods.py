@@ -20,7 +20,6 @@ from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import num_seeds_of
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import specs_in
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.plugins import PluginManager
 from lobench.sessions.searches import KnownTrials, PlannedSearch, known_of, planned_searches
@@ -34,7 +33,6 @@ __all__ = [
     "member_blocks",
     "optimizer_text",
     "plan_of",
-    "planned_cases",
 ]
 
 
@@ -187,13 +185,6 @@ def plan_of(
         else plan(method, num_trainings=num_sessions if method.kind == "command" else 0)
         for method in methods
     ]
-
-
-def planned_cases(experiment: Experiment) -> list[CaseSpec]:
-    """Returns the cases that an experiment's suites hold."""
-    suites = map(Path, experiment.suites)
-    files = (path for suite in suites for path in (sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]))
-    return [spec for path in files for spec in specs_in(path)]
 
 
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:

@@ -47,7 +47,7 @@ def named_in(settings: WatchSettings, progress: Progress) -> Named:
     """
     manager = plugins_of(settings.suites, progress)
     for broken in manager.broken:
-        progress.say(f"plugin {broken.name!r} ({broken.distribution}) does not import: {broken.cause}; going on")
+        progress.say(f"plugin {broken}; going on")
     manager.declarations("lobench_metrics")  # workers compute them; two of one name are an error before they start
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find("lobench_admission_policies", policy, kind="admission policy").make

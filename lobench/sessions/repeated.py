@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from lobench.analysis.repeated import with_subject
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
-from lobench.core.subject import Subject, optimizer_bindings
+from lobench.core.subject import Subject
 from lobench.engine.checkpoints.given import trainer_config_at
 from lobench.engine.chief.contract import Ending
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -26,17 +27,10 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
     Args:
       settings: With the suites by their paths.
     """
-    words = ["pytest", _node(case, settings.suites)]
-    words += ["--lobench-checkpoint" if subject.has_theta else "--lobench-optimizer", subject.uri]
-    for path in settings.gin_files:
-        words += ["--lobench-gin-file", path]
-    own = subject.variant.bindings
-    if not subject.has_theta:
-        own = () if subject.uri.endswith(".gin") else own[len(optimizer_bindings(subject.uri)) :]
-    for binding in (*settings.gin_params, *own):
-        words += ["--lobench-gin-param", binding]
-    words += ["--lobench-allow-pickle"] * settings.allow_pickle
-    command = shlex.join(words)
+    options = with_subject(
+        subject, gin_files=settings.gin_files, gin_params=settings.gin_params, allow_pickle=settings.allow_pickle
+    )
+    command = f"pytest {shlex.quote(_node(case, settings.suites))} {options}"
     if settings.import_folders:
         command = f"PYTHONPATH={shlex.quote(os.pathsep.join(settings.import_folders))} {command}"
     config = trainer_config_at(settings.location) if subject.variant.trainer_config is None else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lobench.core.errors import CheckpointError
+from lobench.core.headline import counted
 from lobench.core.result import Outcome
 from lobench.core.subject import Given
 from lobench.engine.checkpoints.spool import Spool
@@ -143,7 +144,7 @@ def _run_round(
         contextlib.closing(make_deliverer(settings, named.manager, ledger, store, progress)) as deliverer,
         _told(progress, ledger, settings.suites),
     ):
-        what = f"watching {settings.location}" if source is not None else f"evaluating {len(given)} subjects"
+        what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         what = f"running {settings.called}" if guest is not None else what
         progress.say(f"{what}; results: {store}")
         arrivals = guest.begin(ledger, named.readers, progress.say) if guest is not None else None

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.frames import StoredResults, open_results
-from lobench.core.case import CaseSpec
 from lobench.core.experiment import CommandState, Experiment
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
+from lobench.engine.config.called import specs_called
 from lobench.engine.config.experiment_files import read_experiment
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
 from lobench.report.notebook_progress import default_progress
-from lobench.sessions.cases import specs_called
 from lobench.sessions.experiment_curves import ExperimentCurves
 from lobench.sessions.members import ExperimentRecord
-from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of, planned_cases
+from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of
 from lobench.sessions.places import num_workers
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
@@ -80,20 +79,9 @@ def plan_experiment(settings: RunSettings) -> ExperimentPlan:
     """
     file = read_experiment(Path(settings.experiment), settings.gin_params)
     methods = chosen_methods(file.experiment, settings.methods)
-    store, cases = store_of(settings, file.experiment), _cases(settings, file.experiment)
+    store, cases = store_of(settings, file.experiment), specs_called(settings.cases, *file.experiment.suites)
     plans = plan_of(file, methods, cases, store, load_plugins(), allow_pickle=settings.allow_pickle)
     return ExperimentPlan(store=store, methods=tuple(plans), num_cases=len(cases))
-
-
-def _cases(settings: RunSettings, experiment: Experiment) -> list[CaseSpec]:
-    """Returns the cases that are run now.
-
-    Raises:
-      SuiteError: there is none of a name that is asked for.
-    """
-    specs = planned_cases(experiment)
-    called = [each for name in settings.cases for each in specs_called(name, experiment.suites, specs)]
-    return [spec for spec in specs if spec in called] if settings.cases else specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +137,8 @@ class ExperimentRun:
         self._settings, self._file = settings, read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
         chosen = chosen_methods(experiment, settings.methods)
-        if settings.cases:
-            _cases(settings, experiment)  # a name that none has is said before anything starts
+        called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
+        self._cases = tuple(spec.names[-1] for spec in called)
         self._curves = [method for method in chosen if method.kind == "curves"]
         chosen = tuple(method for method in chosen if method.kind != "curves")
         self._store, self._given = store_of(settings, experiment), given_methods(chosen)
@@ -214,6 +202,6 @@ class ExperimentRun:
             once=True,
             gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
             import_folders=(str(self._file.path.parent),),
-            cases=settings.cases,
+            cases=self._cases,
             **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
         )

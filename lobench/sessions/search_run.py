@@ -16,6 +16,7 @@ from types import MappingProxyType
 from lobench.analysis.fitness import fitness
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import Experiment, Method
+from lobench.core.headline import counted
 from lobench.core.search import Trial, TrialState
 from lobench.core.subject import Given, Subject, Variant
 from lobench.core.trials import Course, is_over, report_bindings
@@ -112,7 +113,7 @@ class SearchRun(ABC):
         best = self.course.best
         stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
         found = f", best {best.fitness:.4g}" if best is not None else ""
-        return f"{num_over} of {self.planned.num_trials} trials{stopped}{found}"
+        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{found}"
 
     @property
     def num_stopped(self) -> int:

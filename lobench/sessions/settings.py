@@ -1,17 +1,22 @@
-"""What a watch, or an evaluation of given subjects, is told."""
+"""What people may say to sessions; what is an `option` is one of the command of that name too."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from lobench.core.errors import UsageError
 from lobench.core.option import option
 from lobench.engine.chief.contract import WatchOptions
 from lobench.engine.config.shipped import find_suite
 
-__all__ = ["WatchSettings", "texts"]
+__all__ = ["BaselineSettings", "ImportSettings", "TuneSettings", "WatchSettings", "command_text", "texts"]
+
+NAME = r"[A-Za-z_]\w*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,90 @@ class WatchSettings(WatchOptions):
           UsageError: one of them is not there.
         """
         return replace(self, suites=tuple(str(find_suite(suite)) for suite in self.suites))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineSettings:
+    """The options of `lobench baseline`."""
+
+    optimizers: tuple[str, ...] = option(("adam",), "Name in gin; may be given again.", flag="--optimizer")
+    grid: str = option("velo", "velo, algoperf, defaults or a JSON file.")
+    search: str = option("", "A search instead of a grid; see `lobench list searches`.")
+    vary: tuple[str, ...] = option((), "With it: PATH = SPACE, as of `lobench tune`; may be given again.")
+    num_trials: int | None = option(None, "How many; grids know it.", least=1)
+    seeds: int = option(5, "Seeds of every point.", least=2)
+    horizon_factor: int = option(10, "Times the budget.", least=1)
+    cases: tuple[str, ...] = option(
+        (), "Only this case: relu32, quick/relu32 or digits.relu32; may be given again.", flag="--case"
+    )
+    force: bool = option(False, "Make again what is fresh.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """What `lobench tune` tunes, on what, and how; `suites` are folders and gin files."""
+
+    suites: tuple[str, ...]
+    optimizer: str = option(MISSING, "Name in gin; bindings after semicolons.", required=True)
+    vary: tuple[str, ...] = option((), "PATH = SPACE; may be given again (default: the learning rate, 1e-5 to 1).")
+    search: str = option("", "See `lobench list searches` (default: ic_grid; random with --num-trials).")
+    num_trials: int | None = option(None, "How many; grids know it.", least=1)
+    sessions: int | None = option(None, "Seeds of every case (default: each case's own).", least=1)
+    report_sessions: int | None = option(None, "Fresh seeds of the best (default: as many).", least=0)
+
+    @property
+    def method(self) -> str:
+        """Name of the optimizer, and of the method."""
+        found = re.match(rf"@?({NAME})", self.optimizer.strip())
+        if found is None:
+            raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
+        return found[1]
+
+    @property
+    def search_name(self) -> str:
+        return self.search or ("ic_grid" if self.num_trials is None else "random")
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        return f"tune-{self.method}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """What who imports says of files: the options of `lobench import`."""
+
+    kind: str = option("", "What the files are, where looking at them does not tell.")
+    method: str = option("", "Whose the curves are, where the file says none; runs are then its seeds.")
+    case: str = option("", "What all were trained on, where the file does not say.")
+    seed: str = option("", "The seed of all, where the file does not say.")
+    metrics: tuple[str, ...] = option(
+        (), "Take it; the first one is the primary.", flag="--metric", metavar="NAME[=AS]"
+    )
+    columns: tuple[str, ...] = option(
+        (), "Of a table: seed=run, value=loss, ...", flag="--column", metavar="ROLE=COLUMN"
+    )
+    pattern: str = option("", "Regular expression of runs' names, with groups method, case and seed.")
+    rename: tuple[str, ...] = option((), "Another name for a method or a case.", metavar="OLD=NEW")
+    until_step: tuple[str, ...] = option((), "Where curves end; else at their last.", metavar="[METHOD=]STEP")
+    maximize: tuple[str, ...] = option((), "A metric that is better above.", metavar="METRIC")
+    minimize: tuple[str, ...] = option((), "A metric that is better below, if it is no loss.", metavar="METRIC")
+    paired_seeds: bool = option(
+        False,
+        "Seeds of one number have the same data and initial parameters in every file imported with this; "
+        "otherwise seeds are labels, and comparisons take Welch's interval.",
+    )
+    replace: bool = option(False, "Take the place of what the store has of these files and curves.")
+    targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
+
+
+def command_text(*words: str, **options: object) -> str:
+    """Returns a command as a shell takes it; an option that is None or "" is not said."""
+    said = [*words]
+    for name, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            said += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(said)
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

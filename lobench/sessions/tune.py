@@ -6,7 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lobench.analysis.grids import Searched
@@ -20,52 +20,13 @@ from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.whole_file import write_whole
 from lobench.plugins import PluginManager
 from lobench.sessions.searches import strategy_of
+from lobench.sessions.settings import NAME, TuneSettings
 
-__all__ = ["DEFAULT_VARY", "TuneSettings", "searched", "tune_file", "tune_text"]
+__all__ = ["DEFAULT_VARY", "searched", "tune_file", "tune_text"]
 
 DEFAULT_VARY = 'learning_rate = Real(1e-5, 1.0, scale="log", num_values=11)'
 
-_NAME = r"[A-Za-z_]\w*"
 _EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneSettings:
-    """What is tuned, on what, and how.
-
-    Attributes:
-      suites: Folders and gin files.
-      optimizer: A name, or a call with bindings after semicolons: `adam(); adam.b1 = 0.8`.
-      vary: Spaces by path: `learning_rate = Real(1e-4, 1e-1)`; a path without a dot is the optimizer's own. None: the
-        learning rate.
-      search: Name of the search; "": `ic_grid`, or `random` where the number of trials is given.
-      sessions: Seeds of every case; None: each case's own.
-    """
-
-    suites: tuple[str, ...]
-    optimizer: str
-    vary: tuple[str, ...] = ()
-    search: str = ""
-    num_trials: int | None = None
-    sessions: int | None = None
-    report_sessions: int | None = None
-
-    @property
-    def method(self) -> str:
-        """Name of the optimizer, and of the method."""
-        found = re.match(rf"@?({_NAME})", self.optimizer.strip())
-        if found is None:
-            raise UsageError("--optimizer", got=repr(self.optimizer), expected="a name such as adam")
-        return found[1]
-
-    @property
-    def search_name(self) -> str:
-        return self.search or ("ic_grid" if self.num_trials is None else "random")
-
-    @property
-    def name(self) -> str:
-        """Of the experiment."""
-        return f"tune-{self.method}"
 
 
 def tune_text(settings: TuneSettings, folder: Path) -> str:
@@ -129,7 +90,7 @@ def _relative(suite: str, folder: Path) -> str:
 def _space_lines(method: str, line: str) -> list[str]:
     """Returns the binding of a space, and those of what it says."""
     path, _, text = (part.strip() for part in line.partition("="))
-    if not re.fullmatch(rf"({_NAME}[/.])*{_NAME}", path):
+    if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
     path = path if "." in path else f"{method}.{path}"
     scope = re.sub(r"\W", "_", path.removeprefix(f"{method}."))

@@ -6,14 +6,11 @@ import shutil
 import statistics
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.core.utilisation import CoreUse, utilisation_line
 from lobench.engine.chief.contract import Progress
-from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["Measuring"]
@@ -34,24 +31,8 @@ class Measuring(Progress):
         self._inner = inner
         self._uses: dict[str, CoreUse] = {}
         self._devices = _Devices() if devices else None
-
-    def say(self, line: str) -> None:
-        self._inner.say(line)
-
-    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        self._inner.opened(open_reader, suites)
-
-    def closed(self) -> None:
-        self._inner.closed()
-
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
-        self._inner.cases(cases)
-
-    def admitted(self, subject: Subject) -> None:
-        self._inner.admitted(subject)
-
-    def step(self, lease: int, step: int) -> None:
-        self._inner.step(lease, step)
+        for name in ("say", "opened", "closed", "cases", "admitted", "step", "completed"):
+            setattr(self, name, getattr(inner, name))
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         if case.num_gpus > 0 and self._devices is not None:
@@ -63,9 +44,6 @@ class Measuring(Progress):
         if event.curves is not None and lease is not None:
             self._add(event.case, event.curves.wall_seconds, event.curves.cpu_seconds)
         self._inner.finished(event, lease)
-
-    def completed(self, subject: Subject, left: Left) -> None:
-        self._inner.completed(subject, left)
 
     def _add(self, case: CaseInfo, wall_seconds: float, cpu_seconds: float) -> None:
         name = f"{case.suite}/{case.name}"

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lobench.analysis.explored import CurveKey, Explored
 from lobench.report.explorer import explorer_curves
-from lobench.report.page import page_part
+from lobench.report.rendered import page_part
 from lobench.sessions.viewed import Viewed
 
 __all__ = ["make_app"]

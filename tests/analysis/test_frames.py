@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import ROOT
 from stores import add
 
 import lobench
@@ -69,15 +67,6 @@ def test_curves_of_a_seed_are_those_of_its_later_evaluation(tmp_path: Path) -> N
     (curves,) = lobench.open_results(tmp_path).curves("train/loss")
     assert curves.seeds.tolist() == [0, 1, 2] and curves.values[:, -1].tolist() == [0.5, 0.25, 0.75]
     assert curves.diverged_at.tolist() == [-1, -1, -1]
-
-
-def test_the_notebook_example_of_the_docs(store: Path) -> None:
-    (code,) = re.findall(
-        r"```python\n(import lobench\n.*?)```", (ROOT / "docs" / "comparing.md").read_text(), re.DOTALL
-    )
-    names: dict[str, object] = {}
-    exec(code.replace("runs/today/lobench_results/quick", str(store)).replace("relu32", "a"), names)
-    assert names["curve"].values.shape == (2, 3)  # type: ignore[attr-defined]
 
 
 def test_no_store_is_one_clear_line(store: Path) -> None:

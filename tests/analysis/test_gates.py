@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis.gates import GateRules, Verdict, alpha_at, gate, gate_cases, seeds_to_decide
+from lobench.analysis.gates import GateRules, Verdict, gate, gate_cases, seeds_to_decide
 from lobench.analysis.spending import Looks, nominal_levels
 
 LOOKS = Looks(sizes=(4, 8, 12))
@@ -38,7 +38,7 @@ def test_what_cannot_be_measured_is_inconclusive_and_says_why() -> None:
     assert gate([0.5]).note == "undecidable below n = 2"
     assert gate([]).note == "no common seed"
     lost = gate_cases({"a": [0.0, 0.01, 0.0], "lost": [math.nan, 0.1]})
-    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 cases that cannot be measured"
+    assert lost.verdict is Verdict.INCONCLUSIVE and lost.overall.note == "without 1 case that cannot be measured"
 
 
 def test_holm_asks_more_of_a_case_among_many() -> None:
@@ -133,10 +133,3 @@ def test_what_was_rejected_at_one_look_stays_rejected() -> None:
     later = gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules, previous={"a": first.cases[0]})
     assert later.verdict is Verdict.REGRESSED
     assert gate_cases({"a": [-0.5, -0.51, -0.49, -0.5, 0.9, 0.8, 0.9, 0.9]}, rules).verdict is not Verdict.REGRESSED
-
-
-def test_levels_along_a_run_sum_to_alpha() -> None:
-    assert alpha_at(1) == 0.025
-    assert math.fsum(alpha_at(position) for position in range(1, 10_001)) == pytest.approx(0.05, abs=1e-5)
-    with pytest.raises(ValueError, match="position is 0"):
-        alpha_at(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report_store import make_store
 from stores import add
 
 from lobench.analysis.overview import NUM_SPARKS, overview
@@ -51,3 +52,13 @@ def test_a_line_for_each_sighting(tmp_path: Path) -> None:
     ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="run/theta_2.npz", sha256="x", outer_step=2)))
     ledger.close()
     assert [line.subject.outer_step for line in overview(rows(tmp_path))] == [1, 2]
+
+
+def test_a_film_of_any_length_behind_the_curves_is_none_of_them(tmp_path: Path) -> None:
+    lines = overview(rows(make_store(tmp_path)))
+    curves = [line.row.curves for line in lines]
+    assert {found is not None and found.film is not None for found in curves} == {False, True}
+    for line, found in zip(lines, curves, strict=True):
+        assert found is not None
+        for name, value in line.final.items():
+            assert value == pytest.approx(np.mean(found.final(name)), nan_ok=True)

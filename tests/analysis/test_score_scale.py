@@ -201,7 +201,7 @@ def test_without_a_baseline_one_is_the_best_of_the_compared() -> None:
     good = {0: 0.02, 1: 0.02, 2: 0.02, 3: math.nan}
     lucky = {0: 1e-9, 1: math.nan, 2: math.nan, 3: math.nan}
     scale = ScoreScale.among("train/loss", finals=[good, lucky, dict.fromkeys(range(4), 1.0)], starts=starts)
-    assert (scale.kind, scale.is_relative, scale.is_thin) == (ScaleKind.LOG, True, False)
+    assert (scale.kind, scale.is_thin) == (ScaleKind.LOG, False)
     assert scale.unit == pytest.approx(math.log(100)), "half of its seeds at most may have diverged"
     worse = ScoreScale.among("train/loss", finals=[dict.fromkeys(range(4), 3.0)], starts=starts)
     assert not worse.is_usable

@@ -14,6 +14,7 @@ from lobench.analysis.compared import compare_subjects
 from lobench.analysis.comparison import Effect
 from lobench.analysis.findings import differences, improvement
 from lobench.analysis.gates import GateRules, Verdict
+from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import UsageError
@@ -157,3 +158,16 @@ def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path:
     assert [row.case for row in found.primary.comparison.cases] == ["old"] and found.primary.num_pairs == 2
     with pytest.raises(UsageError, match="no case in common; got changed between the two: s/a"):
         compare_subjects([one, three])
+
+
+def test_checkpoints_of_one_name_are_told_apart_by_their_folders_or_their_content(tmp_path: Path) -> None:
+    case = {"a": {"train/loss": [1.0, 2.0]}}
+    for step, uri in ((1, "x/A/theta.npz"), (2, "y/A/theta.npz"), (2, "x/A/theta.npz")):
+        add(tmp_path / "folders", step, case, uri=uri, sha256=f"{uri[0]}{uri[2]}{step}" + "0" * 61)
+    assert read_store(tmp_path / "folders").labels == ("outer step 1", "y/A/theta.npz", "x/A/theta.npz")
+    assert read_store(tmp_path / "folders").openings == ("Outer step 1", "y/A/theta.npz", "x/A/theta.npz")
+    for sha256 in ("12345678" + "0" * 56, "9abcdef0" + "0" * 56):  # one was written over the other
+        add(tmp_path / "content", 0, case, uri="x/theta.npz", sha256=sha256)
+    assert read_store(tmp_path / "content").labels == ("theta.npz (12345678)", "theta.npz (9abcdef0)")
+    add(tmp_path / "content", 5, case, uri="x/theta_5.npz")
+    assert read_store(tmp_path / "content").labels[-1] == "outer step 5"

@@ -45,7 +45,7 @@ def score(files: Path, *options: str) -> Any:
 
 def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
     done = score(files)
-    assert done.returncode == 0 and "speed-up over 1 tasks: mean 1.25" in done.stdout, done.stderr
+    assert done.returncode == 0 and "speed-up over 1 task: mean 1.25" in done.stdout, done.stderr
     record = json.loads(score(files, "--format", "json").stdout)
     assert record["summary"]["mean"] == record["tasks"]["mlp"]["last"] == 1.25
 
@@ -54,7 +54,7 @@ def test_the_command_shows_each_task_and_the_mean(files: Path) -> None:
     ("text", "said"),
     [
         ("task,seed,step\nmlp,0,0\n", "lacks the column loss"),
-        ("task,seed,step,loss\nmpl,0,0,1\n", "no normaliser of task 'mpl'; expected one of its 1 tasks; did you mean"),
+        ("task,seed,step,loss\nmpl,0,0,1\n", "no normaliser of task 'mpl'; expected one of its 1 task; did you mean"),
         ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,0,1\n", "task 'mlp': seed 0 has step 0 twice"),
         ("task,seed,step,loss\nmlp,0,0,1\nmlp,0,9,1\nmlp,1,0,1\n", "seed 1 has no step 9, which another seed has"),
         ("task,seed,step,loss\nmlp,0,0,1\n", "the curve ends at step 0"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Done, lobench
-from reference import ROOT
 from stores import add
 from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, results, write_checkpoint
 
 from lobench.analysis.reading import read_store
-from lobench.cli.bisect import bisect as command
 
 
 def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
@@ -46,15 +42,6 @@ def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs
     for name in ("tiny/a", "tiny.a"):
         again = bisect(run, suite, "--case", name, "--format", "json")
         assert json.loads(again.stdout)["num_new_evaluations"] == 0 and "looking" not in again.stderr
-
-
-def test_what_the_page_shows_are_commands() -> None:
-    page = (ROOT / "docs" / "bisect.md").read_text()
-    shown = [shlex.split(line)[2:] for line in re.findall(r"^    (?:again: )?(lobench bisect .*)$", page, re.MULTILINE)]
-    assert len(shown) > 1
-    for arguments in shown:
-        command.make_context("bisect", arguments)
-    assert "lobench bisect runs/today --suite quick --case relu32" in lobench("bisect", "--help").stdout
 
 
 def store_of(folder: Path, finals: list[list[float]]) -> tuple[Path, Path, Path]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -180,12 +181,20 @@ def test_without_it_text_is_on_standard_output_and_help_always_is(store: Path) -
     assert lobench("resluts").stdout == ""
 
 
-def test_a_disk_that_is_full_is_no_verdict(store: Path) -> None:
-    words = ["-m", "lobench.cli", "results", "--store", str(store), "--format", "json"]
+@pytest.mark.parametrize("kind", ["json", "table", "csv"])
+def test_a_disk_that_is_full_is_no_verdict(store: Path, kind: str) -> None:
+    words = ["-m", "lobench.cli", "results", "--store", str(store), "--format", kind]
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "lobench: standard output: cannot write this; got No space left on device\n"
+
+
+@pytest.mark.parametrize("kind", ["json", "table"])
+def test_standard_streams_may_be_closed(store: Path, kind: str) -> None:
+    command = [sys.executable, "-m", "lobench.cli", "results", "--store", str(store), "--format", kind]
+    done = subprocess.run(f"{shlex.join(command)} >&- <&-", shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() -> None:

@@ -70,6 +70,16 @@ def test_scores_without_noise_and_single_seeds_do_not_stop_it() -> None:
         believe([probe(0, 1.0)], 4)
 
 
+@pytest.mark.parametrize("by", [0.4, 0.4 + 1e-13, 0.4 + 1e-9, 0.0])
+def test_seeds_that_fall_by_the_same_as_accuracies_do(by: float) -> None:
+    """What differs between them is rounding, or next to nothing."""
+    falls = (0.0, 0.0, 0.4, by, 0.4)
+    belief = believe([probe(place, 0.5 - fall, 0.6 - fall, 0.7 - falls[place]) for place, fall in enumerate(falls)], 5)
+    if by:
+        assert belief.place == 2 and belief.fall > 0.95 and belief.size == pytest.approx(0.4, abs=0.01)
+    assert sum(belief.by_place) == pytest.approx(1)
+
+
 def test_the_first_places_are_even_and_what_is_near_one_stands_for_it() -> None:
     assert scan([], 200) == [0, 50, 100, 149, 199] and scan([], 3) == [0, 1, 2] and scan([], 2) == [0, 1]
     assert scan([probe(45, 1.0), probe(198, 1.0)], 200) == [0, 100, 149, 199]

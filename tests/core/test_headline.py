@@ -8,7 +8,7 @@ import os
 import pytest
 
 from lobench.core.errors import ConfigError
-from lobench.core.headline import cause, headline
+from lobench.core.headline import cause, counted, headline
 
 _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 and int32\nand much more"
 
@@ -36,3 +36,7 @@ _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 
 def test_one_line(error: Exception, said: str, why: str) -> None:
     assert (headline(error), cause(error)) == (said, why)
     assert "\n" not in headline(error) + cause(error)
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "case") for count in (0, 1, 2, 2000)] == ["0 cases", "1 case", "2 cases", "2,000 cases"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -57,3 +58,22 @@ def test_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
 def test_text_is_written_as_it_is(tmp_path: Path, text: str) -> None:
     write_whole(tmp_path / "file", text)
     assert (tmp_path / "file").read_bytes() == text.encode()
+
+
+def test_what_is_no_file_is_written_to_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    link, target, pipe = tmp_path / "latest", tmp_path / "there" / "file", tmp_path / "pipe"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    for content in (b"first", b"second"):
+        write_whole(link, content)
+        assert link.is_symlink() and target.read_bytes() == content
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, b"through")
+    assert os.read(reader, 100) == b"through" and pipe.is_fifo()
+    os.close(reader)
+    code = "from pathlib import Path; from lobench.extend import write_whole; write_whole(Path('/dev/fd/1'), 'said')"
+    with (tmp_path / "said").open("wb") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "said").read_bytes() == b"said" and Path("/dev/fd/1").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "pipe", "said", "there"]

@@ -37,7 +37,7 @@ def children() -> set[int]:
 
 
 def test_cases_with_other_numbers_of_cores_follow_each_other(suite: Path) -> None:
-    one = lobench.evaluate(suite, case="a", optimizer="sgd()")
+    one = lobench.evaluate(suite, case="tiny.a", optimizer="sgd()")
     two = lobench.evaluate(suite, case="cores", optimizer="sgd()")
     assert two.final("train/loss").shape == (2,)
     again = lobench.evaluate(suite, case="a", optimizer="sgd()")

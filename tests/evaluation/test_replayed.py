@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from typing import Any
 
@@ -121,3 +122,10 @@ def test_the_block_of_a_seed_is_the_cases_own_or_one_as_wide() -> None:
     assert block_of(blocks, 3) == blocks[0] and block_of(blocks, 5) == blocks[1]
     assert block_of(blocks, 13) == SeedBlock(start=12, size=4)
     assert block_of([SeedBlock(start=10, size=4)], 3) == SeedBlock(start=3, size=4)
+
+
+def test_what_a_replay_alone_needs_is_not_imported_for_an_evaluation() -> None:
+    code = "import sys, lobench.evaluation.runner, lobench.inner.train; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "lobench.inner.traced" in loaded
+    assert not {"lobench.inner.replay", "lobench.inner.rule_inputs", "lobench.analysis.trouble"}.intersection(loaded)

@@ -74,8 +74,59 @@ def test_what_another_suite_beside_has_tuned_is_taken_from_there(suite: Path) ->
     shutil.rmtree(other)
 
 
+def test_a_case_that_was_renamed_keeps_what_was_tuned(suite: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(suite, tmp_path / "alone" / "tiny")
+    gin = copy / "tiny.gin"
+    gin.write_text(gin.read_text().replace("b/", "renamed/"))
+    assert lobench("baseline", str(copy)).stdout.count("fresh") == 2
+    assert sorted(Baseline.load(copy / "baselines" / "adam-velo.json").cases) == ["tiny.gin:a", "tiny.gin:renamed"]
+    assert lobench("baseline", str(copy), "--check").returncode == 0
+
+
+def test_files_of_one_name_in_two_folders_are_two_cases(tmp_path: Path) -> None:
+    suite = tmp_path / "wide"
+    for folder, steps in (("small", 5), ("large", 8)):
+        made = make_suite(tmp_path / folder)
+        (suite / folder).mkdir(parents=True)
+        text = (made / "tiny.gin").read_text().replace("Case.num_inner_steps = 10", f"Case.num_inner_steps = {steps}")
+        (suite / folder / "tiny.gin").write_text(text)
+        for module in made.glob("*.py"):
+            shutil.copy(module, suite / module.name)
+    done = lobench("baseline", str(suite), "--grid", "defaults", "--case", "a")
+    path = suite / "baselines" / "adam-defaults.json"
+    assert sorted(Baseline.load(path).cases) == ["large/tiny.gin:a", "small/tiny.gin:a"], done.stdout + done.stderr
+
+
+def test_another_grid_of_the_same_name_is_another_baseline(suite: Path, tmp_path: Path) -> None:
+    copy, points = shutil.copytree(suite, tmp_path / "alone" / "tiny"), tmp_path / "mine.json"
+    command = ("baseline", str(copy), "--case", "a", "--grid", str(points))
+    path = copy / "baselines" / "adam-mine.json"
+    for rates in ([0.1], [0.1, 0.3]):
+        points.write_text(json.dumps([{"learning_rate": rate} for rate in rates]))
+        if path.is_file():
+            check = lobench(*command, "--check")
+            assert check.returncode == 1 and "tiny.gin:a was tuned over other values; run `lobench" in check.stdout
+        lobench(*command)
+        found = [point.values["learning_rate"] for point in Baseline.load(path).cases["tiny.gin:a"].grid]
+        assert found == rates and lobench(*command, "--check").returncode == 0
+    (tmp_path / "velo.json").write_text(points.read_text())
+    done = lobench(*command[:-1], str(tmp_path / "velo.json"))
+    assert done.returncode == 2 and "lobench has a grid of this name" in done.stderr
+
+
+def test_another_search_of_the_same_name_is_another_baseline(suite: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(suite, tmp_path / "alone" / "tiny")
+    path = copy / "baselines" / "adam-random.json"
+    for number in ("2", "3"):
+        command = ("baseline", str(copy), "--case", "a", "--search", "random", "--num-trials", number)
+        assert not path.is_file() or lobench(*command, "--check").returncode == 1
+        lobench(*command)
+        assert len(Baseline.load(path).cases["tiny.gin:a"].grid) == int(number)
+        assert lobench(*command).stdout.count("fresh") == 1
+
+
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
-    command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "a", "--seeds", "2")
+    command = ("baseline", str(suite), "--optimizer", "adamw", "--grid", "algoperf", "--case", "tiny.a", "--seeds", "2")
     done = lobench(*command)
     assert done.returncode == 0, done.stderr
     case = Baseline.load(suite / "baselines" / "adamw-algoperf.json").cases["tiny.gin:a"]
@@ -90,7 +141,7 @@ def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -
         done = lobench(*command, one, *words, protocol)
         assert done.returncode == 0, done.stderr
         for name in ("lbfgs", one):
-            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 points in " in done.stdout
+            assert f"{name} tiny.gin:a: as it is, train/loss " in done.stdout and ", 1 point in " in done.stdout
             file = suite / "baselines" / f"{name}-{protocol}.json"
             case = Baseline.load(file).cases["tiny.gin:a"]
             assert [point.values for point in case.grid] == [{}]
@@ -129,7 +180,7 @@ def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
         (("--vary", 'b1 = ["a", "b"]'), "a baseline is tuned over numbers"),
         (("--optimizer", "adamm"), "unknown name 'adamm'; did you mean 'adam'?"),
         (("--grid", "algoperf", "--optimizer", "sgd"), "'sgd' has no parameter 'b1'"),
-        (("--case", "c"), "no case c"),
+        (("--case", "tiny.c"), "no case 'tiny.c'"),
         (("--grid", "nowhere.json"), "cannot read the grid"),
     ],
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from saved_worlds import (
 from lobench.core.case import Case
 from lobench.core.phases import Phase
 from lobench.core.result import Curves
+from lobench.inner.tasks.control.ppo import PPO
 
 # Every two of these meet: an optimizer, a task, a kind of data, a number of phases.
 WORLDS = [
@@ -262,3 +266,32 @@ def test_a_part_does_not_know_of_what_diverged_after_it(tmp_path: Path) -> None:
     late = program.run({}, BLOCK, end=1, saves=states_in(tmp_path, case))
     assert late is not None and late.resumed_at > 1 and set(late.diverged_at) == {-1}
     assert bits(late) == bits(program.run({}, BLOCK, end=1))
+
+
+def policy() -> tuple[Case, PPO]:
+    """A rollout is four inner steps: two epochs of two minibatches."""
+    task = PPO(num_envs=2, num_steps=4, epochs=2, minibatches=2, hidden_sizes=(4,), eval_episodes=1)
+    return case_of(phases_of("adam", 1, steps=10), save_every=3, eval_batches=1, eval_every=5), task
+
+
+KILLED = """
+import os, pathlib, signal, sys
+sys.path[:0] = [{here!r}, {tests!r}]
+from saved_worlds import BLOCK, program_of, states_in
+from test_saved import policy
+case, task = policy()
+states = states_in(pathlib.Path({folder!r}), case)
+program_of(case, task).run({{}}, BLOCK, saves=states, on_progress=lambda step: step < 6 or os.kill(os.getpid(), 9))
+"""
+
+
+def test_a_policy_whose_process_was_killed_goes_on_in_the_middle_of_a_rollout(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    code = KILLED.format(here=str(here), tests=str(here.parent), folder=str(tmp_path))
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    case, task = policy()
+    program = program_of(case, task)
+    again = program.run({}, BLOCK, saves=states_in(tmp_path, case))
+    assert again is not None and again.resumed_at in (3, 6)
+    assert bits(again) == bits(program.run({}, BLOCK)) and "train/return" in again.metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import types
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from pages import blocks_of
 
 from lobench import ConfigError, Task, TaskFamily, wanting
 from lobench.core.case import Case, SeedBlock
@@ -24,6 +24,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.phases import later_phases, stepper_in
 from lobench.inner.saved import SavedState
 from lobench.inner.tasks.wrappers.batches import BatchSize
+from lobench.inner.tasks.wrappers.noise import GradientNoise
 from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
 from lobench.inner.train import Program
 
@@ -282,7 +283,7 @@ REFUSED = [
     (Uncounted(), "task_losses", r"Uncounted.losses; got the shape \[3\]; expected \[num_losses\] = \[2\]"),
     (Shapeless(), "scale_invariant", "Shapeless.scale_invariant is of another structure than params; got {'a': None}"),
     (Axisless(), "scale_invariant", r"Axisless.scale_invariant of the leaf \['b'\]; got 2; expected None, or an axis"),
-    (Reparametrised(task=Several()), "memory", "which Several, wrapped, does not give"),
+    (GradientNoise(task=Several()), "memory", "which Several, wrapped, does not give"),
 ]
 
 
@@ -296,14 +297,18 @@ def test_what_the_task_lacks_is_refused_in_a_line(task: Any, want: str, line: st
 def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:
     task = Reparametrised(task=Several(), scale=2.0)
     assert task.scale_invariant({"a": 0, "b": 0}) == {"a": None, "b": -1}
+    params = {"a": jnp.float32(0.5), "b": jnp.ones((2, 3))}
+    assert task.num_losses == 3 and task.memory_loss(params, jnp.float32(0), None) == 3 * 1.0
+    assert task.losses(params, None, None, None).tolist() == [0.0, 9.0, 24.0]
+    assert np.isfinite(losses(run(task, as_wanted("all")))).all()
     from lobench.inner.tasks.image import DigitsMLP
 
     assert not hasattr(BatchSize(task=DigitsMLP(), batch_size=2), "memory_loss")
 
 
 def test_the_example_of_the_docs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
-    [code] = re.findall(r"```python\n(@lobench.configurable\ndef remembering.*?)```", text, re.DOTALL)
+    [text] = [block.text for block in blocks_of("suites.md") if block.title == "mixing.py"]
+    code = "".join(text.partition("@lobench.configurable")[1:])
     names = {"lobench": types.SimpleNamespace(configurable=lambda made: made, wanting=wanting), "jax": jax}
     exec(code, {**names, "optax": optax}, names)
     found = losses(run(Several(), names["remembering"](share=1.0, inner=optax.sgd(RATE))))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tiny import make_run, make_suite, results
+from tiny import GIN, TASKS, make_run, make_suite, results
 
 
 def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_path: Path) -> None:
@@ -25,3 +25,30 @@ def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_pat
     lines = done.stdout.splitlines()
     assert lines.count(misspelled) == lines.count(late) == 1, done.stdout
     assert {record["message"] for record in results(store)} == {f"{misspelled}; {late}"}
+
+
+def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path), tmp_path / "store"
+    missing, given = f"--lobench-checkpoint={tmp_path / 'no.npz'}", f"--lobench-checkpoint={suite / 'tiny.gin'}"
+    for options, said in (
+        ([missing], f"--lobench-checkpoint: there is no checkpoint here; got {tmp_path / 'no.npz'}"),
+        ([given, "--lobench-optimizer=sgd()"], "--lobench-checkpoint and --lobench-optimizer exclude each other"),
+    ):
+        command = [sys.executable, "-m", "pytest", "-q", str(suite), *options, f"--lobench-store={store}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 4 and said in done.stderr, done.stdout + done.stderr
+    assert not store.exists()
+
+
+def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(tmp_path: Path) -> None:
+    for suite, module in (("one", "own_tasks"), ("copy", "own_tasks"), ("two", "own_tasks"), ("three", "random")):
+        (tmp_path / suite).mkdir()
+        (tmp_path / suite / f"{module}.py").write_text(TASKS + "# another one" * (suite == "two"))
+        (tmp_path / suite / "tiny.gin").write_text(GIN.replace("tiny_tasks", module))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--lobench-optimizer=sgd()"]
+    items = [f"{suite}/tiny.gin::a" for suite in ("one", "copy", "two", "three")]
+    done = subprocess.run([*command, *items], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = f"`import own_tasks` is not own_tasks.py beside the gin file; got {tmp_path / 'one' / 'own_tasks.py'};"
+    assert f"{tmp_path}/two/tiny.gin:2: {said}" in done.stdout, done.stdout
+    assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py beside the gin file; got" in done.stdout
+    assert "2 failed, 2 passed" in done.stdout, done.stdout

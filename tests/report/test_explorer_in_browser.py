@@ -23,6 +23,7 @@ from tiny import make_suite
 
 from lobench.analysis.findings import findings_of
 from lobench.report.page import write_page
+from lobench.report.svg import number, rounded
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,13 @@ def check(page: Page, kind: str, label: str) -> None:
     if not page.locator(f"#pick-{kind}").evaluate("one => one.open"):
         page.locator(f"#pick-{kind} summary").press("Enter")
     page.locator(f"#pick-{kind}").get_by_label(label, exact=True).press("Space")
+
+
+def test_scripts_say_numbers_as_the_page_does(page: Page) -> None:
+    heads = (1, 1.2346, 9.9996, -1, -1.2346)
+    values = [value * 10.0**power for power in range(-9, 12) for value in heads]
+    values = [rounded(value) for value in [0.0, 12_345.0, 123_456.7, 999_999.0, *values]]
+    assert page.evaluate("values => values.map(lobench.number)", values) == [number(value) for value in values]
 
 
 def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:

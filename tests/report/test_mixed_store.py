@@ -18,7 +18,7 @@ from lobench.report.charts import sections
 from lobench.report.latex import latex_table
 from lobench.report.method_table import method_text
 from lobench.report.page import render_page
-from lobench.report.svg import Chart, Series, number
+from lobench.report.svg import Chart, Series, number, rounded
 from lobench.report.verdict import cards, verdict_text
 
 ADAM, SGD = "adam(); adam.learning_rate = 0.01", "sgd(); sgd.learning_rate = 0.1"
@@ -166,10 +166,21 @@ def page_of(store: Path) -> str:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(40_890_000_000_000.0, "4.089e13"), (9.56e-08, "9.56e-8"), (12_345.0, "12,345"), (0.5, "0.5"), (1e6, "1e6")],
+    [
+        (40_890_000_000_000.0, "4.089e13"),
+        (9.56e-08, "9.56e-8"),
+        (0.00012346, "1.235e-4"),
+        (0.00099999, "0.001"),
+        (12_345.0, "12,345"),
+        (1234.56, "1,235"),
+        (123_456.7, "123,500"),
+        (999_999.9, "1e6"),
+        (0.5, "0.5"),
+        (1e6, "1e6"),
+    ],
 )
 def test_numbers_far_from_one_are_powers_of_ten(value: float, text: str) -> None:
-    assert number(value) == text
+    assert number(value) == number(rounded(value)) == text  # in the page's data they are rounded
 
 
 def test_a_long_number_beside_an_axis_has_the_room_it_takes() -> None:
@@ -183,6 +194,13 @@ def test_a_long_number_beside_an_axis_has_the_room_it_takes() -> None:
     lines = re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="end">([^<]+)</text>', chart.svg())
     assert "-200,000" in {text for _, text in lines}
     assert all(float(x) >= 7.6 * len(text) for x, text in lines), "as wide as digits of DejaVu Sans at 12 px"
+
+
+def test_a_checkpoints_outer_step_is_told_in_full() -> None:
+    steps = [99_990, 99_995, 100_250]
+    series = Series(label="a", x=steps, y=[0.1, 0.2, 0.3])
+    svg = str(Chart(title="t", description="d", x_label="outer step", y_label="y", series=(series,)).svg())
+    assert all(f",{step},0.{place}]" in svg.replace("&#34;", '"') for place, step in enumerate(steps, 1)), svg
 
 
 def test_methods_beside_an_axis_are_told_in_full() -> None:
@@ -210,3 +228,9 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
         "Note: the baseline tuned adam is stale: the case changed since it was made (7 cases: digits/case0, "
         "digits/case1, digits/case2, digits/case3 and 3 more); run `lobench baseline suites/digits`"
     ]
+
+
+def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> None:
+    header, *lines = lobench("results", "--store", store).stdout.splitlines()
+    assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
+    assert any(ADAM in line for line in lines) and any("outer step 30" in line for line in lines)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
+import shlex
 import unicodedata
 from pathlib import Path
 
 import pytest
 from commands import lobench
 from stores import add
+from tiny import make_run, make_suite, watch
 
 from lobench.engine.store.ledger import Ledger
 
@@ -67,3 +71,15 @@ def test_csv_and_json_hold_the_name_as_it_is(store: Path) -> None:
     assert {row["case"] for row in rows} == {ODD, "a\rb"} and len(rows) == 16
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert {record["case"]["name"] for record in records if record["seeds"]} == {ODD, "a\rb"}
+
+
+def test_commands_that_are_printed_can_be_pasted_where_folders_have_blanks(tmp_path: Path) -> None:
+    home = tmp_path / "my home"
+    suite, run = make_suite(home), make_run(home, -1.0)
+    said = watch(run, suite, "--once").stdout
+    page = home / "page.html"
+    assert lobench("report", "--store", run / "lobench_results/tiny", "--output", page).returncode == 0
+    (found,) = re.findall(r"`(lobench results [^`]+)`", said)
+    shown, _ = re.findall("<code>(lobench .*?)</code>", page.read_text())
+    for command in (found, html.unescape(shown)):
+        assert lobench(*shlex.split(command)[1:], cwd=home).returncode == 0, command

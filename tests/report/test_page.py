@@ -115,7 +115,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
         ([(2.0, False), (10.0, True), (10.0, True)], ">= 10x in the median, censored on 2 of 3 cases"),
         ([(2.0, False), (3.0, False), (10.0, True)], "3x in the median, censored on 1 of 3 cases"),
         ([(2.0, True), (3.0, False), (4.0, False)], ">= 3x in the median, censored on 1 of 3 cases"),
-        ([(math.nan, False)], "none, censored on 0 of 1 cases, diverged on 1"),
+        ([(math.nan, False)], "none, censored on 0 of 1 case, diverged on 1"),
     ],
 )
 def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], says: str) -> None:
@@ -238,7 +238,7 @@ def test_one_seed_says_why_nothing_is_decided(tmp_path: Path) -> None:
     for step in (1, 2):
         add(tmp_path, step, {"a": {"train/loss": [1.0 / step]}})
     words = Page(render_page(findings_of(tmp_path, []))).words
-    assert "no interval: one seed a case, 1 cases" in words and "undecidable below n = 2" in words
+    assert "no interval: one seed a case, 1 case" in words and "undecidable below n = 2" in words
     assert "= nan" not in words and "95% (no" not in words
 
 
@@ -298,7 +298,7 @@ def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_pat
     found = findings_of(store, [make_baseline(tmp_path, num_cases=4)])
     lines = verdict_text(found).splitlines()
     line = next(line for line in lines if "by the role of cases" in line)
-    assert "meta_train, in distribution (1 cases)" in line and "meta_test, out of distribution (2 cases)" in line
+    assert "meta_train, in distribution (1 case)" in line and "meta_test, out of distribution (2 cases)" in line
     scores = found.mean_score(found.shown, "primary").scores
     means = [float(np.mean(list(scores[f"identity of case{index}"].values()))) for index in range(3)]
     roles = found.scores_by_role("primary")

@@ -131,6 +131,7 @@ def test_seeds_that_are_said_to_be_the_same_draws_are_paired(tmp_path: Path) -> 
     expected = stats.ttest_rel(np.float32(MINE[:3]), np.float32(ADAM)).confidence_interval(0.95)
     assert (values.method, pair.primary.num_pairs) == ("paired", 3)
     assert (values.lower, values.upper) == pytest.approx((expected.low, expected.high), rel=1e-5)
+    assert set(pair.primary.notes.values()) == {"3 common seeds of 3 and 4"}  # the means that stand beside are over all
     text = write_csv(tmp_path / "b.csv", curve("adam", "first", [1.0]))
     with pytest.raises(UsageError, match="--paired-seeds: a seed is no number; got 'first'"):
         import_curves(text, store=tmp_path / "other", paired_seeds=True)
@@ -266,6 +267,7 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
     import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
     assert {key[0] for key in held(store)} == set(HOSTILE)
     assert [subject.who.name for subject in read_store(store).subjects] == HOSTILE
+    assert f"{len(HOSTILE)} imported methods, {len(HOSTILE)} cases" in repr(open_results(store))
     for command in (("results",), ("results", "--by", "method"), ("report", "--output", tmp_path / "r.html")):
         done = lobench(*command, "--store", store)
         assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr

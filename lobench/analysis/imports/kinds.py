@@ -101,6 +101,8 @@ def kind_of(path: Path, asked: str = "") -> str:
         raise UsageError("--kind", got=repr(asked), expected=", ".join(KINDS), next_step=suggestion(asked, KINDS))
     if not path.exists():
         raise UsageError("there is no such file", where=str(path))
+    if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
+        raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if asked:
         if path.is_dir() and KINDS[asked].files is None:
             raise UsageError(f"this is a folder, and {asked} is {KINDS[asked].about}", where=str(path))
@@ -140,7 +142,7 @@ def _of_file(path: Path) -> str:
         return "wandb-run"
     if mlflow.is_database(path):
         return "mlflow"
-    if head == b"[":
+    if records.is_list(path):
         return "lobench"
     if nanogpt.is_log(path):
         return "nanogpt"

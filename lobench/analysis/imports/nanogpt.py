@@ -38,7 +38,7 @@ def is_log(path: Path) -> bool:
 
 def log_files(place: Path) -> list[Path]:
     """Returns the logs of a folder."""
-    return [path for path in sorted(place.iterdir()) if path.suffix in _SUFFIXES and is_log(path)]
+    return [path for path in sorted(place.iterdir()) if path.suffix in _SUFFIXES and path.is_file() and is_log(path)]
 
 
 def read_logs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:

@@ -84,6 +84,12 @@ class Spill:
         rows = np.empty(len(points.step), _ROW)
         if not len(rows):
             return
+        if (points.step < 0).any():
+            at = int((points.step < 0).argmax())
+            run = f"{points.runs[points.run[at]]}, metric {points.metrics[points.metric[at]]!r}"
+            raise UsageError(
+                "a step is below 0", where=self._where, got=f"{run}: {points.step[at]}", expected="0 or more"
+            )
         rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
         self.num_points += len(rows)

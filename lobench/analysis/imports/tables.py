@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -103,10 +104,11 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
     line = 2
     try:
         with opened(path) as file:
+            body = _Body(file)
             parts = pd.read_csv(
-                file,
-                usecols=lambda name: name.strip() in columns,
-                dtype=dict.fromkeys(texts, "category"),
+                body,  # it reads, and that is all that pandas asks for
+                usecols=lambda name: name in columns or name == body.more,
+                dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
                 keep_default_na=False,
                 na_values={name: _MISSING for name in columns if name not in texts},
                 chunksize=_CHUNK,
@@ -115,9 +117,11 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
                 low_memory=False,
             )
             for frame in parts:
-                frame.columns = [str(name).strip() for name in frame.columns]
+                _check_no_more(frame.pop(body.more), line, str(path), len(body.names))
+                frame = frame.astype(dict.fromkeys(texts, "category"))
                 yield frame, line
                 line += len(frame)
+        body.check_whole(str(path))
     except (
         pd.errors.ParserError,
         pd.errors.EmptyDataError,
@@ -127,6 +131,64 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
         zlib.error,
     ) as error:
         raise UsageError("this is not a csv file", where=str(path), got=cause(error)) from error
+
+
+class _Body:
+    """A csv as pandas reads it, below a header that has one column more, so that cells in excess are seen.
+
+    Attributes:
+      names: Of the columns as the file has them.
+      more: The further column; a name that no other one has.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._tail = file, ""
+        self.names = [name.strip() for name in next(csv.reader(file), [])]
+        self.more = "more cells" + "." * max(map(len, self.names), default=0)
+        firsts = [name if name not in self.names[:place] else "" for place, name in enumerate(self.names)]
+        header = io.StringIO()
+        csv.writer(header, lineterminator="\n").writerow(
+            [*(name or f"{self.more}{place}" for place, name in enumerate(firsts)), self.more]
+        )
+        self._header = header.getvalue()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())  # pandas asks whether it could
+
+    def read(self, size: int = -1) -> str:
+        """Returns what comes next, the header first."""
+        if self._header:
+            header, self._header = self._header, ""
+            return header
+        text = self._file.read(size)
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        self._tail = text[end:] if end else self._tail + text
+        return text
+
+    def check_whole(self, where: str) -> None:
+        """Raises UsageError: the last line has no end, and lacks cells; somebody writes it still."""
+        cells = next(csv.reader([self._tail]), [])
+        if cells and len(cells) < len(self.names) and '"' not in self._tail:  # a cell may have lines
+            raise UsageError(
+                "the last line is cut off",
+                where=where,
+                got=f"{len(cells)} cells: {self._tail[:60]!r}",
+                expected=f"{len(self.names)}",
+                next_step="import it again when it is written",
+            )
+
+
+def _check_no_more(more: pd.Series, line: int, where: str, num_columns: int) -> None:
+    """Checks that no row of a part has cells that the header has not; a comma at its end is none."""
+    odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
+    if odd:
+        row = int(np.isin(more.cat.codes, odd).argmax())
+        raise UsageError(
+            "a row has more cells than the header",
+            where=f"{where}, line {line + row}",
+            expected=str(num_columns),
+            next_step="a decimal comma makes two cells of a number: write a point; quote a name that has a comma",
+        )
 
 
 def _text(value: object) -> str:
@@ -156,8 +218,7 @@ def read_table(path: Path, asked: Asked) -> Iterator[Points]:
             where=str(path),
             got=", ".join(found)[:200],
             expected=", ".join(place[role] for role in needed),
-            next_step="--column ROLE=COLUMN names another one; --method, --case, --seed say it of all rows, "
-            "--metric COLUMN of a table with a column for each metric",
+            next_step=_advice(found),
         )
     names = [role for role in ("method", "case", "seed", "metric") if role in needed]
     texts = [place[role] for role in names]
@@ -180,6 +241,17 @@ def read_table(path: Path, asked: Asked) -> Iterator[Points]:
             none = np.zeros(int(there.sum()), np.int64)
             at = (run[there], none, steps[there], values[there], lines[there])
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
+
+
+def _advice(found: Sequence[str]) -> str:
+    """Returns what to do where columns are missing."""
+    others = [text for text in (";", "\t", "|") if len(found) == 1 and text in found[0]]
+    if others:
+        return f"columns are separated by {others[0]!r} here; write commas, and decimals with a point"
+    return (
+        "--column ROLE=COLUMN names another one; --method, --case, --seed say it of all rows, "
+        "--metric COLUMN of a table with a column for each metric"
+    )
 
 
 def numbers_of(column: pd.Series, lines: NDArray[np.int64], where: str, *, fill: bool) -> NDArray[np.float64]:

@@ -120,7 +120,8 @@ def run_files(place: Path) -> list[Path]:
     """Returns W&B's own files of runs in or below a folder, in the order of their writing; or the file itself."""
     if place.is_file():
         return [place]
-    return sorted({path.resolve() for path in place.rglob("run-*.wandb")}, key=lambda path: (path.parent.name, path))
+    found = {path.resolve() for path in place.rglob("run-*.wandb") if path.is_file()}
+    return sorted(found, key=lambda path: (path.parent.name, path))
 
 
 def read_runs(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:

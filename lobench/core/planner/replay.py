@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lobench.core.headline import counted
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event
 from lobench.core.planner.log import Answer, Start, Step, digest_of
@@ -126,5 +127,5 @@ class _Played:
 
 
 def _size(size: Size) -> str:
-    cores = f"{size.num_cpus} core{'s' if size.num_cpus > 1 else ''}"
+    cores = counted(size.num_cpus, "core")
     return f"{cores} and {size.num_gpus:g} devices" if size.num_gpus else cores

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import gin
@@ -59,8 +61,38 @@ def import_named(statement: Import) -> None:
             got=headline(error),
             next_step="the suite's folder, its parent, an experiment's folder and the installed packages are searched",
         ) from error
+    _refuse_namesake(statement)
     if hasattr(module, "lobench_on_use"):
         _ON_USE[statement.module] = module.lobench_on_use
+
+
+def _refuse_namesake(statement: Import) -> None:
+    """Refuses a module of Python's, or of another suite, in the place of the file that lies beside the gin file.
+
+    A process has one module of a name: `import random` gives Python's own, and of two suites with a `tasks.py` each the
+    second one would silently be trained on the tasks of the first. A copy of the file is as good as the file.
+
+    Raises:
+      ConfigError: it is a file with another content.
+    """
+    gin_file, parts = Path(statement.where.rpartition(":")[0]), statement.module.split(".")
+    if parts[0] == "lobench" or not gin_file.is_file():
+        return
+    whole = gin_file.parent.joinpath(*parts)
+    beside = next((file for file in (whole.with_suffix(".py"), whole / "__init__.py") if file.is_file()), None)
+    found = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
+    if beside is not None and not (Path(found).is_file() and _are_alike(beside, Path(found))):
+        raise ConfigError(
+            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} beside the gin file",
+            where=statement.where,
+            got=found,
+            expected="one module of this name in a process",
+            next_step=f"rename {beside.name}, or evaluate two suites with such a module apart",
+        )
+
+
+def _are_alike(one: Path, other: Path) -> bool:
+    return one.samefile(other) or one.read_bytes() == other.read_bytes()
 
 
 def is_registered(selector: str) -> bool:

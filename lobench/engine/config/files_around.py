@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["INCLUDE", "INI_FILES", "files_above", "files_of_suite", "included_files"]
+__all__ = ["INCLUDE", "INI_FILES", "files_above", "files_below", "files_of_suite", "included_files"]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
 
@@ -22,7 +22,7 @@ def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]
       follow_links: Whether links to folders are gone into.
     """
     seen: set[Path] = set()
-    for file in _files_below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
+    for file in files_below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
         yield file
         if file.suffix == ".gin":
             yield from included_files(file, seen)
@@ -40,7 +40,7 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
             yield from included_files(found, seen, below)
 
 
-def _files_below(folder: Path, *, follow_links: bool) -> Iterator[Path]:
+def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     """Yields a suite's files, without what is hidden, cached, a virtual environment or a store."""
     for root, folders, names in os.walk(folder, followlinks=follow_links):
         here = Path(root)
@@ -75,7 +75,7 @@ def files_above(folder: Path) -> Iterator[Path]:
         if above == folder.parent:  # importable from gin: modules and packages
             yield from sorted(file for file in above.glob("*.py") if file.is_file())
             for package in sorted(above.glob("*/__init__.py")):
-                yield from _files_below(package.parent, follow_links=True)
+                yield from files_below(package.parent, follow_links=True)
         elif (above / "conftest.py").is_file():
             yield above / "conftest.py"
         found = [above / name for name in INI_FILES if (above / name).is_file()]

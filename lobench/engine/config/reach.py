@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import gin.config as gin_state
+
+from lobench.engine.config.syntax import values_in
 
 __all__ = ["Reached", "bindings_in", "source_of", "task_lines", "walk"]
 
@@ -54,18 +56,6 @@ def _enclosing(scope: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _references(value: Any) -> Iterator[Any]:
-    if isinstance(value, gin_state.ConfigurableReference):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _references(key)
-            yield from _references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
-
-
 def walk(
     scope: str, selector: str, bindings: dict[str, Any], found: dict[str, Reached], seen: set[tuple[str, str]]
 ) -> None:
@@ -73,7 +63,7 @@ def walk(
     for parameter, value in sorted(bindings.items()):
         reached = Reached(scope, selector, parameter, value)
         found.setdefault(reached.line, reached)
-        for reference in _references(value):
+        for reference in (one for one in values_in(value) if isinstance(one, gin_state.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector
             if (inner_scope, inner) not in seen:

@@ -29,6 +29,7 @@ __all__ = [
     "parse_trainer_config",
     "parse_trainer_text",
     "references_in",
+    "values_in",
 ]
 
 
@@ -234,12 +235,13 @@ def binding_text(binding: Binding, scope: str | None = None) -> str:
 
 def references_in(value: Any) -> Iterator[Reference | Macro]:
     """Yields what a value refers to, however deep in lists and dictionaries."""
-    if isinstance(value, Reference | Macro):
+    return (one for one in values_in(value) if isinstance(one, Reference | Macro))
+
+
+def values_in(value: Any) -> Iterator[Any]:
+    """Yields what lists and dictionaries hold, however deep; of a dictionary its keys too."""
+    if isinstance(value, dict | list | tuple):
+        for item in value.items() if isinstance(value, dict) else value:
+            yield from values_in(item)
+    else:
         yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from references_in(key)
-            yield from references_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from references_in(item)

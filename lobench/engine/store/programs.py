@@ -6,6 +6,7 @@ A chief plans before a worker exists. Results of before there were keys get thei
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import socket
@@ -92,10 +93,14 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
       expected: What was expected to compute the result; where the two differ, results of the one are found by a chief
         that expects the other.
     """
-    text = json.dumps(dataclasses.asdict(program), sort_keys=True)
-    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, text))
+    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, _parts(program)))
     if expected is not None and expected != program:
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
+
+
+@functools.lru_cache(maxsize=64)  # thousands of results are of one program
+def _parts(program: Program) -> str:
+    return json.dumps(dataclasses.asdict(program), sort_keys=True)
 
 
 def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:

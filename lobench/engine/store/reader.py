@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 import statistics
@@ -38,7 +39,8 @@ class EvaluationRow:
 
     Attributes:
       program: What the key's program stands for.
-      payload: `Curves.to_payload()`; None where the outcome gave no curves.
+      payload: `Curves.to_payload()`; None where the outcome gave no curves, or where they are at hand.
+      at_hand: The curves of an evaluation that was not read from a store.
       curves: Read from the payload each time that it is asked for: many readers want a few numbers of many rows.
     """
 
@@ -53,6 +55,11 @@ class EvaluationRow:
     trial: str
     session: str
     recorded_at: float
+    at_hand: Curves | None = None
+
+    @property
+    def has_curves(self) -> bool:
+        return self.payload is not None or self.at_hand is not None
 
     @property
     def sightings(self) -> tuple[Subject, ...]:
@@ -74,7 +81,7 @@ class EvaluationRow:
     @property
     def curves(self) -> Curves | None:
         if self.payload is None:
-            return None
+            return self.at_hand
         with intact_rows(self.where):
             return Curves.from_payload(self.payload)
 
@@ -84,6 +91,7 @@ class LedgerReader:
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
+        self._has_old_programs = True  # none come after: who writes names them
 
     @property
     def schema(self) -> int:
@@ -93,10 +101,12 @@ class LedgerReader:
 
     # What a restart reads.
 
-    def sightings(self) -> dict[int, Subject]:
+    def sightings(self, sha256: str = "") -> dict[int, Subject]:
+        """Returns every sighting by its position, or those of one subject."""
+        where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
         with store_errors(self.store):
             rows = self._db.execute(
-                f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c ORDER BY c.position"
+                f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
             ).fetchall()
         return {row[0]: subject_of(row[1:]) for row in rows}
 
@@ -231,20 +241,18 @@ class LedgerReader:
 
     def evaluations(self, sha256: str = "", outcome: Outcome | None = None) -> Iterator[EvaluationRow]:
         """Yields every evaluation, or those of one subject, or with one outcome, in the order of their recording."""
-        cases: dict[str, CaseInfo] = {}  # every subject has the same ones
+        columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
+        asked = {name: value for name, value in columns.items() if value}
+        where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
-            old = old_programs(self._db)
-            sightings = sightings_of_evaluations(self._db, self.sightings())
-            labels = {
-                row[0]: tuple(map(str, row[1:])) for row in self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels")
-            }
-            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE ? IN ('', checkpoint_sha256) "
-            query += "AND ? IN ('', outcome) ORDER BY id"
-            for number, *row in self._db.execute(query, (sha256, outcome or "")):
+            old = self._old_programs()
+            sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
+            labelled = f"SELECT {_LABEL_COLUMNS} FROM labels"
+            labels = {row[0]: tuple(map(str, row[1:])) for row in self._db.execute(labelled)}
+            query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
+            for number, *row in self._db.execute(query, tuple(asked.values())):
                 program = old.get(number) or known.get(row[5]) or Program(version=row[5])
-                if row[6] not in cases:
-                    cases[row[6]] = CaseInfo(**json.loads(row[6]))
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -255,7 +263,7 @@ class LedgerReader:
                         program_version=program.key if number in old else row[5],
                     ),
                     program=program,
-                    case=cases[row[6]],
+                    case=_case_of(row[6]),
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
@@ -266,17 +274,27 @@ class LedgerReader:
                     recorded_at=row[11],
                 )
 
+    def _old_programs(self) -> dict[int, Program]:
+        found = old_programs(self._db) if self._has_old_programs else {}
+        self._has_old_programs = bool(found)
+        return found
+
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
         with store_errors(self.store), intact_rows(self.store):
             rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
             return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
 
 
+@functools.lru_cache(maxsize=1024)  # every subject has the same ones
+def _case_of(case_json: str) -> CaseInfo:
+    return CaseInfo(**json.loads(case_json))
+
+
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
     case_json, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=CaseInfo(**json.loads(case_json)),
+        case=_case_of(case_json),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
         curves=Curves.from_payload(payload) if payload is not None else None,

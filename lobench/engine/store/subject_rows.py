@@ -74,7 +74,8 @@ def sightings_of_evaluations(
         pairs = "SELECT evaluation, position FROM {}"
         union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
         for evaluation, position in db.execute(f"{union} ORDER BY position"):
-            belonging.setdefault(evaluation, []).append(sightings[position])
+            if position in sightings:
+                belonging.setdefault(evaluation, []).append(sightings[position])
 
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
         return tuple(belonging.get(evaluation, ()) if sha256 in apart else sighted.get(sha256, ()))

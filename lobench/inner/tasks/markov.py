@@ -16,7 +16,7 @@ from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux
 from lobench.inner.tasks.splits import row_datasets
-from lobench.inner.tasks.symbols import SymbolTask, network_of
+from lobench.inner.tasks.symbols import SymbolTask
 
 __all__ = ["HiddenMarkov", "Source"]
 
@@ -113,16 +113,7 @@ class HiddenMarkov(SymbolTask):
         arguments.integer(name, "num_symbols", num_symbols, at_least=2, at_most=256)
         arguments.integer(name, "sequence_length", sequence_length)
         arguments.integer(name, "problem_seed", problem_seed, at_least=0)
-        self.vocab_size = num_symbols
-        self.network = network_of(
-            name,
-            network,
-            vocab_size=num_symbols,
-            length=sequence_length,
-            width=width,
-            num_layers=num_layers,
-            num_heads=num_heads,
-        )
+        self.read_by(network, num_symbols, sequence_length, width, num_layers, num_heads)
         windows = _windows(num_states, num_symbols, sequence_length + 1, problem_seed)
         self.best_loss = float(np.mean(windows["bayes"], dtype=np.float64))
         self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))

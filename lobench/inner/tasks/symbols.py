@@ -113,6 +113,19 @@ class SymbolTask(MeasuredTask):
     network: SymbolNetwork
     vocab_size: int
 
+    def read_by(self, network: str, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int) -> None:
+        """Takes what predicts the symbols of windows of a length; see `network_of`."""
+        self.vocab_size = vocab_size
+        self.network = network_of(
+            type(self).__name__,
+            network,
+            vocab_size=vocab_size,
+            length=length,
+            width=width,
+            num_layers=num_layers,
+            num_heads=num_heads,
+        )
+
     def init(self, key: jax.Array) -> Params:
         """Returns the network's initial parameters."""
         return self.network.init(key)

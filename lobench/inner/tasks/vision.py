@@ -22,7 +22,16 @@ class _PatchClassifier(Classifier):
 
     kinds = ("image",)
 
-    def __init__(self, *, data: str, patch: int, width: int, num_layers: int, activation: str, batch_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        data: str = "mnist28",
+        patch: int = 7,
+        width: int = 32,
+        num_layers: int = 2,
+        activation: str = "gelu",
+        batch_size: int = 32,
+    ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name, side = type(self).__name__, self.data.shape[0]
         self._patch = arguments.integer(name, "patch", patch)
@@ -76,20 +85,6 @@ class MixerClassifier(_PatchClassifier):
     Source: Tolstikhin et al. 2021, "MLP-Mixer: an all-MLP architecture for vision".
     """
 
-    def __init__(
-        self,
-        *,
-        data: str = "mnist28",
-        patch: int = 7,
-        width: int = 32,
-        num_layers: int = 2,
-        activation: str = "gelu",
-        batch_size: int = 32,
-    ) -> None:
-        super().__init__(
-            data=data, patch=patch, width=width, num_layers=num_layers, activation=activation, batch_size=batch_size
-        )
-
     def layers_init(self, key: jax.Array) -> dict[str, Params]:
         identity = jnp.stack([jnp.ones(self._width, jnp.float32), jnp.zeros(self._width, jnp.float32)])
         params: dict[str, Params] = {"norms": {"last": identity}}
@@ -135,9 +130,7 @@ class ViTClassifier(_PatchClassifier):
         num_heads: int = 2,
         batch_size: int = 32,
     ) -> None:
-        super().__init__(
-            data=data, patch=patch, width=width, num_layers=num_layers, activation="gelu", batch_size=batch_size
-        )
+        super().__init__(data=data, patch=patch, width=width, num_layers=num_layers, batch_size=batch_size)
         self._num_heads = arguments.integer(type(self).__name__, "num_heads", num_heads)
         if width % num_heads:
             expected = f"a multiple of its {num_heads} heads"

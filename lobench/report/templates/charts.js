@@ -24,11 +24,10 @@ const lobench = (() => {
   // As lobench.report.svg.number: four digits, powers of ten for what is far from 1.
   const number = (value) => {
     if (!isNumber(value)) return "n/a";
-    if (value && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) {
-      const [mantissa, exponent] = Number(value.toPrecision(3)).toExponential().split("e");
-      return `${mantissa}e${Number(exponent)}`;
-    }
-    return value.toLocaleString("en", { maximumSignificantDigits: Number.isInteger(value) ? 21 : 4 });
+    if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en");
+    const [mantissa, exponent] = value.toExponential(3).split("e").map(Number);
+    if (exponent < -3 || exponent >= 6) return `${mantissa}e${exponent}`;
+    return value.toLocaleString("en", { maximumSignificantDigits: 4 });
   };
 
   class Axis {

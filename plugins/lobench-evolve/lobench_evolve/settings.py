@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import gin
 
-from lobench import ConfigError, UsageError
-from lobench.extend import CaseSpec, parse_file, parse_text, specs_in, suggestion
+from lobench import ConfigError
+from lobench.extend import CaseSpec, parse_file, parse_text, specs_called, suggestion
 
 __all__ = ["AntitheticES", "Configuration", "Evolve", "TruncationGA", "read_config"]
 
@@ -148,7 +148,7 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     """Reads settings and cases; binds and builds nothing.
 
     Raises:
-      ConfigError: an unknown parameter, a value of the wrong kind or out of range. UsageError: no such case, or none.
+      ConfigError: an unknown parameter, a value of the wrong kind or out of range. SuiteError: no such case, or none.
     """
     statements = parse_file(config)
     imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))
@@ -168,16 +168,8 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
         raise ConfigError("Evolve.first_n", got="1", expected=expected)
     most = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
     run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))
-    known = {spec.name: spec for spec in specs_in(config)}
-    unknown = [scope for scope in run.cases if scope not in known]
-    if unknown or not known:
-        raise UsageError(
-            f"there is no case {unknown[0]!r}" if unknown else "the file holds no case",
-            where=str(config),
-            expected="one of " + ", ".join(known) if known else "a scope that binds Case.task",
-        )
-    cases = tuple(spec for scope, spec in known.items() if not run.cases or scope in run.cases)
-    return Configuration(run=run, ga=ga, es=es, cases=cases, imports=imports)
+    cases = specs_called(run.cases, config)
+    return Configuration(run=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
 
 
 def _at_most(name: str, value: int, what: str, most: int) -> None:

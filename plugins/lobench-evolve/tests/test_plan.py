@@ -61,7 +61,7 @@ def test_a_wrong_setting(tmp_path: Path, extra: str, message: str) -> None:
 
 
 def test_a_case_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no case 'bowls'.*one of bowl, hard"):
+    with pytest.raises(LobenchError, match=r"no case 'bowls'.*one of bowl, hard"):
         plan(config(tmp_path), folder=tmp_path, scopes=["bowls"], seed=0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from lobench import ConfigError, LobenchError, StoreError
-from lobench.extend import StoreBusy, StoreLock, cause, write_whole
+from lobench.extend import StoreBusy, StoreLock, cause, counted, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
 from lobench_pbt.connection import Address, Connection, read_token
 from lobench_pbt.decide import Answer
@@ -328,7 +328,7 @@ def stop(store: Path, name: str, *, options: str, say: Callable[[str], None]) ->
             service.close()
             lock.release()
     still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
-    say(f"study {name!r} is stopped: nothing begins any more; {still} trials may end what they have begun")
+    say(f"study {name!r} is stopped: nothing begins any more; what is begun may still end: {counted(still, 'trial')}")
 
 
 def _again(store: Path, listen: str) -> str:

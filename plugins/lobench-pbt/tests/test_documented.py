@@ -15,6 +15,7 @@ from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
 from lobench_pbt.study import Study
 from lobench_pbt.study_file import read_study
+from pages import blocks_of
 from pbt_simulation import PLUGINS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "populations.md").read_text()
@@ -30,7 +31,7 @@ def outer(learning_rate=0.1, momentum=0.9, kind="sgd"):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     import gin
 
-    (found,) = re.findall(r"`study.gin`:\n\n```\n(.*?)```", TEXT, re.DOTALL)
+    (found,) = [block.text for block in blocks_of("populations.md") if block.title == "study.gin"]
     (tmp_path / "study.gin").write_text(found)
     (tmp_path / "my_trainer.py").write_text(TRAINER)
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ def test_nothing_begins_after_it_and_who_trains_is_told(trainer: Path, is_served
         done = stop(trainer / "store")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == (
-            "study 'study' is stopped: nothing begins any more; 1 trials may end what they have begun\n"
+            "study 'study' is stopped: nothing begins any more; what is begun may still end: 1 trial\n"
         )
         if not is_served:
             process = serve(trainer)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lobench import LobenchError
-from lobench.extend import Channel, Message, Parcel, WorkerConfig, leave_mark
+from lobench.extend import Channel, Message, Parcel, WorkerConfig, counted, leave_mark
 from lobench.hookspecs import Capacity, Died, Heard, Notice, Said
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
@@ -177,7 +177,7 @@ class RayExecutor:
         num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True
         devices = f" and {num_gpus:g} devices" if num_gpus else ""
-        text = f"Ray at {self._address}: {num_cpus:g} cores{devices} on {len(machines)} nodes"
+        text = f"Ray at {self._address}: {counted(int(num_cpus), 'core')}{devices} on {counted(len(machines), 'node')}"
         return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
 
     def _write_log(self, log: Log) -> None:

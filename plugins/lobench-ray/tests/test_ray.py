@@ -164,7 +164,7 @@ def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(tmp_p
         until(lambda: not of_ray(), "the Ray of a killed watch ends")
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "cores on 1 nodes" in done.stdout
+        assert "cores on 1 node" in done.stdout
         assert not of_ray()
     assert [record["outcome"] for record in results(store)] == ["passed", "passed"]
 
@@ -271,7 +271,7 @@ def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) ->
         said = iter(process.stdout.readline, "")
         line = next(line for line in said if "left out" in line)
         assert re.search(rf"node {NAME} would give other numbers: it has optax 0.0.1 for", line), line
-        assert "1 cores on 1 nodes" in next(said)
+        assert "1 core on 1 node" in next(said)
         gated.open()
         ending(process)
     finally:

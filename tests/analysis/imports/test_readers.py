@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -40,6 +43,12 @@ def test_a_tidy_csv_gzipped_in_any_order(tmp_path: Path) -> None:
         ("adam", "imported/mnist", 0): {"val/loss": CURVE},
         ("adam", "imported/mnist", 1): {"val/loss": [(0, 2.2), (100, 0.4)]},
     }
+
+
+def test_names_that_look_like_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    names = ["1e-3", "1e-03", "007", "7", "1.10", "1.1"]
+    file = write_csv(tmp_path / "a.csv", [row for name in names for row in curve(name, "0", [2.3, 0.5], case="08")])
+    assert taken(file) == {(name, "imported/08", 0): {"val/loss": CURVE} for name in names}
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -200,6 +209,10 @@ def test_a_folder_of_mlflows_file_store(tmp_path: Path) -> None:
         (runs / run / "meta.yaml").write_text(f"lifecycle_stage: {stage}\nrun_name: 'adam-seed-4'\n")
         (runs / run / "metrics" / "val" / "loss").write_text(text)
     assert taken(tmp_path / "mlruns", case="mnist") == {("adam", "imported/mnist", 4): {"val/loss": CURVE}}
+    (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 -7\n5 0.5 100\n")
+    assert "a step is below 0; got method 'adam', case 'task', seed 4, metric 'val/loss': -7; expected 0" in refusal(
+        tmp_path / "mlruns"
+    )
     (runs / "a1" / "metrics" / "val" / "loss").write_text("3 2.3 0\nnever\n")
     assert re.search(r"val/loss, line 2: this is no metric of MLflow; got 'never'", refusal(tmp_path / "mlruns"))
 
@@ -243,3 +256,64 @@ def test_what_no_reader_knows_is_told_what_is_read(tmp_path: Path) -> None:
     assert "did you mean 'tidy'" in refusal(file, kind="tidi")
     (tmp_path / "a.json").write_text('[{"label": "x"}]')
     assert "these are no results of lobench" in refusal(tmp_path / "a.json")
+
+
+def test_a_decimal_comma_or_a_row_that_is_cut_off_is_no_other_number(tmp_path: Path) -> None:
+    head, file = "method,case,seed,step,metric,value\n", tmp_path / "a.csv"
+    file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,loss,0,31\n")
+    assert "a.csv, line 3: a row has more cells than the header; expected 6; a decimal comma" in refusal(file)
+    file.write_text(head + "adam,m,0,0,loss,2,5\nadam,m,0,10,loss,0,31\n")
+    assert "line 2: a row has more cells" in refusal(file)
+    file.write_text((head + "adam,m,0,0,loss,2,5\n").replace(",", ";"))
+    assert "separated by ';' here; write commas, and decimals with a point" in refusal(file)
+    file.write_text(head + "adam,m,0,0,loss,2\nadam,m,0,10,lo")  # who writes it has not flushed the rest
+    assert "the last line is cut off; got 5 cells: 'adam,m,0,10,lo'; expected 6" in refusal(file)
+    file.write_text(head + 'adam,m,0,0,loss,2,\n"ad,am",m,0,10,loss,1')
+    assert taken(file)["ad,am", "imported/m", 0] == {"loss": [(10, 1)]}
+
+
+def test_what_is_no_file_or_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "this is neither a file nor a folder; write a pipe to a file" in refusal(tmp_path / "pipe")
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "logs" / "today.log")
+    assert "nothing reads this" in refusal(tmp_path / "logs")
+    (tmp_path / "circle").symlink_to("circle")
+    assert "this cannot be a file; got Symlink loop" in refusal(tmp_path / "circle")
+    assert "this cannot be a file; got File name too long" in refusal(tmp_path / ("a" * 300))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: one["case"].pop("identity"), "a record is damaged; got no 'identity'"),
+        (lambda one: one.pop("num_inner_steps"), "a record is damaged; got no 'num_inner_steps'"),
+        (lambda one: one.update(metrics=["loss"]), "a record is damaged"),
+        (lambda one: one.update(eval_steps=[0, 0.5]), "eval_steps is no step; got 0.5"),
+        (lambda one: one.update(eval_steps=[-5, 0]), "eval_steps is no step; got -5"),
+        (lambda one: one["curves"].update(loss=[[3, 2, 1]]), "a record is damaged"),
+        (lambda one: one.pop("label"), "a record is damaged; got no 'label'"),
+    ],
+)
+def test_a_record_that_is_not_whole_is_one_line(tmp_path: Path, change: Callable, said: str) -> None:
+    one = {
+        "label": "adam",
+        "checkpoint": {"sha256": ""},
+        "optimizer": "adam()",
+        "case": {"suite": "quick", "name": "relu32", "identity": "f" * 64},
+        "num_inner_steps": 10,
+        "primary_metric": "loss",
+        "seeds": [0],
+        "eval_steps": [0, 10],
+        "metrics": {"loss": {"direction": "min", "per_seed": [1.0]}},
+        "curves": {"loss": [[2.0, 1.0]]},
+    }
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([one]))
+    assert taken(file)["adam", "quick/relu32", 0] == {"loss": [(0, 2), (10, 1)]}
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf\n" + file.read_bytes()))
+    assert taken(packed)["adam", "quick/relu32", 0] == {"loss": [(0, 2), (10, 1)]}
+    change(one)
+    file.write_text(json.dumps([one]))
+    assert said in refusal(file)

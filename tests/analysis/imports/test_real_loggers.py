@@ -140,8 +140,8 @@ def wandb_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         log("first", 3, [0, 10, 20], "a")
         log("second", 7, [0, 10], "a")
         log("second", 7, [20], "b")
+        wandb.teardown()  # its process writes what it still has, and ends
         yield folder / "wandb"
-        wandb.teardown()
 
 
 def test_wandbs_own_files(wandb_folder: Path, tmp_path: Path) -> None:

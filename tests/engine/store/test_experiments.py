@@ -156,6 +156,8 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
         with contextlib.closing(Ledger.open(tmp_path / store, read_only=True)) as ledger:
             assert list(ledger.sightings().values()) == [plain, bound, adam]
             assert [row.subjects for row in ledger.evaluations()] == [(plain,), (bound,)]
+            assert [row.subjects for row in ledger.evaluations(plain.sha256)] == [(plain,), (bound,)]
+            assert not list(ledger.evaluations("0" * 64)) and not list(ledger.evaluations(outcome=Outcome.OOM))
             told = [
                 (event.subject.label, type(event))
                 for event in (delivery.event for delivery in ledger.deliveries_after(0))

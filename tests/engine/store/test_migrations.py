@@ -156,7 +156,7 @@ def test_a_watch_goes_on_and_evaluates_only_what_is_new(tmp_path: Path, monkeypa
     options = ("--once", "--workers", "1", "--checkpoints", "all", "--store", str(store))
     done = watch(run, suite, *options)
     assert done.stdout.count("taken from schema 1 to 2; ledger.schema1.sqlite is what it was") == 1, done.stdout
-    assert "2 of them done" in done.stdout and "outer step" not in done.stdout, done.stdout + done.stderr
+    assert "2 of them finished before" in done.stdout and "outer step" not in done.stdout, done.stdout + done.stderr
     before = expected(tmp_path, store)
     assert said(store) == before
     write_checkpoint(run / "theta_5.npz", -2.5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lobench.inner.configurable import configurable
-from lobench.inner.task import Batch, Index, Task
+from lobench.inner.task import Batch, Index
 from lobench.inner.tasks.continual.stream import Stream
 
 __all__ = ["PermutedDigitsStream", "PermutedStream"]
@@ -16,6 +18,7 @@ _SEED = 0x9E37
 
 
 @configurable
+@dataclass(kw_only=True, eq=False, repr=False)
 class PermutedStream(Stream):
     """Task 0 is the data as they are; each further task has their inputs in a random order, the same for all seeds.
 
@@ -24,26 +27,10 @@ class PermutedStream(Stream):
     Source: Goodfellow et al. 2013 (permuted MNIST).
     """
 
-    def __init__(
-        self,
-        *,
-        task: Task | None = None,
-        num_tasks: int = 10,
-        protocol: str = "none",
-        groups: int = 4,
-        memory_size: int = 0,
-        replay: bool = False,
-        interleaved: bool = False,
-    ) -> None:
-        super().__init__(
-            task=task,
-            num_tasks=num_tasks,
-            protocol=protocol,
-            groups=groups,
-            memory_size=memory_size,
-            replay=replay,
-            interleaved=interleaved,
-        )
+    num_tasks: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         size = self.labelled.num_inputs
         drawn = [np.random.default_rng([_SEED, index]).permutation(size) for index in range(1, self.num_tasks)]
         self._orders = np.stack([np.arange(size), *drawn]).astype(np.int32)

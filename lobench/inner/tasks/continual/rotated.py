@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 
 import jax
@@ -11,13 +12,14 @@ import numpy as np
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.task import Batch, Index, Task
+from lobench.inner.task import Batch, Index
 from lobench.inner.tasks.continual.stream import Stream
 
 __all__ = ["RotatedDigits", "RotatedStream"]
 
 
 @configurable
+@dataclass(kw_only=True, eq=False, repr=False)
 class RotatedStream(Stream):
     """Task i is the data turned by `angles[i]`.
 
@@ -30,29 +32,15 @@ class RotatedStream(Stream):
     Source: Lopez-Paz and Ranzato 2017 (rotated MNIST).
     """
 
-    def __init__(
-        self,
-        *,
-        task: Task | None = None,
-        angles: Sequence[float] = (0.0, 36.0, 72.0, 108.0, 144.0),
-        protocol: str = "none",
-        groups: int = 4,
-        memory_size: int = 0,
-        replay: bool = False,
-        interleaved: bool = False,
-    ) -> None:
-        name = type(self).__name__
+    num_tasks: int = field(init=False)
+    angles: Sequence[float] = (0.0, 36.0, 72.0, 108.0, 144.0)
+
+    def __post_init__(self) -> None:
+        name, angles = type(self).__name__, self.angles
         if not isinstance(angles, list | tuple) or not angles or not all(isinstance(one, Real) for one in angles):
             raise ConfigError(f"{name}.angles", got=repr(angles), expected="degrees, one a task: (0.0, 36.0)")
-        super().__init__(
-            task=task,
-            num_tasks=len(angles),
-            protocol=protocol,
-            groups=groups,
-            memory_size=memory_size,
-            replay=replay,
-            interleaved=interleaved,
-        )
+        self.num_tasks = len(angles)
+        super().__post_init__()
         kind, shape = self.labelled.kind, self.labelled.shape
         if kind == "features":
             raise ConfigError(f"{name}.task", got="data of features", expected="images or signals, which can be turned")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lobench.inner.configurable import configurable
-from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Index, Task
+from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Index
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.continual.stream import Stream
 from lobench.inner.tasks.labelled import Labelled
@@ -21,6 +22,7 @@ _IMPOSSIBLE = -1e9  # a logit whose exponential is 0
 
 
 @configurable
+@dataclass(kw_only=True, eq=False, repr=False)
 class SplitStream(Stream):
     """Task i is to tell the classes from `i * classes_per_task` on from each other.
 
@@ -32,54 +34,37 @@ class SplitStream(Stream):
     Source: Zenke et al. 2017 (split MNIST).
     """
 
-    def __init__(
-        self,
-        *,
-        task: Task | None = None,
-        num_tasks: int = 5,
-        classes_per_task: int = 2,
-        head: str = "masked",
-        protocol: str = "none",
-        groups: int = 4,
-        memory_size: int = 0,
-        replay: bool = False,
-        interleaved: bool = False,
-    ) -> None:
-        super().__init__(
-            task=task,
-            num_tasks=num_tasks,
-            protocol=protocol,
-            groups=groups,
-            memory_size=memory_size,
-            replay=replay,
-            interleaved=interleaved,
-        )
-        arguments.choice(self.name, "head", head, _HEADS)
+    num_tasks: int = 5
+    classes_per_task: int = 2
+    head: str = "masked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self.name, "head", self.head, _HEADS)
         most = self.labelled.num_classes
-        self._classes = arguments.integer(self.name, "classes_per_task", classes_per_task, at_most=most)
-        arguments.integer(self.name, "num_tasks", num_tasks, at_most=most // classes_per_task)
-        self._head = head
+        arguments.integer(self.name, "classes_per_task", self.classes_per_task, at_most=most)
+        arguments.integer(self.name, "num_tasks", self.num_tasks, at_most=most // self.classes_per_task)
         train = self.classifier.datasets.train
         assert isinstance(train, ArrayDataset)
-        self.datasets = _by_task(self.labelled, classes_per_task, train.batch_size)
+        self.datasets = _by_task(self.labelled, self.classes_per_task, train.batch_size)
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
         return data[self.labelled.kind][:, task], data["label"][:, task]
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
         train = self.labelled.splits().train
-        is_there = train["label"] < self._classes * self.num_tasks
-        return jnp.asarray(train[self.labelled.kind][is_there]), train["label"][is_there] // self._classes
+        is_there = train["label"] < self.classes_per_task * self.num_tasks
+        return jnp.asarray(train[self.labelled.kind][is_there]), train["label"][is_there] // self.classes_per_task
 
     def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
-        if self._head == "single" or (self._head == "partial" and not training):
+        if self.head == "single" or (self.head == "partial" and not training):
             return logits
-        of_class = jnp.arange(self.labelled.num_classes) // self._classes
+        of_class = jnp.arange(self.labelled.num_classes) // self.classes_per_task
         return jnp.where(of_class == tasks[:, None], logits, _IMPOSSIBLE)
 
     @property
     def num_guessed(self) -> int:
-        return self._classes if self._head == "masked" else self.labelled.num_classes
+        return self.classes_per_task if self.head == "masked" else self.labelled.num_classes
 
 
 @configurable

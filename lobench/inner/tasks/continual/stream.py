@@ -29,6 +29,7 @@ from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping
 __all__ = ["Stream"]
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class Stream(Wrapping):
     """Tasks of one classifier, trained one after another: a phase of the training is a task.
 
@@ -49,27 +50,25 @@ class Stream(Wrapping):
       interleaved: Whether all tasks are trained at once, in one phase: what continual learning is measured against.
     """
 
-    def __init__(
-        self,
-        *,
-        task: Task | None,
-        num_tasks: int,
-        protocol: str,
-        groups: int,
-        memory_size: int,
-        replay: bool,
-        interleaved: bool,
-    ) -> None:
+    task: Task | None = None  # type: ignore[assignment]  # the classifier, once it is there
+    num_tasks: int
+    protocol: str = "none"
+    groups: int = 4
+    memory_size: int = 0
+    replay: bool = False
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
         self.name = name = type(self).__name__
-        found = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if task is None else task
+        found = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if self.task is None else self.task
         if not isinstance(found, Classifier):
-            raise ConfigError(f"{name}.task", got=repr(task), expected="a classifier, such as @MLPClassifier()")
-        self.classifier, self.labelled = _for_protocol(name, found, protocol, groups), found.data
+            raise ConfigError(f"{name}.task", got=repr(found), expected="a classifier, such as @MLPClassifier()")
+        num_tasks, protocol, interleaved = self.num_tasks, self.protocol, self.interleaved
+        self.classifier, self.labelled = _for_protocol(name, found, protocol, self.groups), found.data
         super().__init__(self.classifier)
-        self.num_tasks = arguments.integer(name, "num_tasks", num_tasks)
-        self.protocol, self.interleaved = protocol, interleaved
-        self.memory_size = arguments.integer(name, "memory_size", memory_size, at_least=0)
-        self.replay, self._remembers = replay, memory_size > 0 and not interleaved
+        arguments.integer(name, "num_tasks", num_tasks)
+        memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
+        self._remembers = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
         self.metric_directions = history.DIRECTIONS | {history.of_task(task): "max" for task in range(num_tasks)}
         self._has_own = protocol in OWN and num_tasks > 1
@@ -78,7 +77,7 @@ class Stream(Wrapping):
             self.memory_loss = self._memory_loss
         else:
             self.gives_if = {"memory": advice}
-        if replay and not self._remembers:
+        if self.replay and not self._remembers:
             got = "interleaved = True: there are no earlier tasks" if interleaved else "memory_size = 0"
             raise ConfigError(
                 f"{name}.replay = True: there is no memory to replay from",
@@ -89,7 +88,7 @@ class Stream(Wrapping):
             expected = "'none', 'global' or 'continual': nothing is switched, and no task has its own batch norm"
             raise ConfigError(f"{name}.interleaved = True", got=f"protocol = {protocol!r}", expected=expected)
 
-    datasets: Datasets
+    datasets: Datasets = dataclasses.field(init=False)
 
     @abstractmethod
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:

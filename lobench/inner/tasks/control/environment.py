@@ -91,12 +91,11 @@ class Layout(NamedTuple):
 
     Attributes:
       observation_size: Numbers of an observation, whatever its shape.
-      has_success, has_lives: Whether steps say them.
+      has_success: Whether steps say whether it is one.
     """
 
     observation_size: int
     has_success: bool
-    has_lives: bool
 
 
 def layout_of(env: Environment) -> Layout:
@@ -125,7 +124,7 @@ def layout_of(env: Environment) -> Layout:
     if len(leaves) != 1:
         got = f"{len(leaves)} arrays"
         raise ConfigError(f"{name}.reset gives an observation that is not one array", got=got, expected="one")
-    return Layout(int(leaves[0].size), step.success is not None, step.life_lost is not None)
+    return Layout(int(leaves[0].size), step.success is not None)
 
 
 def _require_same(what: str, old: PyTree, new: PyTree) -> None:

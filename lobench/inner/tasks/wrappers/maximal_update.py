@@ -11,9 +11,9 @@ from lobench.core.errors import ConfigError
 from lobench.inner.adapters import as_task
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["MaximalUpdate"]
 
@@ -54,15 +54,7 @@ class _Mup(Wrapping):
         starts, reaches = self._factors(params)
         return jax.tree.map(lambda leaf, start, reach: leaf * start / reach, params, starts, reaches), state
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
-        return super().loss_with_state_and_aux(self._scaled(params), state, key, data)
-
-    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        return super().eval_loss_with_aux(self._scaled(params), state, key, data)
-
-    def _scaled(self, params: PyTree) -> PyTree:
+    def at(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, reach: leaf * reach, params, self._factors(params)[1])
 
     def _factors(self, params: PyTree) -> tuple[PyTree, PyTree]:

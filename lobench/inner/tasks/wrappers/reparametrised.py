@@ -12,9 +12,9 @@ import numpy as np
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Task, TaskFamily
+from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["Reparametrised"]
 
@@ -67,14 +67,6 @@ class _Scaled(Wrapping):
         params, state = self.task.init_with_state(key)
         return jax.tree.map(lambda leaf, scale: leaf / scale, params, self.scales(params)), state
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
-        return super().loss_with_state_and_aux(self._unscaled(params), state, key, data)
-
-    def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        return super().eval_loss_with_aux(self._unscaled(params), state, key, data)
-
     def scales(self, params: PyTree) -> PyTree:
         """Returns the scale of each leaf, float32[] or of the leaf's shape; it hangs on the leaf's path alone."""
         if self._by == "global":
@@ -88,5 +80,5 @@ class _Scaled(Wrapping):
         rng = np.random.default_rng((self._seed, zlib.crc32(path.encode())))
         return np.exp(rng.uniform(*self._logs, shape)).astype(np.float32)
 
-    def _unscaled(self, params: PyTree) -> PyTree:
+    def at(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, scale: leaf * scale, params, self.scales(params))

@@ -42,7 +42,12 @@ class Wrapping(Task):
             raise AttributeError(name)
         if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
             raise AttributeError(name)  # the other's are of another loss than this one
-        return getattr(self.task, name)
+        found = getattr(self.task, name)
+        return (lambda params, *rest: found(self.at(params), *rest)) if name in ("memory_loss", "losses") else found
+
+    def at(self, params: PyTree) -> PyTree:
+        """Returns the other task's parameters: where its losses are taken when an optimizer has `params`."""
+        return params
 
     def init(self, key: jax.Array) -> PyTree:
         return self.init_with_state(key)[0]
@@ -60,11 +65,11 @@ class Wrapping(Task):
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Aux]:
-        loss, state, aux = self.task.loss_with_state_and_aux(params, state, key, data)
+        loss, state, aux = self.task.loss_with_state_and_aux(self.at(params), state, key, data)
         return loss, state, dict(aux)
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        loss, aux = self.task.eval_loss_with_aux(params, state, key, data)
+        loss, aux = self.task.eval_loss_with_aux(self.at(params), state, key, data)
         return loss, dict(aux)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:

@@ -211,7 +211,7 @@ def test_an_environment_whose_step_changes_shapes_is_one_line(env: Any, message:
     with pytest.raises(ConfigError, match=message) as found:
         PPO(env=env).init_with_state(KEY)
     assert "\n" not in str(found.value)
-    assert layout_of(as_environment(Own(), "PPO.env")) == (2, False, False)
+    assert layout_of(as_environment(Own(), "PPO.env")) == (2, False)
 
 
 @pytest.mark.parametrize(

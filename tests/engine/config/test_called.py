@@ -1,0 +1,61 @@
+"""How people call cases: one rule for every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lobench.core.errors import SuiteError
+from lobench.engine.config.called import names_of_one, spec_called, specs_called, specs_of
+
+_A = "Case.task = @Quadratic()"
+_FILES = {
+    "quick/digits.gin": f"relu32/{_A}\ngrid/{_A}\ngrid/Case.axes = {{'width': [8, 32]}}\nQuadratic.dim = %width\n",
+    "quick/more/words.gin": f"relu32/{_A}\n",
+    "quick/.hidden/old.gin": f"gone/{_A}\n",
+}
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    for name, text in _FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "quick"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], ["relu32", "grid-width8", "grid-width32", "relu32"]),
+        (["digits.relu32"], ["relu32"]),
+        (["quick/relu32"], ["relu32"]),
+        (["more/words.relu32", "grid-width32"], ["grid-width32", "relu32"]),
+        (["grid"], ["grid-width8", "grid-width32"]),
+    ],
+)
+def test_cases_go_by_their_names_and_cells_by_their_scope(suite: Path, names: list[str], expected: list[str]) -> None:
+    assert [spec.name for spec in specs_called(names, suite)] == expected
+
+
+def test_a_file_alone_has_its_own_cases(suite: Path) -> None:
+    assert [spec.file for spec in specs_of(suite / "more" / "words.gin")] == ["words"]
+    assert spec_called(None, suite / "more" / "words.gin").name == "relu32"
+
+
+def test_what_names_none_or_several_is_one_clear_line(suite: Path) -> None:
+    with pytest.raises(SuiteError, match=r"no case 'digit\.relu32'; expected one of .*did you mean 'digits\.relu32'\?"):
+        specs_called(["relu32", "digit.relu32"], suite)
+    with pytest.raises(SuiteError, match=r"several cases are called relu32; expected one of digits\.relu32, words\."):
+        spec_called("relu32", suite)
+    with pytest.raises(SuiteError, match="which case"):
+        spec_called(None, suite)
+    (suite / "empty.gin").write_text("Case.num_seeds = 1\n")
+    with pytest.raises(SuiteError, match=r"the suite holds no case; expected a scope that binds Case\.task"):
+        specs_called([], suite / "empty.gin")
+
+
+def test_names_that_another_case_has_too_are_left_out(suite: Path) -> None:
+    assert names_of_one("digits.relu32", [str(suite)]) == {"digits.relu32", "quick/relu32", "quick/digits.relu32"}

@@ -1,0 +1,141 @@
+"""What of README.md and docs/*.md no test runs on this machine, and why; a block that is neither run nor here fails.
+
+A reason that begins with an option has the command run with it: `--check: it takes an hour`.
+"""
+
+from __future__ import annotations
+
+from pages import Story
+
+__all__ = ["STORIES"]
+
+RAY = "a Ray of several machines; plugins/lobench-ray/tests runs Ray, tests/test_cluster_examples.py reads this"
+DRAWING = "a drawing"
+ENGINE = "a container engine; tests/test_container.py reads each step, ci/clean_root.py runs them"
+MEASURED = "measured, hours of it; tests/test_shipped_checkpoints.py runs a part"
+POPULATION = (
+    "a service and its trainers; plugins/lobench-pbt/tests/test_documented.py runs the page's, "
+    "plugins/lobench-pbt/tests/test_closed_loop.py and plugins/lobench-pbt/tests/test_stop.py the commands"
+)
+TIMED = (
+    "its order and its seconds differ; tests/report/test_progress.py and tests/report/test_running.py have such lines"
+)
+SHIPPED = "--check: the shipped suite, by minutes"
+
+STORIES = {
+    "README.md": Story(
+        left_out={
+            "meta-training job": DRAWING,
+            "./ci/demo": "minutes; tests/examples/test_demo.py runs its parts",
+            "./ci/test": "it runs this",
+        },
+    ),
+    "architecture.md": Story(left_out={"cli | pytest_plugin": DRAWING, "a run's folder": DRAWING}),
+    "cluster.md": Story(
+        left_out={
+            "lobench watch runs/today --suite suites/digits --executor ray": RAY,
+            "export RAY_AUTH_MODE": RAY,
+            "ray get-auth-token": RAY,
+            "sbatch examples/cluster/slurm.sh": "SLURM",
+            "srun ray": "SLURM",
+            "sbatch --array": "SLURM",
+            "kubectl": "Kubernetes",
+            "examples/cluster/ssh.sh up": RAY,
+            "RAY_AUTH_MODE=token lobench": RAY,
+            "examples/cluster/ssh.sh down": RAY,
+        }
+    ),
+    "comparing.md": Story(
+        exits={"lobench compare 'adam(); adam.learning_rate = 0.01'": 1}
+    ),  # worse on one of two cases
+    "containers.md": Story(left_out={"podman build": ENGINE, "podman run": ENGINE}),
+    "continual.md": Story(left_out={"lobench run examples/continual": "--check: four minutes of processor time"}),
+    "control.md": Story(
+        left_out={
+            "lobench watch runs/today --suite control": "--dry-run: 90 seconds",
+            "lobench run examples/control": "--check: 86 seconds; tests/examples/test_control_example.py runs a part",
+            "python benchmarks/control.py": "minutes",
+        }
+    ),
+    "evolve.md": Story(
+        left_out={
+            "lobench evolve start.gin --store runs/study": "plugins/lobench-evolve/tests/test_evolve.py runs many"
+        },
+        defaults={
+            "evolve": {
+                "executor": "inline",
+                "gin_params": [
+                    "Evolve.num_generations = 1",
+                    "Case.num_inner_steps = 2",
+                    "AntitheticES.num_pairs = 1",
+                    "TruncationGA.population_size = 4",
+                    "TruncationGA.num_parents = 2",
+                ],
+            }
+        },
+    ),
+    "live.md": Story(
+        left_out={
+            "watching runs/today": TIMED,
+            "outer step 0  demo/relu32x2  60/100": TIMED,
+            "FAILED demo/relu32x2": TIMED,
+            "running x": TIMED,
+        },
+        exits={"lobench watch runs/today --suite suites/demo": 1},
+    ),
+    "notebooks.md": Story(left_out={"python docs/notebooks/execute.py": "tests/test_notebooks.py runs it"}),
+    "populations.md": Story(
+        left_out={
+            "trainers   ": DRAWING,
+            "lobench pbt serve study.gin": POPULATION,
+            "lobench watch runs/population": POPULATION,
+            "lobench pbt status": POPULATION,
+            "lobench pbt replay 17": POPULATION,
+            "lobench pbt export": POPULATION,
+            "lobench pbt stop": POPULATION,
+            "import lobench_pbt": POPULATION,
+            "np.savez(path, **theta": POPULATION,
+        }
+    ),
+    "scaling.md": Story(left_out={"python benchmarks/scaling.py": "minutes of a simulation"}),
+    "shipped-checkpoints.md": Story(
+        left_out={
+            "CHECKPOINTS=": MEASURED,
+            "evaluate()": MEASURED,
+            "for suite in reference quick digits": MEASURED,
+            "for suite in reference quick;": MEASURED,
+            'lobench compare "adam(); adam.learning_rate = 0.003"': MEASURED,
+            "lobench report --store runs/velodrome": MEASURED,
+            "lobench compare ... --suite images": MEASURED,
+            "lobench report --store runs/images": MEASURED,
+            "lobench compare runs/reference/dm runs/reference/dm_cl": MEASURED,
+            "lobench compare runs/digits/dm runs/digits/dm_cl": MEASURED,
+            "lobench compare runs/quick/dm runs/quick/dm_cl": MEASURED,
+            "lobench report --store runs/reference/celo": MEASURED,
+            "Score on train/loss, celo.msgpack": MEASURED,
+            "lobench compare 'adam(); adam.learning_rate = 0.01'": MEASURED,
+            "train/loss  +0.010": MEASURED,
+            "for store in runs/*/*": MEASURED,
+            "Note: The speed-up over the best single setting": MEASURED,
+        }
+    ),
+    "sinks.md": Story(
+        left_out={
+            "lobench watch runs/today": "the end of the page has the same on a run that it makes",
+            "tensorboard --logdir": "README.md has it",
+            "MLFLOW_ALLOW_FILE_STORE": "MLflow's server; mlflow-skinny is what tests have",
+            "wandb sync": "a login",
+        }
+    ),
+    "suites.md": Story(left_out={"pytest -n auto": "README.md has it"}),
+    "view.md": Story(left_out={"ssh ": "another machine"}),
+    "watch.md": Story(left_out={"4.103 s  worker 0": "of a watch whose worker died; names of checkpoints differ"}),
+    "which-suite.md": Story(
+        left_out={
+            "lobench watch runs/today --suite velodrome_mini": "--dry-run: minutes",
+            "pytest wrapped": "--collect-only: minutes",
+            "lobench baseline images language": SHIPPED,
+            "lobench baseline quick --optimizer": SHIPPED,
+        }
+    ),
+}

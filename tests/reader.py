@@ -1,0 +1,159 @@
+"""What a reader does with the commands and programs of a page, in this process where the process is not what matters.
+
+Commands of lobench and pytest, and programs, run here; the rest is bash's. What serves until Ctrl-C is a process: it is
+asked for its page once, and interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from commands import Done, _suites_forgotten, lobench
+from reference import ROOT
+
+from lobench.cli import cli
+
+__all__ = ["Reader", "environment"]
+
+# What ends by Ctrl-C ends by itself, and evaluations are made here.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "watch": {"executor": "inline", "workers": "1", "once": True},
+    "run": {"executor": "inline", "workers": "1"},
+    "tune": {"executor": "inline", "workers": "1"},
+    "compare": {"workers": "1"},
+    "best": {"workers": "1"},
+    "bisect": {"workers": "1"},
+}
+_SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
+_SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
+_AS_A_GUEST = ("cacheprovider", "timeout", "faulthandler", "hypothesispytest", "rerunfailures", "randomly")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Returns the environment of a page's processes: this Python's programs, and what the page has installed."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    found["PATH"] = f"{Path(sys.executable).parent}:{found['PATH']}"
+    found["PYTHONPATH"] = str(folder / ".installed")
+    return found
+
+
+class Reader:
+    """Somebody in a folder, with a page's commands.
+
+    Args:
+      defaults: Of commands' options, where the page says nothing: `{"tune": {"sessions": 2}}`.
+    """
+
+    def __init__(self, folder: Path, defaults: Mapping[str, Mapping[str, Any]]) -> None:
+        self._folder = folder
+        self._defaults = {name: {**DEFAULTS.get(name, {}), **defaults.get(name, {})} for name in {*DEFAULTS, *defaults}}
+        self._names: dict[str, Any] = {"__name__": "__main__"}  # programs of a page are cells of one notebook
+
+    def command(self, line: str) -> Done:
+        """Runs a command to its end."""
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            words = []
+        plain = not _SHELL.search(_unquoted(line))
+        if plain and words[0] == "pip":
+            return _installed(words)
+        if served := next((name for name in _SERVE if plain and line.startswith(name)), None):
+            return self._served([*words, *_SERVE[served]])
+        if plain and words[0] == "lobench" and "--patch" not in words:  # a patch is bytes
+            return self._lobench(words[1:])
+        if plain and words[0] == "pytest" and "-n" not in words:
+            return self._here(lambda: int(pytest.main([*(f"-pno:{name}" for name in _AS_A_GUEST), *words[1:]])))
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line],
+            cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def program(self, text: str, name: str) -> Done:
+        """Runs a program as a cell of a notebook."""
+
+        def cell() -> int:
+            exec(compile(text, name, "exec"), self._names)
+            return 0
+
+        return self._here(cell)
+
+    def _lobench(self, words: list[str]) -> Done:
+        defaults = dict(self._defaults)
+        if "--workers" in words:  # as many processes as the page says
+            defaults = {name: {key: own[key] for key in own if key != "executor"} for name, own in defaults.items()}
+        with mock.patch.dict(cli.context_settings, {"default_map": defaults}):
+            return lobench(*words, cwd=self._folder)
+
+    def _here(self, call: Callable[[], int]) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            _suites_forgotten(),
+            contextlib.chdir(self._folder),
+            mock.patch.dict(os.environ, environment(self._folder)),
+            mock.patch("lobench.sessions.places.num_cores", return_value=1),  # so one worker, where a page says none
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = call()
+        return Done(code, out.getvalue(), err.getvalue())
+
+    def _served(self, words: list[str]) -> Done:
+        with _started(words, self._folder) as process:
+            said, address = "", None
+            assert process.stdout is not None
+            while address is None and (line := process.stdout.readline()):
+                said += line
+                address = re.search(r"http://(?:localhost|127\.0\.0\.1):\d+\S*", line)
+            if address is None:
+                return Done(process.wait() or 1, said, "")
+            with urllib.request.urlopen(address[0]) as page:
+                assert page.status == 200
+            process.send_signal(signal.SIGINT)
+            said += process.stdout.read()
+            return Done(0 if process.wait() in (0, 130, -signal.SIGINT) else process.returncode, said, "")
+
+
+@contextlib.contextmanager
+def _started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        with process:
+            yield process
+    finally:
+        process.kill()
+
+
+def _unquoted(line: str) -> str:
+    """Returns a line without what stands in quotes, and without its comment."""
+    return re.sub(r"(^|\s)#.*", "", re.sub(r"'[^']*'|\"[^\"$`]*\"", "", line))
+
+
+def _installed(words: list[str]) -> Done:
+    """Instead of installing: what pip would be given is there, and lobench has the extras that are named."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    given = [word for word in words[2:] if not word.startswith("-")]
+    for name in given:
+        path, _, extras = name.partition("[")
+        if path != "lobench":
+            assert (ROOT / path / "pyproject.toml").is_file(), f"{name} is not to be installed"
+        assert all(extra in project["optional-dependencies"] for extra in extras.rstrip("]").split(",") if extra), name
+    assert given
+    return Done(0, "", "")

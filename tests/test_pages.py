@@ -1,0 +1,55 @@
+"""The follower of pages refuses what it cannot follow, and sees what is not as a page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pages
+import pytest
+from pages import Story, follow
+
+
+def page(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, story: Story | None = None) -> str:
+    path = folder / "page.md"
+    path.write_text(text)
+    monkeypatch.setattr(pages, "path_of", lambda name: path)
+    return follow("page.md", folder, story)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Say\n\n    lobench list tasks\n", "a block is indented; fence it, and name its language: lobench list tasks"),
+        ("```\nx\n```\n", "what to do with a block of 'no language'"),
+        ("```gin\nCase.num_seeds = 2\n```\n", "what to do with a block of 'gin'"),
+        ("```rust\nfn\n```\n", "what to do with a block of 'rust'"),
+        ("```bash {1}\nls\n```\n", "a block is not fenced"),
+        ("```bash\nlobench list nothing\n```\n", "page.md:\nlobench list nothing\n"),
+        ("```bash\nfalse | true\n```\n", "page.md:\nfalse | true\n"),
+        ("```bash\necho 3 seeds\n```\n\n```text\n4 cases\n```\n", "shows 'N cases'; it said:\n3 seeds"),
+        ('```gin title="x.gin"\nCase.num_seeds = 2\n```\n', "x.gin holds no case"),
+        ("```bash\npip install -e plugins/lobench-none\n```\n", "plugins/lobench-none is not to be installed"),
+        ("```bash\npython benchmarks/none.py\n```\n", "names benchmarks/none.py, which is not there"),
+    ],
+)
+def test_what_is_wrong_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str) -> None:
+    story = Story(left_out={"python benchmarks/none.py": "it is not there"} if "none.py" in text else {})
+    with pytest.raises(AssertionError) as error:
+        page(monkeypatch, tmp_path, text, story)
+    assert expected in str(error.value)
+
+
+def test_a_reason_without_a_block_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"nothing that begins with \['lobench gone'\]"):
+        page(monkeypatch, tmp_path, "```bash\ntrue\n```\n", Story(left_out={"lobench gone": "it takes an hour"}))
+
+
+def test_commands_and_programs_run_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = (
+        '```python title="a.py"\nprint(1)\n```\n\n```python title="a.py"\nprint(2)\n```\n\n'
+        "```bash\npython a.py\nfor i in 7 \\\n    8; do\n  echo $i items\ndone\n```\n\n"
+        "```text\n1\n...\n9 items\n```\n\n"
+        '```python\nfrom pathlib import Path\n```\n\n```python\nprint(Path("a.py").read_text())\n```\n'
+    )
+    said = page(monkeypatch, tmp_path, text, Story())
+    assert "1\n2\n7 items\n8 items\n" in said and "print(1)\n\nprint(2)" in said
