@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from left_behind import as_before, forget_suites
+from left_behind import traceless
 from programs import document
 
 from lobench.cli import main
@@ -28,9 +28,8 @@ def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
     """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     words = list(map(str, arguments))
-    forget_suites()
     with (
-        as_before(),
+        traceless(),
         contextlib.chdir(cwd or "."),
         mock.patch.object(sys, "argv", ["lobench", *words]),
         contextlib.redirect_stdout(out),

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-__all__ = ["as_before", "forget_suites"]
+__all__ = ["as_before", "forget_suites", "traceless"]
 
 _TEMPORARY = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
 _STAYING = {str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix}  # these may lie in the temp folder
@@ -96,6 +96,14 @@ def as_before() -> Iterator[list[str]]:
         forget_suites(modules)
         for number in _figures() - figures:
             sys.modules["matplotlib.pyplot"].close(number)
+
+
+@contextlib.contextmanager
+def traceless() -> Iterator[None]:
+    """Runs the body as a process of its own would, as far as this goes: without suites of others or traces."""
+    forget_suites()
+    with as_before():
+        yield
 
 
 def _figures() -> set[int]:
