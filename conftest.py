@@ -6,7 +6,9 @@ import contextlib
 import functools
 import gc
 import os
+import random
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,13 @@ os.environ.setdefault("PYTEST_TIMEOUT", "1200")
 with contextlib.suppress(ImportError):
     from hypothesis import HealthCheck, settings
 
-    # How long an example takes is the machine's doing.
-    settings.register_profile("lobench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # How long an example takes is the machine's doing. A suite that passed passes again: its examples are the same ones
+    # until a test is changed. `--hypothesis-profile=search` looks for others.
+    settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("lobench", settings.get_profile("search"), derandomize=True)
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
-
+from left_behind import as_before
 
 # What modules and tests are made of stays to the end: nobody looks for garbage among it. Of a test process on cold
 # caches that was a tenth.
@@ -59,6 +63,47 @@ def one_thread() -> Iterator[None]:
 def pytest_collection() -> Iterator[None]:
     with one_thread():
         return (yield)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests of each, in another order")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (seed := config.getoption("shuffle", None)) is None:
+        return
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    chance = random.Random(seed)
+    for tests in files.values():
+        chance.shuffle(tests)
+    items[:] = [item for file in chance.sample(list(files), len(files)) for item in files[file]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_file_leaves_anything(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from _nothing_left(request)
+
+
+@pytest.fixture(autouse=True)
+def no_test_leaves_anything(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves behind meets no later one: it is put back and told; with `--shuffle` the test fails."""
+    yield from _nothing_left(request)
+
+
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.node.nodeid.startswith(("tests/", "plugins/")):  # suites and examples are anybody's
+        yield
+        return
+    with as_before() as told:
+        yield
+    if told:
+        said = f"left behind in the process of the tests: {'; '.join(told)}"
+        if request.config.getoption("shuffle", None) is not None:
+            pytest.fail(said)
+        warnings.warn(f"{request.node.nodeid}: {said}", stacklevel=1)
 
 
 def pytest_collection_finish() -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from commands import _suites_forgotten
+from left_behind import traceless
 from reader import Reader, environment
 from reference import ROOT
 
@@ -208,7 +208,7 @@ def _read_gin(path: Path, folder: Path) -> None:
 
     if _OF_PLUGINS.search(path.read_text()):
         return
-    with _suites_forgotten(), contextlib.chdir(folder):
+    with traceless(), contextlib.chdir(folder):
         if is_experiment(parse_file(path)):
             read_experiment(path)
             return

@@ -22,7 +22,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from commands import Done, _suites_forgotten, lobench
+from commands import Done, lobench
+from left_behind import traceless
 from reference import ROOT
 
 from lobench.cli import cli
@@ -103,7 +104,7 @@ class Reader:
     def _here(self, call: Callable[[], int]) -> Done:
         out, err = io.StringIO(), io.StringIO()
         with (
-            _suites_forgotten(),
+            traceless(),
             contextlib.chdir(self._folder),
             mock.patch.dict(os.environ, environment(self._folder)),
             mock.patch("lobench.sessions.places.num_cores", return_value=1),  # so one worker, where a page says none

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from lobench.core.errors import ConfigError
@@ -72,6 +72,8 @@ def gradients_of(seed: int, *shape: int) -> np.ndarray:
 
 positive = st.floats(2**-10, 2**10, width=32)
 losses_of_steps = st.lists(st.tuples(positive, positive, positive), min_size=STEPS, max_size=STEPS).map(np.asarray)
+# Of a unit: a loss times another factor is rounded, and a weight may hang on the difference of two losses.
+powers = st.integers(-10, 10).map(lambda exponent: 2.0**exponent)
 seeds = st.integers(0, 2**31)
 few = settings(max_examples=40, deadline=None)
 
@@ -104,7 +106,7 @@ def test_losses_and_gradients_of_zero_leave_numbers(name: str) -> None:
 
 
 @few
-@given(losses=losses_of_steps, seed=seeds, factor=positive, index=st.integers(0, K - 1))
+@given(losses=losses_of_steps, seed=seeds, factor=powers, index=st.integers(0, K - 1))
 def test_a_loss_in_other_units_changes_no_direction_of_slw_and_slaw(
     losses: np.ndarray, seed: int, factor: float, index: int
 ) -> None:
@@ -119,7 +121,7 @@ def test_a_loss_in_other_units_changes_no_direction_of_slw_and_slaw(
 
 
 @few
-@given(losses=losses_of_steps, factor=positive, index=st.integers(0, K - 1))
+@given(losses=losses_of_steps, factor=powers, index=st.integers(0, K - 1))
 def test_a_loss_in_other_units_changes_no_weight_of_dwa_lbtw_and_mldw(
     losses: np.ndarray, factor: float, index: int
 ) -> None:
@@ -127,7 +129,7 @@ def test_a_loss_in_other_units_changes_no_weight_of_dwa_lbtw_and_mldw(
     units[index] = factor
     for name in ("dwa", "lbtw", "mldw"):
         one, other = (path(name, each, gradients).after for each in (losses, losses * units))
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=name)
 
 
 @few
@@ -154,12 +156,16 @@ def test_uncertaintys_optimum_is_the_log_of_the_loss() -> None:
 
 
 def gradnorm_in_numpy(losses: np.ndarray, gradients: np.ndarray, alpha: float, rate: float) -> np.ndarray:
-    """Returns the weights after each step: algorithm 1 of Chen et al. 2018, with Kingma and Ba's Adam."""
+    """Returns the weights after each step: algorithm 1 of Chen et al. 2018, with Kingma and Ba's Adam.
+
+    Lengths that meet their targets but for rounding are another example.
+    """
     weights, mean, square, path = np.ones(K), np.zeros(K), np.zeros(K), []
     for t, (now, gradient) in enumerate(zip(losses.astype(float), gradients.astype(float), strict=True), 1):
         lengths = np.array([np.sqrt(np.sum(each**2)) for each in gradient])
         ratio = now / losses[0]
         target = np.mean(weights * lengths) * (ratio / ratio.mean()) ** alpha
+        assume(np.abs(weights * lengths / target - 1).min() > 1e-4)
         slope = np.sign(weights * lengths - target) * lengths
         mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
         weights = weights - rate * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
@@ -190,7 +196,8 @@ def slaw_in_numpy(losses: np.ndarray, decay: float) -> np.ndarray:
 @given(seed=seeds)
 def test_each_step_is_the_formulas(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    losses, gradients = rng.uniform(0.5, 2.0, (STEPS, K)).astype(np.float32), gradients_of(seed)
+    apart = np.tile(np.linspace(0.5, 2.0, STEPS), (K, 1))  # the deviation of two equal losses would be rounding
+    losses, gradients = rng.permuted(apart, axis=1).T.astype(np.float32), gradients_of(seed)
     expected = {
         "gradnorm": gradnorm_in_numpy(losses, gradients, alpha=1.5, rate=0.1),
         "dwa": dwa_in_numpy(losses, window=2, temperature=2.0),
@@ -239,7 +246,7 @@ def test_pcgrad_of_two_goes_against_neither(seed: int, lengths: tuple[float, flo
     for gradient in pair.astype(float):
         assert result @ gradient >= -rounding * np.linalg.norm(gradient) - 1e-12
     if pair[0].astype(float) @ pair[1] > 1e-6:
-        np.testing.assert_allclose(result, pair.mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(result, pair.mean(axis=0), atol=rounding)
 
 
 def test_gradients_may_be_looked_at_in_a_part_of_the_parameters() -> None:

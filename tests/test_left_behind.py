@@ -1,0 +1,99 @@
+"""A command or a test that changes its process: it is as before afterwards, and a test that did it is named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gin
+import pytest
+from left_behind import as_before, forget_suites
+
+ROOT = Path(__file__).parents[1]
+SUITE = """
+import gin, optax
+
+@gin.configurable
+class Named:
+    pass
+
+gin.external_configurable(optax.sgd, name="from_elsewhere", module=__name__)
+"""
+
+
+def replace_a_module() -> None:
+    sys.modules["colorsys"] = sys.modules["json"]
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "the process: working folder": lambda: os.chdir("/"),
+    "the process: sys.path": lambda: sys.path.append("/elsewhere"),
+    "the process: SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.default_int_handler),
+    "the environment: LEFT_BEHIND": lambda: os.environ.update(LEFT_BEHIND="1"),
+    "modules that are gone or others: colorsys": replace_a_module,
+    "gin: _CONFIG": lambda: gin.bind_parameter(("left", "gin.macro", "value"), 1),
+    "gin: _INTERACTIVE_MODE": gin.enter_interactive_mode,
+}
+
+
+@pytest.mark.parametrize("told", CHANGES)
+def test_what_is_changed_is_told_and_as_before(told: str) -> None:
+    importlib.import_module("colorsys")
+    with as_before() as found:
+        CHANGES[told]()
+    assert found == [told]
+    with as_before() as found:
+        pass
+    assert found == [] and "LEFT_BEHIND" not in os.environ and not gin.config._INTERACTIVE_MODE
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_suites_are_forgotten_with_their_names_in_gin_and_their_packages(tmp_path: Path) -> None:
+    found = []
+    for folder in ("one", "other"):
+        package = tmp_path / folder / "suites_of_this_test"  # no __init__.py
+        package.mkdir(parents=True)
+        (package / "tasks.py").write_text(SUITE)
+        with as_before() as told:
+            sys.path.insert(0, str(tmp_path / folder))
+            found.append(importlib.import_module("suites_of_this_test.tasks").__file__)
+            assert gin.config._REGISTRY.matching_selectors("from_elsewhere")
+        assert told == ["the process: sys.path"], "what a suite names is no fault of who imports it"
+        assert not [name for name in ("Named", "from_elsewhere") if gin.config._REGISTRY.matching_selectors(name)]
+        assert not [name for name in sys.modules if name.startswith("suites_of_this_test")]
+    assert found[0] != found[1]
+    assert "left_behind" in sys.modules, "what a checkout holds stays"
+    forget_suites()
+    assert "left_behind" in sys.modules
+
+
+LEAKING = """
+import os
+
+def test_which_leaves_something(): os.environ["LEFT_BEHIND"] = "1"
+
+def test_which_comes_next(): assert "LEFT_BEHIND" not in os.environ
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "ended"),
+    [([], "2 passed, 1 warning"), (["--shuffle=0"], "2 passed, 1 error"), (["--shuffle=1"], "2 passed, 1 error")],
+)
+def test_what_a_test_leaves_meets_no_other_in_any_order(tmp_path: Path, options: list[str], ended: str) -> None:
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "tests" / "left_behind.py", tmp_path / "tests")
+    (tmp_path / "tests" / "test_leaking.py").write_text(LEAKING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
+    assert ended in done.stdout, done.stdout + done.stderr
+    assert "test_which_leaves_something" in done.stdout
+    assert "left behind in the process of the tests: the environment: LEFT_BEHIND" in done.stdout
