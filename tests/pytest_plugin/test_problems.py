@@ -52,3 +52,11 @@ def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(
     assert f"{tmp_path}/two/tiny.gin:2: {said}" in done.stdout, done.stdout
     assert f"{tmp_path}/three/tiny.gin:2: `import random` is not random.py beside the gin file; got" in done.stdout
     assert "2 failed, 2 passed" in done.stdout, done.stdout
+
+
+def test_an_optimizer_that_is_none_is_told_without_an_option_that_pytest_has_not(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path) / "tiny.gin"
+    command = [sys.executable, "-m", "pytest", "-q", f"{suite}::a", "--lobench-optimizer=adamm()"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "optimizer 'adamm()': unknown name 'adamm'; did you mean 'adam'?" in done.stdout, done.stdout
+    assert " --optimizer" not in done.stdout

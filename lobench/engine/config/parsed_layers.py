@@ -54,7 +54,7 @@ def parse_layers(spec: CaseSpec, layers: Layers) -> ParsedLayers:
       ConfigError: a file cannot be read, a syntax error, an include that data may not have.
     """
     optimizer = "\n".join(optimizer_bindings(layers.optimizer)) if layers.optimizer else ""
-    overrides = parse_text(optimizer, f"--optimizer {layers.optimizer!r}")
+    overrides = parse_text(optimizer, f"optimizer {layers.optimizer!r}")
     for path in layers.gin_files:
         overrides += parse_file(Path(path))
     for text in layers.gin_params:
