@@ -51,7 +51,6 @@ def test_what_is_changed_is_told_and_as_before(told: str) -> None:
     with as_before() as found:
         pass
     assert found == [] and "LEFT_BEHIND" not in os.environ and not gin.config._INTERACTIVE_MODE
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_suites_are_forgotten_with_their_names_in_gin_and_their_packages(tmp_path: Path) -> None:
