@@ -125,9 +125,9 @@ class Reader:
                 return Done(process.wait() or 1, said, "")
             with urllib.request.urlopen(address[0]) as page:
                 assert page.status == 200
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # a job in the background, as this test may be, has no Ctrl-C
             said += process.stdout.read()
-            return Done(0 if process.wait() in (0, 130, -signal.SIGINT) else process.returncode, said, "")
+            return Done(0 if process.wait() in (0, 143, -signal.SIGTERM) else process.returncode, said, "")
 
 
 @contextlib.contextmanager
@@ -135,11 +135,11 @@ def _started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    try:
-        with process:
+    with process:
+        try:
             yield process
-    finally:
-        process.kill()
+        finally:
+            process.kill()
 
 
 def _unquoted(line: str) -> str:

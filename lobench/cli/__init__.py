@@ -88,7 +88,10 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # what cannot be written is to be known before the exit code is
         except BrokenPipeError:  # click would exit with 1, which says that a verdict failed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet goes nowhere
             raise click.exceptions.Exit(ExitCode.NO_READER) from None

@@ -23,6 +23,12 @@ from lobench.testing.sinks import SinkContract, sample_deliveries
 Logged = tuple[str, str, int, float]  # run, metric, step, value
 
 
+@pytest.fixture(autouse=True)
+def _file_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's client, which reads here what the sink wrote, wants to be allowed to."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+
 def logged(folder: Path) -> list[Logged]:
     """Everything that MLflow's client reads, each as often as it is there."""
     from mlflow.tracking import MlflowClient
