@@ -24,7 +24,7 @@ _STAYING = {str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix}  # thes
 def forget_suites(kept: Collection[str] = ()) -> None:
     """Forgets modules that lie in temp folders, but those named, and what they registered: others have their names."""
     modules = list(sys.modules.items())
-    gone = {name for name, module in modules if name not in kept and any(map(_is_temporary, _places(module)))}
+    gone = {name for name, module in modules if name not in kept and _is_suite(module)}
     for name in gone:
         del sys.modules[name]
     if not gone or "gin" not in sys.modules:
@@ -52,17 +52,23 @@ def _is_temporary(place: str) -> bool:
     return max(around, key=len, default="") in _TEMPORARY
 
 
+def _is_suite(module: Any) -> bool:
+    return any(map(_is_temporary, _places(module)))
+
+
 class _Part(NamedTuple):
     """Something of a process that a command or a test may change: named values.
 
     Attributes:
       grows: Whether new values stay: they come with what is imported, which stays too.
+      goes: Says which values may go.
     """
 
     name: str
     read: Callable[[], dict[str, Any]]
     write: Callable[[dict[str, Any]], object]
     grows: bool = False
+    goes: Callable[[Any], bool] = lambda value: False
 
     def changed(self, was: dict[str, Any]) -> list[str]:
         """Returns the names of what is not as it was."""
@@ -70,7 +76,8 @@ class _Part(NamedTuple):
         if _are_same(was, now):
             return []
         names = was if self.grows else {*was, *now}
-        return sorted(name for name in names if not (name in was and name in now and _are_same(was[name], now[name])))
+        found = (name for name in names if not (name in was and name in now and _are_same(was[name], now[name])))
+        return sorted(name for name in found if not self.goes(was.get(name)))
 
 
 def _are_same(was: Any, now: Any) -> bool:
@@ -148,8 +155,8 @@ def _set_environment(was: dict[str, str]) -> None:
     os.environ.update(was)
 
 
-def _staying_modules() -> dict[str, Any]:
-    return {name: module for name, module in list(sys.modules.items()) if not any(map(_is_temporary, _places(module)))}
+def _set_modules(was: dict[str, Any]) -> None:
+    sys.modules.update({name: module for name, module in was.items() if not _is_suite(module)})
 
 
 def _gin() -> dict[str, Any]:
@@ -216,7 +223,7 @@ _FLAGS = ("_CONFIG_IS_LOCKED", "_INTERACTIVE_MODE")
 _PARTS = (
     _Part("the process", _process, _set_process),
     _Part("the environment", _environment, _set_environment),
-    _Part("modules that are gone or others", _staying_modules, sys.modules.update, grows=True),
+    _Part("modules that are gone or others", lambda: dict(sys.modules), _set_modules, grows=True, goes=_is_suite),
     _Part("gin", _gin, _set_gin),
     _Part("what is registered with gin", _registered, _set_registered, grows=True),
     _Part("jax's settings", _jax, _set_jax, grows=True),
