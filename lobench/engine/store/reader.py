@@ -91,7 +91,6 @@ class LedgerReader:
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
         self.store, self._db = store, connection
-        self._has_old_programs = True  # none come after: who writes names them
 
     @property
     def schema(self) -> int:
@@ -246,13 +245,18 @@ class LedgerReader:
         where = " AND ".join(["1", *(f"{name} = ?" for name in asked)])
         with store_errors(self.store), intact_rows(self.store):
             known = known_programs(self._db)
-            old = self._old_programs()
+            old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
             labelled = f"SELECT {_LABEL_COLUMNS} FROM labels"
             labels = {row[0]: tuple(map(str, row[1:])) for row in self._db.execute(labelled)}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                program = old.get(number) or known.get(row[5]) or Program(version=row[5])
+                if (
+                    old is None and row[5].isdecimal()
+                ):  # only rows of before there were keys ask for a look at all of these
+                    old = old_programs(self._db)
+                named = (old or {}).get(number)
+                program = named or known.get(row[5]) or Program(version=row[5])
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
@@ -260,7 +264,7 @@ class LedgerReader:
                         optimizer_hash=row[1],
                         case_identity=row[2],
                         seed_block=SeedBlock(start=row[3], size=row[4]),
-                        program_version=program.key if number in old else row[5],
+                        program_version=row[5] if named is None else named.key,
                     ),
                     program=program,
                     case=_case_of(row[6]),
@@ -273,11 +277,6 @@ class LedgerReader:
                     session=session,
                     recorded_at=row[11],
                 )
-
-    def _old_programs(self) -> dict[int, Program]:
-        found = old_programs(self._db) if self._has_old_programs else {}
-        self._has_old_programs = bool(found)
-        return found
 
     def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
         with store_errors(self.store), intact_rows(self.store):
