@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -152,6 +153,13 @@ def seed_blocks(
         first_seed += count
 
 
+@functools.lru_cache(maxsize=1024)  # asked for at each evaluation
+def _blocks(
+    num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]
+) -> tuple[SeedBlock, ...]:
+    return tuple(seed_blocks(num_seeds, seed_block, first_seed, block_sizes))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInfo:
     """What the chief knows of a case without building it.
@@ -224,7 +232,7 @@ class CaseInfo:
         return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
-        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
+        return list(_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,7 @@ class Machine:
         self._dropped.discard(work.key)
 
     def _fitting(self, size: Size) -> Size:
-        return size._replace(num_cpus=int(min(size.num_cpus, self._widest)))
+        return size if size.num_cpus <= self._widest else size._replace(num_cpus=int(self._widest))
 
     # Workers.
 

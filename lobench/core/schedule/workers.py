@@ -73,9 +73,11 @@ class Workers:
         self._promised: set[int] = set()  # of the idle ones, those that were promised something
         self._busy: dict[int, Leased] = {}  # by lease
         self._earliest = math.inf  # no lease's deadline is before it
+        self._room: dict[Size, bool] = {}  # what `has_room` said since workers or machines were others
 
     def resize(self, capacity: Capacity) -> None:
         """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
+        self._room.clear()
         self._machines, self.was_resized = Counter(capacity.machines), True
         if capacity.limit < math.inf:
             self.max_cores, self.max_gpus = int(capacity.limit), math.inf
@@ -101,6 +103,7 @@ class Workers:
         assert found == of_size, "idle are those that are ready and hold none"
         assert self._promised == {number for number, worker in idle.items() if worker.promised}, "promised, and unknown"
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
+        assert self._room == {size: self._finds_room(size) for size in self._room}, "there is other room than was said"
         starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
         assert +self._starting == starting, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
@@ -111,6 +114,7 @@ class Workers:
             assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
 
     def start(self, size: Size) -> int:
+        self._room.clear()
         number, self._next = self._next, self._next + 1
         self._workers[number] = Worker(size=size)
         self._sizes[size] += 1
@@ -124,6 +128,7 @@ class Workers:
         """Takes note that a worker can take work; one that is gone by now changes nothing."""
         worker = self._workers.get(number)
         if worker is not None and not worker.ready:
+            self._room.clear()
             worker.ready = True
             self._starting[worker.size] -= 1
             self._rest(number, worker)
@@ -155,6 +160,7 @@ class Workers:
     def remove(self, number: int) -> Worker | None:
         worker = self._workers.pop(number, None)
         if worker is not None:
+            self._room.clear()
             self._sizes[worker.size] -= 1
             self._starting[worker.size] -= not worker.ready
             if worker.lease is not None:
@@ -188,6 +194,11 @@ class Workers:
 
         What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
         """
+        if (found := self._room.get(size)) is None:
+            found = self._room[size] = self._finds_room(size)
+        return found
+
+    def _finds_room(self, size: Size) -> bool:
         if not self._is_possible(size):
             return not self._sizes[size]
         return self._fit(self._sizes, self._starting, size)
