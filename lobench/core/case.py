@@ -164,6 +164,9 @@ def _blocks(
 class CaseInfo:
     """What the chief knows of a case without building it.
 
+    A store leaves out what is a default: the default of a field never changes, and of a new one it is what the cases of
+    older stores were.
+
     Attributes:
       identity: sha256 (hex) over suite-relative path, scope, test name and every binding reached from the case,
         the optimizer's excepted.

@@ -18,6 +18,8 @@ from lobench.core.metric import Direction, UnknownDirection, direction_of
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
+_SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
 
 class Outcome(enum.StrEnum):
@@ -169,6 +171,15 @@ class Curves:
     def to_payload(self) -> bytes:
         """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian."""
         names = sorted(self.metrics)
+        seldom = {
+            "cpu_seconds": self.cpu_seconds,
+            "ahead_seconds": self.ahead_seconds,
+            "resumed_at": self.resumed_at,
+            "problems": self.problems,
+            "directions": dict(self.directions),
+            "film": self.film.header() if self.film is not None else None,
+        }
+        origin = {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__}
         header = {
             "version": 1,
             "seeds": self.seeds,
@@ -177,19 +188,14 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
-            "resumed_at": self.resumed_at,
-            "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
-            "problems": self.problems,
-            "directions": dict(self.directions),
+            "provenance": {name: value for name, value in origin.items() if value or name not in _SELDOM},
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
-            **({} if self.film is None else {"film": self.film.header()}),
+            **{name: value for name, value in seldom.items() if value},
         }
-        text = json.dumps(header, sort_keys=True).encode()
+        text = _encode(header).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
         body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body

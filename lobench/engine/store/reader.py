@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import sqlite3
@@ -285,15 +286,22 @@ class LedgerReader:
 
 
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
-def _case_of(case_json: str) -> CaseInfo:
-    return CaseInfo(**json.loads(case_json))
+def case_json(case: CaseInfo) -> str:
+    """Returns a case as a row has it, without what is a default: `_case_of` adds that, as it does to older rows."""
+    named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
+    return json.dumps({one.name: value for one, value in named if value != one.default}, separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=1024)
+def _case_of(text: str) -> CaseInfo:
+    return CaseInfo(**json.loads(text))
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
-    case_json, start, size, outcome, message, payload = row
+    text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=_case_of(case_json),
+        case=_case_of(text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
         curves=Curves.from_payload(payload) if payload is not None else None,
