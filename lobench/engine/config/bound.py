@@ -11,12 +11,11 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import HEADLINES, Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import HEADLINES, OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
-from lobench.core.headline import cause, headline
-from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of, settings_of_phases
+from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.isolation import isolated_gin
@@ -25,6 +24,7 @@ from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
     BoundPhase,
     bind_phases,
+    building,
     in_phases,
     lines_of_all,
     optimizer_lines,
@@ -33,7 +33,7 @@ from lobench.engine.config.phases import (
     without_optimizers,
 )
 from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
-from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
+from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
 __all__ = ["BoundCase", "bind_case", "expectations_of", "first_seed_of", "num_cpus_of", "num_seeds_of"]
@@ -192,17 +192,12 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     import_all(parsed.case)
     import_all(parsed.overrides)
     later = (*parsed.case, *parsed.overrides)
-    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    is_needed = not any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(later))
     problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
     problems += bind_values(parsed.own)
     bind_strictly(parsed.case)
     bind_overrides(parsed.overrides)
     return problems
-
-
-def _binds_optimizer(statement: Statement) -> bool:
-    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
-    return is_case and getattr(statement, "parameter", "") in OPTIMIZER_FIELDS
 
 
 def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
@@ -245,13 +240,9 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
     """Returns the bindings of fields of ours, layer by layer, and macros, which may be their values."""
     parsed = parse_layers(spec, layers)
     return [
-        [one for one in layer if isinstance(one, Binding) and (not one.parameter or _is_of(one, name, names))]
+        [one for one in only_bindings(layer) if not one.parameter or (one.name == name and one.parameter in names)]
         for layer in (parsed.trainer, parsed.case, parsed.overrides)
     ]
-
-
-def _is_of(binding: Binding, name: str, names: Sequence[str]) -> bool:
-    return binding.selector.rsplit(".", 1)[-1] == name and binding.parameter in names
 
 
 def _is_built(value: Any) -> bool:
@@ -299,14 +290,8 @@ def _plain_case(scope: str, where: str) -> Case:
 
 
 def _build(scope: str, where: str) -> Case:
-    try:
-        with gin.config_scope(scope):
-            case = _CASE()
-    except LobenchError as error:
-        # gin raises a subclass of its own making, whose text has a second line on where gin was.
-        raise ConfigError(cause(error), where=where) from error
-    except Exception as error:
-        raise ConfigError("cannot build the case", where=where, got=headline(error)) from error
+    with building("the case", where), gin.config_scope(scope):
+        case = _CASE()
     assert isinstance(case, Case)
     return case
 
