@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
 from lobench.core.space import Parameter, Value
 
@@ -27,8 +27,6 @@ __all__ = [
 
 Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
-
-_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +236,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
-    is_case = name == "Case" and parameter not in _OPTIMIZER_FIELDS
+    is_case = name == "Case" and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
             if is_case or name in reached:
