@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lobench.analysis.searched import trial_of
 from lobench.core.search import Trial, best_trial
 from lobench.engine.store.experiments import TrialRow
 
@@ -72,10 +73,7 @@ def courses_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[Co
 
 def _course(method: str, label: str, rows: Sequence[TrialRow]) -> Course:
     ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
-    trials = [
-        Trial(number=place, parameters=row.parameters, state=row.state, fitness=row.fitness, wave=row.wave)
-        for place, row in enumerate(ended)
-    ]
+    trials = [replace(trial_of(row), number=place) for place, row in enumerate(ended)]
     best: list[int | None] = []
     so_far: Trial | None = None
     for trial in trials:

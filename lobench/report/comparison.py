@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lobench.analysis.compared import Compared, MetricEffect
-from lobench.analysis.comparison import Effect, MeanDifference
+from lobench.analysis.comparison import Effect
 from lobench.analysis.findings import seeds_say
 from lobench.analysis.gates import GateResult, Verdict
-from lobench.analysis.intervals import Interval
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.steps_to_target import CaseSteps
 from lobench.analysis.subjects import Cell, Subject
@@ -157,13 +156,12 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
-        shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
         row = [
             found.name(one.case),
             *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
-            *([_value(effect.values.get(one.case))] if has_values else []),
-            interval_cell(shown, _SIGNED) if not math.isnan(shown.lower) else paired.note,
-            _ratio(effect.ratios.get(one.case)),
+            *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
+            interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
+            interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
             _p(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
@@ -172,20 +170,6 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
         ]
         rows.append(row)
     return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
-
-
-def _value(found: MeanDifference | None) -> str:
-    """Returns by how much B's final value is above A's."""
-    if found is None or math.isnan(found.mean):
-        return "-"
-    return f"{found.mean:+.4g}" + ("" if math.isnan(found.lower) else f" [{found.lower:+.4g}, {found.upper:+.4g}]")
-
-
-def _ratio(found: Interval | None) -> str:
-    """Returns how many times A's loss B's is."""
-    if found is None or math.isnan(found.mean):
-        return "-"
-    return f"x{found.mean:.3g}" + ("" if math.isnan(found.lower) else f" [{found.lower:.3g}, {found.upper:.3g}]")
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from lobench.analysis.comparison import Comparison
 from lobench.analysis.explored import Explored
 from lobench.analysis.findings import CaseFinding, Findings
-from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
 from lobench.analysis.table_file import TableSpec
@@ -167,10 +166,9 @@ def _effect_cells(found: CaseFinding) -> list[_Cell]:
     if found.effect is None:
         return [_Cell(text="-"), _Cell(text="-")]
     paired, verdict = found.effect.paired, str(found.effect.verdict)
-    interval = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=paired.num_seeds - 1)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
-        _Cell(text=interval_text(interval), value=_value(paired.mean)),
+        _Cell(text=interval_text(paired), value=_value(paired.mean)),
         _Cell(text=verdict, value=verdict, kind=kind),
     ]
 

@@ -36,8 +36,7 @@ def search_section(course: Course) -> Section | None:
 
 
 def _said(axis: Axis, place: int) -> str:
-    value = axis.values[place]
-    return axis.names[int(value)] if axis.names else number(value)
+    return _named(axis, axis.values[place])
 
 
 def _over_trials(course: Course, axis: Axis) -> Figure:

@@ -11,7 +11,7 @@ from lobench.analysis.compared import Compared
 from lobench.analysis.steps_to_target import CaseSteps, StepsToTarget
 from lobench.core.finite import finite_or_none
 from lobench.core.headline import counted
-from lobench.report.lines import text_table
+from lobench.report.lines import interval_cell, text_table
 
 __all__ = ["steps_record", "steps_text"]
 
@@ -22,13 +22,10 @@ def steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
     rows = []
     for one in found:
         difference = one.difference
-        steps = "-" if math.isnan(difference.mean) else f"{difference.mean:+,.4g}"
-        if not math.isnan(difference.lower):
-            steps += f" [{difference.lower:+,.4g}, {difference.upper:+,.4g}]"
         p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
         note = difference.note or ("no common seeds: Welch's interval" if difference.method == "welch" else "")
-        rows.append([name, _side(one.a), _side(one.b), steps, p_value, note])
+        rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
     return text_table([header, *rows])
 
 
