@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lobench.analysis.courses import courses_of
 from lobench.analysis.findings import Findings
 from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
+from lobench.analysis.searched import courses_of
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted
 from lobench.report.heat_map import accuracy_section

@@ -18,7 +18,7 @@ from lobench.analysis.explored import Explored
 from lobench.analysis.findings import CaseFinding, Findings
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
-from lobench.analysis.table_file import TableSpec
+from lobench.analysis.table import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted, one_line_of

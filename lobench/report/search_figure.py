@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lobench.analysis.courses import Axis, Course
+from lobench.analysis.searched import Axis, Course
 from lobench.core.headline import counted
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Note, Series, number
