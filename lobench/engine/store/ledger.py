@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import sqlite3
 import time
@@ -229,7 +230,7 @@ class Ledger(Experiments, Described, LedgerReader):
         )
         values = (
             *identity,
-            json.dumps(dataclasses.asdict(case)),
+            _text_of(case),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,
@@ -348,6 +349,11 @@ class Ledger(Experiments, Described, LedgerReader):
                 "sequence = MAX(sequence, excluded.sequence)",
                 (sink, sequence),
             )
+
+
+@functools.lru_cache(maxsize=1024)  # every subject has the same ones
+def _text_of(case: CaseInfo) -> str:
+    return json.dumps(dataclasses.asdict(case))
 
 
 def _is_emptied(store: Path) -> bool:

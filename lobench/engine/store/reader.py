@@ -15,7 +15,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
-from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
+from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.database import schema_version
 from lobench.engine.store.programs import accepted, known_programs, old_programs
@@ -83,7 +83,7 @@ class EvaluationRow:
         if self.payload is None:
             return self.at_hand
         with intact_rows(self.where):
-            return Curves.from_payload(self.payload)
+            return curves_of(self.payload)
 
 
 class LedgerReader:
@@ -247,13 +247,13 @@ class LedgerReader:
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
-            labelled = f"SELECT {_LABEL_COLUMNS} FROM labels"
-            labels = {row[0]: tuple(map(str, row[1:])) for row in self._db.execute(labelled)}
+            of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
+            labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
+            labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                if (
-                    old is None and row[5].isdecimal()
-                ):  # only rows of before there were keys ask for a look at all of these
+                # Only a row of before there were keys asks for a look at all of these.
+                if old is None and row[5].isdecimal():
                     old = old_programs(self._db)
                 named = (old or {}).get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
@@ -296,6 +296,6 @@ def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
         case=_case_of(case_json),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
-        curves=Curves.from_payload(payload) if payload is not None else None,
+        curves=curves_of(payload) if payload is not None else None,
         message=message,
     )
