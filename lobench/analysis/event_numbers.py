@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lobench.analysis.baseline_file import find_baselines
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
@@ -190,11 +191,11 @@ def _passed(event: CheckpointFinished) -> list[Number]:
 
 
 def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[str]) -> list[Number]:
-    rows = [row_of(one, float(place)) for place, one in enumerate(event.evaluations)]
-    subject = next(iter(subjects_of(rows)), None)
-    if subject is None:
+    places = [Path(suite) for suite in suites]
+    if not event.evaluations or not any(map(find_baselines, places)):
         return []
-    scales = Scales.of([subject], tuple(map(Path, suites)))
+    subject = subjects_of(row_of(one, float(place)) for place, one in enumerate(event.evaluations))[0]
+    scales = Scales.of([subject], places)
     found = [_score(subject, subject.cells, scales)]
     if len(names) > 1:
         found += [_score(subject, _of_suite(subject, name), scales, suite=name) for name in names]

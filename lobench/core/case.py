@@ -12,6 +12,7 @@ from lobench.core.phases import Phase
 
 __all__ = [
     "HEADLINES",
+    "OPTIMIZER_FIELDS",
     "ROLES",
     "SESSIONS",
     "AxisValue",
@@ -34,6 +35,7 @@ Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # of a case's axes: a value
 ROLES = ("meta_train", "meta_valid", "meta_test")
 HEADLINES = ("score", "speedup")
 SESSIONS = ("apart", "shared", "synced", "mean")
+OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")  # of `Case` and of `Phase`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
 from lobench.core.space import Parameter, Value
 
@@ -28,7 +29,7 @@ __all__ = [
 Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
-_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
+_BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBlocks:
-    """Seed blocks one after another: `Case.first_seed` and `Case.blocks`."""
+    """Seed blocks one after another: `Case.first_seed` and `Case.block_sizes`."""
 
     first_seed: int
     widths: tuple[int, ...]
@@ -172,6 +173,27 @@ class SessionBlocks:
     @property
     def bindings(self) -> tuple[str, ...]:
         return f"Case.first_seed = {self.first_seed}", f"Case.block_sizes = {self.widths!r}"
+
+    @classmethod
+    def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
+        """Takes its bindings off the end of lines of gin; returns None for them where they are not there."""
+        found = _BLOCKS.fullmatch("\n".join(lines[-2:]))
+        if found is None:
+            return None, tuple(lines)
+        first, widths = found.groups()
+        return cls(first_seed=int(first), widths=tuple(map(int, re.findall(r"\d+", widths)))), tuple(lines[:-2])
+
+    def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
+        """Returns a case as it is with these bindings, whatever blocks it was bound with before.
+
+        Args:
+          own: Lines of gin that beat these: what a subject binds stays.
+        """
+        if not any(line.startswith("Case.first_seed") for line in own):
+            case = replace(case, first_seed=self.first_seed)
+        if not any(line.startswith("Case.block_sizes") for line in own):
+            case = replace(case, block_sizes=self.widths, num_seeds=sum(self.widths))
+        return case
 
 
 def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:
@@ -238,7 +260,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
-    is_case = name == "Case" and parameter not in _OPTIMIZER_FIELDS
+    is_case = name == "Case" and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
             if is_case or name in reached:

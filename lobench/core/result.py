@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 import struct
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +17,10 @@ from lobench.core.film import Film
 from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "mean_of", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "curves_of", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
+_SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
 _SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
@@ -125,6 +128,7 @@ class Curves:
     directions: Mapping[str, Direction] = field(default_factory=dict)
     added: tuple[str, ...] | None = ()
     film: Film | None = None
+    _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # what it was read from
 
     @property
     def num_diverged(self) -> int:
@@ -169,7 +173,12 @@ class Curves:
         return rows
 
     def to_payload(self) -> bytes:
-        """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian."""
+        """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian.
+
+        Of curves that were read from a payload it is that one.
+        """
+        if self._payload is not None:
+            return self._payload
         names = sorted(self.metrics)
         seldom = {
             "cpu_seconds": self.cpu_seconds,
@@ -209,9 +218,11 @@ class Curves:
         """
         header, start = read_header(payload)
         try:
-            return cls._read(header, memoryview(payload)[start:])
+            curves = cls._read(header, memoryview(payload)[start:])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"a damaged payload: {headline(error)}") from error
+        object.__setattr__(curves, "_payload", payload)
+        return curves
 
     @classmethod
     def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
@@ -222,7 +233,7 @@ class Curves:
             offset += size
         return cls(
             seeds=tuple(header["seeds"]),
-            metrics=metrics,
+            metrics=types.MappingProxyType(metrics),  # what one reader put there, all would read
             eval_steps=tuple(header["eval_steps"]),
             log_steps=tuple(header["log_steps"]),
             diverged_at=tuple(header["diverged_at"]),
@@ -239,6 +250,21 @@ class Curves:
             added=tuple(added) if (added := header.get("added")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
+
+
+def curves_of(payload: bytes) -> Curves:
+    """Returns `Curves.from_payload`. Of a small payload that was just read it is the same object: chief, sinks and the
+    lines of checkpoints read each result, one after the other.
+
+    Raises:
+      ValueError: as there.
+    """
+    return _small_curves_of(payload) if len(payload) <= _SMALL_BYTES else Curves.from_payload(payload)
+
+
+@functools.lru_cache(maxsize=256)
+def _small_curves_of(payload: bytes) -> Curves:
+    return Curves.from_payload(payload)
 
 
 def count_exploded(case: CaseInfo, starts: Sequence[float], finals: Sequence[float]) -> int:

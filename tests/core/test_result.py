@@ -10,9 +10,14 @@ from dataclasses import replace
 import pytest
 
 from lobench.core.metric import Direction
-from lobench.core.result import Curves, Provenance, mean_of, read_header
+from lobench.core.result import Curves, Provenance, curves_of, mean_of, read_header
 
 INF, NAN = math.inf, math.nan
+
+
+def _curves(values: list[float]) -> Curves:
+    rows = memoryview(array("f", values)).cast("B").cast("f", (1, len(values)))
+    return Curves(seeds=(0,), metrics={"train/loss": rows}, eval_steps=(0, 1), diverged_at=(-1,))
 
 
 @pytest.mark.parametrize(
@@ -21,9 +26,24 @@ INF, NAN = math.inf, math.nan
 )
 def test_a_mean_is_that_of_ieee_754_also_where_infinities_of_both_signs_meet(values: list[float], mean: float) -> None:
     assert mean_of(values) == pytest.approx(mean, nan_ok=True)
-    rows = memoryview(array("f", values)).cast("B").cast("f", (1, len(values)))
-    curves = Curves(seeds=(0,), metrics={"train/loss": rows}, eval_steps=(0, 1), diverged_at=(-1,))
+    curves = _curves(values)
     assert curves.mean("train/loss") == pytest.approx([mean], nan_ok=True)
+
+
+def test_what_was_read_is_written_as_it_came_and_what_was_changed_is_not() -> None:
+    payload = _curves([1.0, 0.5]).to_payload()
+    read = Curves.from_payload(payload)
+    assert read.to_payload() is payload
+    changed = replace(read, wall_seconds=7.0)
+    assert Curves.from_payload(changed.to_payload()).wall_seconds == 7.0
+
+
+def test_readers_of_one_result_share_curves_that_none_can_change() -> None:
+    payload = _curves([1.0, 0.5]).to_payload()
+    curves = curves_of(payload)
+    assert curves_of(bytes(bytearray(payload))) is curves
+    with pytest.raises(TypeError):
+        curves.metrics["train/loss"] = curves.metrics["train/loss"]  # type: ignore[index]
 
 
 def test_a_payload_says_only_what_there_is_to_say_and_reads_as_one_that_says_all() -> None:
