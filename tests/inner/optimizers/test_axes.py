@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lobench.inner.optimizers import psgd_kron, shampoo, soap
-from lobench.inner.optimizers.axes import when
+from lobench.inner.lanes import when
 from lobench.inner.optimizers.optax_names import OptaxNames
 
 
