@@ -36,7 +36,7 @@ def _trials(quick: bool) -> Rounds:
         nonlocal num_compilations
         for spec in specs:
             bound = runner.bind(spec, "test_quick")
-            for block in bound.info(node_id="").blocks():
+            for block in bound.info.blocks():
                 curves = runner.run(spec, "test_quick", _NO_THETA, block)
                 num_compilations += curves.num_compilations
 

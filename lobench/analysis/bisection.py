@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from lobench.analysis.falls import Belief, Probe, window
 from lobench.analysis.reading import Reading
 from lobench.analysis.scales import Scales
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.subjects import Cell
-from lobench.core.bisect import Belief, Probe, window
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, SeedBlock
 from lobench.core.planner import EvaluationId
 from lobench.core.space import Parameter, Value
 
@@ -30,7 +30,6 @@ Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
 _BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
-_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +260,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
-    is_case = name == "Case" and parameter not in _OPTIMIZER_FIELDS
+    is_case = name == "Case" and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
             if is_case or name in reached:

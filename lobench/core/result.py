@@ -21,6 +21,8 @@ __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded",
 
 _MAGIC = b"LOB1"
 _SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
+_SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
 
 class Outcome(enum.StrEnum):
@@ -178,6 +180,15 @@ class Curves:
         if self._payload is not None:
             return self._payload
         names = sorted(self.metrics)
+        seldom = {
+            "cpu_seconds": self.cpu_seconds,
+            "ahead_seconds": self.ahead_seconds,
+            "resumed_at": self.resumed_at,
+            "problems": self.problems,
+            "directions": dict(self.directions),
+            "film": self.film.header() if self.film is not None else None,
+        }
+        origin = {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__}
         header = {
             "version": 1,
             "seeds": self.seeds,
@@ -186,19 +197,14 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
-            "resumed_at": self.resumed_at,
-            "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
-            "problems": self.problems,
-            "directions": dict(self.directions),
+            "provenance": {name: value for name, value in origin.items() if value or name not in _SELDOM},
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
-            **({} if self.film is None else {"film": self.film.header()}),
+            **{name: value for name, value in seldom.items() if value},
         }
-        text = json.dumps(header, sort_keys=True).encode()
+        text = _encode(header).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
         body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body

@@ -8,8 +8,9 @@ and the choice of a best checkpoint.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lobench.core.draws import Draws
 from lobench.core.errors import UsageError
@@ -30,6 +31,8 @@ __all__ = [
     "truncation",
     "winner_takes_all",
 ]
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +152,21 @@ def _one_value(*members: Member) -> None:
 # Factories of the hook: `factory(argument)`, the argument being what follows `NAME:`.
 
 
-def tournament(argument: str) -> Tournament:
-    _no_argument("tournament", argument)
-    return Tournament()
+def _without_argument(name: str, strategy: S) -> Callable[[str], S]:
+    def make(argument: str) -> S:
+        if argument:
+            raise UsageError(f"strategy {name!r} takes no argument", got=repr(argument))
+        return strategy
+
+    return make
 
 
-def pareto(argument: str) -> Tournament:
-    _no_argument("pareto", argument)
-    return Tournament(pareto=True)
-
-
-def single_worker(argument: str) -> Tournament:
-    _no_argument("single_worker", argument)
-    return Tournament(pool=Pool.OWN)
+tournament = _without_argument("tournament", Tournament())
+pareto = _without_argument("pareto", Tournament(pareto=True))
+single_worker = _without_argument("single_worker", Tournament(pool=Pool.OWN))
+winner_takes_all = _without_argument("winner_takes_all", WinnerTakesAll())
+random_search = _without_argument("random_search", Continuation())
+fixed_schedule = _without_argument("fixed_schedule", Continuation())
 
 
 def truncation(argument: str) -> Truncation:
@@ -174,21 +179,6 @@ def exploit_explore(argument: str) -> ExploitExplore:
     return ExploitExplore(share=_share("exploit_explore", argument, expected="a share in (0, 0.5]", highest=0.5))
 
 
-def winner_takes_all(argument: str) -> WinnerTakesAll:
-    _no_argument("winner_takes_all", argument)
-    return WinnerTakesAll()
-
-
-def random_search(argument: str) -> Continuation:
-    _no_argument("random_search", argument)
-    return Continuation()
-
-
-def fixed_schedule(argument: str) -> Continuation:
-    _no_argument("fixed_schedule", argument)
-    return Continuation()
-
-
 def _share(name: str, argument: str, *, expected: str, highest: float = 1.0) -> float:
     if not argument:
         return 0.2
@@ -199,8 +189,3 @@ def _share(name: str, argument: str, *, expected: str, highest: float = 1.0) -> 
     if not (0 < share < 1 and share <= highest):
         raise UsageError(f"strategy {name!r}", got=repr(argument), expected=expected)
     return share
-
-
-def _no_argument(name: str, argument: str) -> None:
-    if argument:
-        raise UsageError(f"strategy {name!r} takes no argument", got=repr(argument))

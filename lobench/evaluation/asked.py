@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.checkpoint import OWN_BINDINGS, theta_sha256
+from lobench.core.checkpoint import OWN_BINDINGS, Checkpoint, theta_sha256
 from lobench.core.errors import LobenchError
+from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.checkpoints.spool import load_theta
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lobench.plugins import PluginManager
 
 __all__ = ["DeadlinePassed", "ThetaLeaves", "WrongThreads"]
 
@@ -53,6 +56,16 @@ class ThetaLeaves:
         if len(name) != 64:
             return cls(leaves=load_theta(path), where=where)
         return cls(leaves=_read.of(name, path), where=where, known_sha256=name)
+
+    @classmethod
+    def read(cls, location: str, manager: PluginManager, *, allow_pickle: bool) -> tuple[Checkpoint, ThetaLeaves]:
+        """Reads a checkpoint now.
+
+        Raises:
+          CheckpointError: see `load_checkpoint`.
+        """
+        checkpoint, leaves = load_checkpoint(location, manager, allow_pickle=allow_pickle)
+        return checkpoint, cls(leaves=leaves, where=location)
 
     @property
     def sha256(self) -> str:

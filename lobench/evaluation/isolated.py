@@ -7,14 +7,13 @@ ends when its pipe does.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,6 +27,7 @@ from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
+from lobench.engine.workers.chief_end import ChiefEnd
 from lobench.engine.workers.child_python import PYTHON, current_folder_last
 from lobench.engine.workers.compilation_cache import cache_environment
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
@@ -144,50 +144,26 @@ class IsolatedRunner:
         return self._connection
 
 
-def _read(connection: Connection, requests: queue.Queue[bytes]) -> None:
-    """Takes requests beside the evaluation, so that the end of the caller ends this process in the middle of one."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            requests.put(connection.recv_bytes())
-    os._exit(1)
-
-
-class _Runners:
-    """Runners by what is bound around the cases; their compiled programs are shared."""
-
-    def __init__(self) -> None:
-        self._programs = Programs()
-        self._runners: OrderedDict[Layers, BlockRunner] = OrderedDict()
-
-    def of(self, layers: Layers) -> BlockRunner:
-        if layers not in self._runners:
-            self._runners[layers] = BlockRunner(layers, self._programs)
-        self._runners.move_to_end(layers)
-        if len(self._runners) > _MOST_LAYERS:
-            self._runners.popitem(last=False)
-        return self._runners[layers]
-
-
 def main(descriptor: int) -> None:
     """Serves requests until the pipe ends."""
     current_folder_last()
     watch_for_backend()
-    connection = Connection(descriptor)
-    requests: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    runners = _Runners()
+    requests: queue.Queue[Train | None] = queue.Queue()
+    caller = ChiefEnd(Connection(descriptor), Codec(Train), owns_process=True)
+    caller.listen(requests.put)
+    programs = Programs()
+    runner_of = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
     # Who interrupts a notebook interrupts its child too, which has nothing to say about it.
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        while True:
-            asked = Train.from_bytes(requests.get())
+    with contextlib.suppress(KeyboardInterrupt):
+        while (asked := requests.get()) is not None:
             try:
                 theta = ThetaLeaves.at(asked.theta, where=asked.where)
-                curves = runners.of(asked.layers).run(asked.spec, asked.test, theta, asked.seed_block)
+                curves = runner_of(asked.layers).run(asked.spec, asked.test, theta, asked.seed_block)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
                 answer: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
                 answer = Trained(payload=curves.to_payload())
-            connection.send_bytes(answer.to_bytes())
+            caller.say(answer)
 
 
 if __name__ == "__main__":

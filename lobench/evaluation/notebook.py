@@ -12,7 +12,6 @@ from pathlib import Path
 from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.called import spec_called
 from lobench.engine.config.layers import Layers
@@ -61,13 +60,12 @@ def evaluate(
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
-        _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
-        theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
+        _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_at(checkpoint or "", manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
     bound = bind_case(spec, layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers, bound)
-    blocks = bound.info(node_id="").blocks()
+    blocks = bound.info.blocks()
     metrics = manager.declarations("lobench_metrics")
     return Result([with_metrics(runner.run(layers, spec, test or "", theta, block), metrics) for block in blocks])
 

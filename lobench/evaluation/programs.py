@@ -72,10 +72,10 @@ class Programs:
 
     def __init__(self) -> None:
         self.compilations = CompilationCounter()
-        self._shared: WeakValueDictionary[tuple[CaseSpec, str, str, int], Warm] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int], Warm] = WeakValueDictionary()
 
     def of(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.spec, bound.whole, bound.settings.program_hash, num_seeds)
+        key = (bound.spec, bound.info.program_key, num_seeds)
         warm = self._shared.get(key)
         if warm is None:
             maker = _Maker(bound)

@@ -20,7 +20,7 @@ from lobench.evaluation.runner import BlockRunner
 from lobench.inner.replay import Look, Replay, State
 from lobench.inner.theta import leaf_paths
 
-__all__ = ["Replayed", "ranges_on", "replay_case"]
+__all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
 
 _AFTER = 3  # steps that are looked at behind the first value that is not finite
 
@@ -42,27 +42,19 @@ class Replayed:
     difference: float
 
 
-def replay_case(
-    layers: Layers,
-    spec: CaseSpec,
-    test: str,
-    theta: ThetaLeaves,
-    seed: int,
-    *,
-    task_index: int = 0,
-) -> Replayed:
+def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *, task_index: int = 0) -> Replayed:
     """Trains the seed block of a seed twice: as it is evaluated, and step by step.
 
     Args:
-      layers, spec, test, theta: As for a `BlockRunner`.
+      layers, spec, theta: As for a `BlockRunner`.
       seed: Any; its block is the case's own, or one of that width.
       task_index: Of a family, which of the seed's tasks.
     Raises:
       WrongThreads, ThetaMismatch, ConfigError: as for `BlockRunner.run`.
     """
     runner = BlockRunner(layers)
-    bound = runner.bind(spec, test, theta.own_bindings)
-    block = block_of(bound.info(node_id="").blocks(), seed)
+    bound = runner.bind(spec, "", theta.own_bindings)
+    block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
     program, matched = program_alone(bound, block.size, Replay), runner.theta_of(bound, theta)
     steps: list[Step] = []
@@ -95,18 +87,25 @@ def replay_case(
     )
 
 
-def ranges_on(layers: Layers, spec: CaseSpec, test: str, theta: ThetaLeaves, seed: int) -> Ranges:
+def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
     """Returns the ranges that a rule's inputs have in the training of one seed; {} for a rule without networks."""
-    found: dict[str, tuple[Any, Any]] = {}
-    training = replay_case(layers, spec, test, theta, seed).training
+    found: Ranges = {}
+    training = replay_case(layers, spec, theta, seed).training
     verdict = diagnose(training)
     ends_at = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
     for step in training.steps:
         if ends_at is not None and step.step >= ends_at:
             break  # what a training that runs away reads is not usual
-        for name, (low, high) in step.inputs.items():
-            before = found.get(name, (low, high))
-            found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
+        found = widened(found, step.inputs)
+    return found
+
+
+def widened(ranges: Ranges, others: Ranges) -> Ranges:
+    """Returns ranges that hold others too."""
+    found = dict(ranges)
+    for name, (low, high) in others.items():
+        before = found.get(name, (low, high))
+        found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
     return found
 
 

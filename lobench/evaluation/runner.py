@@ -70,7 +70,7 @@ class BlockRunner:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._shared = programs or Programs()
-        self._programs: dict[tuple[str, str, int], Warm] = {}
+        self._programs: dict[tuple[str, int], Warm] = {}
         self._late: set[str] = set()  # flags that came after jax's backend
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
@@ -83,12 +83,12 @@ class BlockRunner:
         """
         key = (spec, test, own_bindings)
         if key not in self._bound:
-            self.claim_for(spec)
+            claim_for(spec, self._layers)  # what the case imports may make arrays
             flags = {name: os.environ.get(name) for name in _FLAGS}
             bound = bind_case(spec, dataclasses.replace(self._layers, own_bindings=own_bindings), test=test)
             bound.require_optimizer()
             refuse_unmet(bound.case, f"{spec.path}: case {spec.name!r}")
-            if own_bindings and bound.identity != self.bind(spec, test).identity:
+            if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:
                 raise ConfigError(
                     "the checkpoint's own bindings change the case, not its optimizer alone",
                     where=f"{spec.path}: case {spec.name!r}",
@@ -102,14 +102,6 @@ class BlockRunner:
             self._forget_oldest()
         return self._bound[key]
 
-    def claim_for(self, spec: CaseSpec) -> None:
-        """Makes jax's backend as the case wants it, where it is not there: what the case imports may make arrays.
-
-        Raises:
-          ConfigError: see `num_cpus_of`.
-        """
-        claim_for(spec, self._layers)
-
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound before, as it was then."""
         return self._bound.get((spec, test, ""))
@@ -119,8 +111,8 @@ class BlockRunner:
         texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
         if len(texts) > _MOST_OWN:
             self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
-            kept = {(bound.whole, bound.optimizer_hash) for bound in self._bound.values()}
-            self._programs = {key: program for key, program in self._programs.items() if key[:2] in kept}
+            kept = {bound.info.whole_key for bound in self._bound.values()}
+            self._programs = {key: program for key, program in self._programs.items() if key[0] in kept}
 
     def run(
         self,
@@ -231,12 +223,12 @@ class BlockRunner:
         """Returns where the block's states are; what carries bindings of its own is known by those of the case."""
         if self._states is None:
             return None
-        sha256, known = theta.sha256, self.bind(bound.spec, test)
+        sha256, known = theta.sha256, self.bind(bound.spec, test).info
         return BlockStates(
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
             block=block,
-            owner=owner_of(sha256, f"{known.whole}:{known.optimizer_hash}", block),
+            owner=owner_of(sha256, known.whole_key, block),
             program=str(program),
             where=f"{bound.spec.suite}/{bound.spec.name}",
             say=self._states.say,
@@ -252,7 +244,7 @@ class BlockRunner:
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
     def _program(self, bound: BoundCase, num_seeds: int) -> Warm:
-        key = (bound.whole, bound.optimizer_hash, num_seeds)
+        key = (bound.info.whole_key, num_seeds)
         if key not in self._programs:
             self._programs[key] = self._shared.of(bound, num_seeds)
         warm = self._programs[key]

@@ -208,7 +208,7 @@ def _summary(
     chosen = curves[best[0]]
     kept = _kept(losses.shape[2], at)
     return BaselineCase(
-        problem=bound.problem,
+        problem=bound.info.problem,
         num_inner_steps=budget,
         horizon_factor=horizon_factor,
         eval_every=eval_every,

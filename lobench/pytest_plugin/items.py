@@ -121,7 +121,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         _claim(item.config, spec)
         bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
-    return bound.info(node_id=item.nodeid)
+    return replace(bound.info, node_id=item.nodeid)
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:

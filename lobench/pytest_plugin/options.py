@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
@@ -19,6 +19,7 @@ from lobench.pytest_plugin.finished import LAYERS
 
 __all__ = [
     "MANAGER",
+    "WITH_VALUE",
     "LoadedSubject",
     "add_options",
     "gin_params_of",
@@ -28,6 +29,7 @@ __all__ = [
     "method_subject",
     "metrics_of",
     "option",
+    "read_checkpoint",
     "refuse_no_subject",
     "register_conftests",
     "subject_of",
@@ -57,7 +59,7 @@ _SINGLE = {
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }
 _SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
-WITH_VALUE = frozenset(f"--lobench-{name}" for name in (*_SINGLE, *_SEVERAL))
+WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE, *_SEVERAL))
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -186,12 +188,11 @@ def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
     known = config.stash.setdefault(_METHOD_SUBJECTS, {})
     if method not in known:
         given = config.stash[EXPERIMENT].given[method]
-        leaves = None
+        theta = ThetaLeaves(leaves=None, where=given.uri)
         if isinstance(given, GivenCheckpoint):
-            allow_pickle = bool(config.getoption("lobench_allow_pickle"))
-            checkpoint, leaves = load_checkpoint(given.uri, manager_of(config), allow_pickle=allow_pickle)
+            checkpoint, theta = read_checkpoint(config, given.uri)
             given = given.read_as(checkpoint)
-        known[method] = LoadedSubject(subject=given, theta=ThetaLeaves(leaves=leaves, where=given.uri))
+        known[method] = LoadedSubject(subject=given, theta=theta)
     return known[method]
 
 
@@ -204,6 +205,14 @@ def _subject(config: pytest.Config) -> LoadedSubject:
         raise UsageError(
             "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
         )
-    allow_pickle = bool(config.getoption("lobench_allow_pickle"))
-    checkpoint, leaves = load_checkpoint(path, manager_of(config), allow_pickle=allow_pickle)
-    return LoadedSubject(subject=Subject.of_checkpoint(checkpoint), theta=ThetaLeaves(leaves=leaves, where=path))
+    checkpoint, theta = read_checkpoint(config, path)
+    return LoadedSubject(subject=Subject.of_checkpoint(checkpoint), theta=theta)
+
+
+def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, ThetaLeaves]:
+    """Reads a checkpoint with what the session has to read it.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    return ThetaLeaves.read(path, manager_of(config), allow_pickle=bool(config.getoption("lobench_allow_pickle")))

@@ -21,9 +21,8 @@ from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
-from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.evaluation.asked import ThetaLeaves
-from lobench.pytest_plugin.options import manager_of, option
+from lobench.pytest_plugin.options import option, read_checkpoint
 
 __all__ = ["Finals", "Reference", "Train", "check_reference", "find_reference", "scale_of"]
 
@@ -61,14 +60,13 @@ class Finals:
 
 
 class Reference(Protocol):
-    """A: what the session's checkpoint, B, must not be worse than."""
+    """A: what the session's checkpoint, B, must not be worse than.
 
-    @property
-    def label(self) -> str: ...
+    Attributes:
+      checkpoint: Under what its evaluations are recorded; None where it is not trained here.
+    """
 
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """Under what its evaluations are recorded; None where it is not trained here."""
+    checkpoint: Checkpoint | None
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
         """Returns what it reached on the seeds of these blocks, as far as it has them."""
@@ -78,7 +76,6 @@ class Reference(Protocol):
 class _CheckpointReference:
     """Trains the same seed blocks; with theta an argument of the warm program it compiles nothing."""
 
-    label: str
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
     _done: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
@@ -97,7 +94,6 @@ class _CheckpointReference:
 class _StoreReference:
     """Has the seeds that the store has, of cases that train the same task for as long."""
 
-    label: str
     cells: Mapping[str, Sequence[Cell]]
     programs: frozenset[Program] = frozenset()
     checkpoint: Checkpoint | None = None
@@ -114,17 +110,21 @@ class _StoreReference:
 
 @dataclass(slots=True)
 class _BaselineReference:
-    """Has the seeds that it was tuned with."""
+    """Has the seeds that it was tuned with.
 
-    label: str
-    path: Path | None
+    Attributes:
+      path: Of a file; None: the first that lies beside the suite and has the case.
+      optimizer: Whose baseline it is to be; "": whoever's.
+    """
+
+    path: Path | None = None
+    optimizer: str = ""
     checkpoint: Checkpoint | None = None
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: Train) -> Finals:
         files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
-        name = self.label.partition(":")[2]
-        if name:
-            files = [path for path in files if path.name.startswith(f"{name}-")]
+        if self.optimizer:
+            files = [path for path in files if path.name.startswith(f"{self.optimizer}-")]
         found = _first_with(info, files, spec)
         wanted = {seed for block in blocks for seed in block.seeds}
         return Finals(
@@ -157,11 +157,13 @@ def find_reference(config: pytest.Config) -> Reference:
       CheckpointError: it cannot be read.
     """
     text = option(config, "against")
-    if text.partition(":")[0] == _BASELINE:
-        return _BaselineReference(label=text, path=None)
+    kind, _, optimizer = text.partition(":")
+    if kind == _BASELINE:
+        return _BaselineReference(optimizer=optimizer)
     path = Path(text)
     if path.suffix == ".json":
-        return _BaselineReference(label=Baseline.load(path).label, path=path)
+        Baseline.load(path)  # what is wrong with it is said now
+        return _BaselineReference(path=path)
     if (path / "ledger.sqlite").is_file():
         return _store_reference(path)
     if option(config, "optimizer"):
@@ -170,9 +172,7 @@ def find_reference(config: pytest.Config) -> Reference:
             where="--lobench-against",
             next_step="evaluate it into a store with --lobench-store, and name that store",
         )
-    allow_pickle = bool(config.getoption("lobench_allow_pickle"))
-    checkpoint, leaves = load_checkpoint(text, manager_of(config), allow_pickle=allow_pickle)
-    return _CheckpointReference(text, checkpoint, ThetaLeaves(leaves=leaves, where=text))
+    return _CheckpointReference(*read_checkpoint(config, text))
 
 
 def _store_reference(path: Path) -> Reference:
@@ -191,7 +191,7 @@ def _store_reference(path: Path) -> Reference:
         )
     for cell in shown.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
-    return _StoreReference(label=f"{reading.labels[reading.shown]} of {path}", cells=cells, programs=shown.programs)
+    return _StoreReference(cells=cells, programs=shown.programs)
 
 
 def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:

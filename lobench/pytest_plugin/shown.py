@@ -20,6 +20,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
+from lobench.pytest_plugin.options import WITH_VALUE
 from lobench.report.failures import curve_lines
 
 __all__ = ["failure_text", "properties"]
@@ -27,9 +28,7 @@ __all__ = ["failure_text", "properties"]
 Done = Sequence[tuple[SeedBlock, Curves]]
 
 _METRICS = ("train/loss", "test/loss", "test/accuracy")  # beside the case's primary one
-_WITH_VALUE = ("checkpoint", "optimizer", "store", "against", "margin", "alpha", "adaptive_seeds")
-_SEVERAL = ("gin_file", "gin_param")
-_FLAGS = ("allow_pickle", "strict")
+_FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
 _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
@@ -86,11 +85,9 @@ def _command(item: pytest.Item) -> str:
     file, found, test = item.nodeid.partition("::")
     path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
     words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{found}{test}"]
-    for name in _WITH_VALUE:
-        if value := config.getoption(f"lobench_{name}"):
-            words += [f"--lobench-{name.replace('_', '-')}", value]
-    for name in _SEVERAL:
-        for value in config.getoption(f"lobench_{name}"):
-            words += [f"--lobench-{name.replace('_', '-')}", value]
-    words += [f"--lobench-{name.replace('_', '-')}" for name in _FLAGS if config.getoption(f"lobench_{name}")]
+    for flag in WITH_VALUE:
+        given = config.getoption(flag) or []
+        for value in given if isinstance(given, list) else [given]:
+            words += [flag, value]
+    words += [flag for flag in _FLAGS if config.getoption(flag)]
     return shlex.join(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -38,7 +39,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     runners = runners_of(config, variant_of(item))
     bound = runners.here.bind(case, test)  # first: it makes jax's backend as this case wants it
     gate = _gate(item) if job is None and option(config, "against") else None
-    info = bound.info(node_id=item.nodeid)
+    info = dataclasses.replace(bound.info, node_id=item.nodeid)
 
     kept_in = cache_folder(store_path(config, case.suite)).absolute()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 import sysconfig
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,19 +51,13 @@ class VariantCases:
     """
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
-        self._items = items
-        self._known: OrderedDict[Variant, Known] = OrderedDict()
-        self._binding = threading.Lock()
+        self._items, self._binding = items, threading.Lock()
+        self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bound)
 
     def of(self, variant: Variant) -> Known:
         """Returns what a variant has; binds each case at the first time."""
         with self._binding:
-            if variant not in self._known:
-                self._known[variant] = self._bound(variant)
-            self._known.move_to_end(variant)
-            if len(self._known) > _MOST_VARIANTS:
-                self._known.popitem(last=False)
-            return self._known[variant]
+            return self._known(variant)
 
     def _bound(self, variant: Variant) -> Known:
         problems: dict[str, None] = {}

@@ -151,8 +151,8 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
         baseline = Baseline.load(path)
         is_other = isinstance(grid, Searched) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in found:
-            case, name = baseline.find(bound.problem, spec.name), case_key(spec, suite)
-            if case is None or not baseline.has(bound.problem):
+            case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
+            if case is None or not baseline.has(bound.info.problem):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
@@ -172,8 +172,8 @@ def _kept(
     baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: Grid | Searched
 ) -> BaselineCase | None:
     """Returns what was tuned before and need not be tuned again."""
-    case = baseline.find(bound.problem, spec.name)
-    if command.force or case is None or not baseline.has(bound.problem) or not _is_tuned_over(case, grid):
+    case = baseline.find(bound.info.problem, spec.name)
+    if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
     is_as_asked = (len(case.seeds), case.horizon_factor) == (command.seeds, command.horizon_factor)
     return case if is_as_asked else None
@@ -201,7 +201,7 @@ def _tuned_elsewhere(
 ) -> tuple[BaselineCase, Path] | None:
     """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
     for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
-        if other != path and bound.problem in other.read_text(encoding="utf-8"):
+        if other != path and bound.info.problem in other.read_text(encoding="utf-8"):
             theirs = Baseline.load(other)
             if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
                 continue

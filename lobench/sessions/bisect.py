@@ -11,8 +11,8 @@ from pathlib import Path
 from etils import epath
 
 from lobench.analysis.bisection import Bisection, Probed, Status, probed
+from lobench.analysis.falls import Belief, believe, next_probes, scan
 from lobench.analysis.reading import read_store
-from lobench.core.bisect import Belief, believe, next_probes, scan
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError

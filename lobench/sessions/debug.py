@@ -15,7 +15,6 @@ from lobench.analysis.trouble import Ranges, diagnose
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.called import spec_called, specs_of
 from lobench.engine.config.layers import Layers
@@ -79,8 +78,7 @@ def debug(
     manager = plugins_of([folder], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
-        _, leaves = load_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
-        theta = ThetaLeaves(leaves=leaves, where=str(checkpoint))
+        _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
     from lobench.evaluation.replayed import replay_case  # imports jax, which reads the number of threads
     from lobench.evaluation.runner import claim_for, wrong_threads
@@ -88,7 +86,7 @@ def debug(
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
     say(f"replaying {spec.suite}/{spec.name}, seed {seed}")
-    found = replay_case(layers, spec, "", theta, seed, task_index=task_index)
+    found = replay_case(layers, spec, theta, seed, task_index=task_index)
     training, at_home = found.training, ""
     if home and theta.leaves is not None and any(step.inputs for step in training.steps):
         training = replace(training, usual=_usual(home, layers, theta, spec, say))
@@ -137,7 +135,7 @@ def _case(case: str, suite: str) -> tuple[str, CaseSpec]:
 
 def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: Callable[[str], None]) -> Ranges:
     """Returns the ranges that the rule's inputs have in a suite, but for the case itself; kept beside the pages."""
-    from lobench.evaluation.replayed import ranges_on
+    from lobench.evaluation.replayed import ranges_on, widened
 
     around = hashlib.sha256(repr(layers).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
@@ -147,19 +145,15 @@ def _usual(home: str, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, say: C
         return {
             name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
         }
-    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    found: Ranges = {}
     for one in specs_of(find_suite(home)):
         if (one.path, one.name) == (spec.path, spec.name):
             continue
         say(f"the rule's usual inputs: {one.suite}/{one.name}")
         try:
-            ranges = ranges_on(layers, one, "", theta, 0)
+            found = widened(found, ranges_on(layers, one, theta, 0))
         except LobenchError as error:
             say(f"left out: {error}")
-            continue
-        for name, (low, high) in ranges.items():
-            before = found.get(name, (low, high))
-            found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in found.items()}) + "\n")
     return found

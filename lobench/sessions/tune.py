@@ -16,7 +16,7 @@ from lobench.core.search import num_trials_of
 from lobench.core.space import Kind, Space
 from lobench.engine.config.searches import space_of
 from lobench.engine.config.shipped import find_suite, shipped_suite
-from lobench.engine.config.syntax import Binding, parse_text
+from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.whole_file import write_whole
 from lobench.plugins import PluginManager
 from lobench.sessions.searches import strategy_of
@@ -60,7 +60,7 @@ def searched(settings: TuneSettings, manager: PluginManager) -> Searched:
       UsageError: a space cannot be read. ConfigError: a range is wrong, there is no such search, ...
     """
     name = settings.method
-    bindings = [one for one in parse_text(tune_text(settings, Path()), "--vary") if isinstance(one, Binding)]
+    bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
     own = [one for one in bindings if one.scope == name and one.selector == name]
     paths = space_of(name, own, bindings)
     if len(paths) != len(settings.vary or (DEFAULT_VARY,)) or any(one.when for one in paths):

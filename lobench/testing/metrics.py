@@ -6,7 +6,6 @@ class TestRatio(MetricContract):
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lobench.core.lazy import loaded
 from lobench.core.result import Curves
 
 __all__ = ["MetricContract", "sample_curves"]
@@ -50,11 +50,10 @@ class MetricContract:
 
     def computed(self, rows: Sequence[Sequence[float]]) -> dict[str, np.ndarray[Any, Any]]:
         """Returns what the metric says of curves that cannot be written to."""
-        module, _, attribute = self.factory.partition(":")
         shown = Curves.from_payload(self.curves(rows).to_payload())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of 0 / 0, say
-            found = getattr(importlib.import_module(module), attribute)(shown)
+            found = loaded(self.factory)(shown)
         return {name: np.asarray(values, np.float32) for name, values in found.items()}
 
     def test_it_gives_a_value_a_seed(self) -> None:

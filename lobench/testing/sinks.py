@@ -12,7 +12,6 @@ the contract has a sink die between a delivery and its acknowledgement.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import signal
@@ -30,6 +29,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.lazy import loaded
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
@@ -182,10 +182,7 @@ class SinkContract:
 
 def _open(factory: str, store: Path, argument: str) -> ResultSink:
     store.mkdir(parents=True, exist_ok=True)
-    module, _, attribute = factory.partition(":")
-    sink: ResultSink = getattr(importlib.import_module(module), attribute)(
-        SinkContext(store=store, argument=argument, name="contract")
-    )
+    sink: ResultSink = loaded(factory)(SinkContext(store=store, argument=argument, name="contract"))
     return sink
 
 

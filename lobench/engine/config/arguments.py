@@ -17,12 +17,12 @@ from typing import Any
 import gin
 import gin.config as gin_state
 
+from lobench.core.case import OPTIMIZER_FIELDS
 from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.reach import Reached, bindings_in, source_of, walk
 
-__all__ = ["OPTIMIZER_FIELDS", "Settings", "settings_of", "settings_of_phases"]
+__all__ = ["Settings", "settings_of", "settings_of_phases"]
 
-OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 _OF_THE_CASE = (
     "lobench.Case", "lobench.Phase", "lobench.task_sequence", "lobench.Suite", "lobench.expect", "lobench.Method",
     "lobench.Experiment"

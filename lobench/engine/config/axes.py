@@ -13,7 +13,7 @@ from typing import Any
 
 from lobench.core.case import AxisValue, CaseSpec, Cell, axis_text
 from lobench.core.errors import ConfigError, suggestion
-from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, references_in
+from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, only_bindings, references_in
 
 __all__ = ["cell_bindings", "cells_of"]
 
@@ -28,7 +28,7 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
     Raises:
       ConfigError: the axes are no lists of different values by name, or nothing reads one.
     """
-    bound = [one for one in statements if isinstance(one, Binding) and _is_axes(one) and _encloses(one.scope, scope)]
+    bound = [one for one in only_bindings(statements) if _is_axes(one) and _encloses(one.scope, scope)]
     if not bound:
         return [()]
     binding = max(bound, key=lambda one: len(one.scope))  # the narrowest scope; of two in it the later, as gin has it
@@ -53,8 +53,8 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
       ConfigError: what is bound over the case says something of its axes, by which its name would tell a lie.
     """
     names = {name for name, _ in spec.cell}
-    for one in overrides:
-        if isinstance(one, Binding) and (_is_axes(one) or (not one.parameter and one.selector in names)):
+    for one in only_bindings(overrides):
+        if _is_axes(one) or (not one.parameter and one.selector in names):
             what = "Case.axes" if one.parameter else f"the axis {one.selector!r}"
             raise ConfigError(
                 f"{what} is said in the case's own file alone",
@@ -68,7 +68,7 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
 
 
 def _is_axes(binding: Binding) -> bool:
-    return binding.parameter == "axes" and binding.selector.rsplit(".", 1)[-1] == "Case"
+    return binding.parameter == "axes" and binding.name == "Case"
 
 
 def _encloses(outer: str, scope: str) -> bool:
@@ -76,8 +76,8 @@ def _encloses(outer: str, scope: str) -> bool:
 
 
 def _macros(statements: Sequence[Statement]) -> list[Macro]:
-    values = [one.value for one in statements if isinstance(one, Binding)]
-    return [one for value in values for one in references_in(value) if isinstance(one, Macro)]
+    found = (one for binding in only_bindings(statements) for one in references_in(binding.value))
+    return [one for one in found if isinstance(one, Macro)]
 
 
 def _checked(binding: Binding) -> dict[str, Sequence[AxisValue]]:

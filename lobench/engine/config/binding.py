@@ -14,7 +14,7 @@ import gin.config as gin_state
 
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.headline import headline
-from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement
+from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
 
 __all__ = [
     "bind",
@@ -110,7 +110,7 @@ def matching_names(selector: str) -> list[str]:
 def _known_names() -> list[str]:
     on_use = [name for names in _ON_USE.values() for name in names.names()]
     registered = [selector for selector, _ in gin_state._REGISTRY.items()]
-    return sorted({selector.rsplit(".", 1)[-1] for selector in (*registered, *on_use)})
+    return sorted({last_name(selector) for selector in (*registered, *on_use)})
 
 
 def complete_selector(selector: str, where: str) -> str:
@@ -129,8 +129,7 @@ def complete_selector(selector: str, where: str) -> str:
             next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
         )
     if not found:
-        name = selector.rsplit(".", 1)[-1]
-        advice = suggestion(name, _known_names()) or "is an `import` missing in the gin file?"
+        advice = suggestion(last_name(selector), _known_names()) or "is an `import` missing in the gin file?"
         raise ConfigError(
             f"unknown name {selector!r}",
             where=where,
@@ -202,19 +201,16 @@ def import_all(statements: Sequence[Statement]) -> None:
 
 def bind_strictly(statements: Sequence[Statement]) -> None:
     """Binds every binding; modules are imported before."""
-    for statement in statements:
-        if isinstance(statement, Binding):
-            bind(statement)
+    for binding in only_bindings(statements):
+        bind(binding)
 
 
 def bind_overrides(statements: Sequence[Statement]) -> None:
     """Binds a layer whose unscoped bindings also beat scoped ones of the same parameter."""
-    for statement in statements:
-        if not isinstance(statement, Binding):
-            continue
-        bind(statement)
-        if statement.parameter and not statement.scope:
-            selector = complete_selector(statement.selector, statement.where)
+    for binding in only_bindings(statements):
+        bind(binding)
+        if binding.parameter and not binding.scope:
+            selector = complete_selector(binding.selector, binding.where)
             for (scope, other), parameters in gin_state._CONFIG.items():
                 if scope and other == selector:
-                    parameters.pop(statement.parameter, None)
+                    parameters.pop(binding.parameter, None)

@@ -11,12 +11,11 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import HEADLINES, Case, CaseInfo, CaseSpec, Expectations, Suite
+from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseInfo, CaseSpec, Expectations, Suite
 from lobench.core.checkpoint import CheckpointPart
-from lobench.core.errors import ConfigError, LobenchError
+from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
-from lobench.core.headline import cause, headline
-from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of, settings_of_phases
+from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.isolation import isolated_gin
@@ -25,6 +24,7 @@ from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
     BoundPhase,
     bind_phases,
+    building,
     in_phases,
     lines_of_all,
     optimizer_lines,
@@ -33,7 +33,7 @@ from lobench.engine.config.phases import (
     without_optimizers,
 )
 from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
-from lobench.engine.config.syntax import Binding, Reference, Statement, references_in
+from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
 __all__ = ["BoundCase", "bind_case", "expectations_of", "first_seed_of", "num_cpus_of", "num_seeds_of"]
@@ -57,74 +57,37 @@ class BoundCase:
     Attributes:
       case: Its tasks and optimizers are None unless it was built.
       expectations: Of a bare `.gin` case.
-      identity, optimizer_hash, problem: sha256 (hex), as in `CaseInfo`.
-      whole: Identity of the case without `Case.stop_after`: the same program computes both.
+      info: What a chief has to know of it; of no pytest session, without a node id.
       bindings: Every binding reached from the case, one a line.
-      optimizer_bindings: Those of them that are reached from its optimizer.
+      optimizer_bindings: Those of them that are reached from its optimizer; "" where no layer binds one.
       prefixes: For each phase what names the training up to its end, but for theta, seeds and the program.
       settings: The real-valued ones of these; of all phases, one after another.
       phases: Empty where it is one.
       theta_part: `Checkpoint.theta`.
-      role: What the case is to the optimizer that is bound.
-      headline: `Suite.headline`.
       problems: A line for each binding of a trainer's, or a checkpoint's own, that names what is known and is wrong.
     """
 
     spec: CaseSpec
     case: Case
     expectations: Expectations
-    identity: str
-    whole: str
-    optimizer_hash: str
-    problem: str
+    info: CaseInfo
     bindings: str
     optimizer_bindings: str
-    has_optimizer: bool
     prefixes: tuple[str, ...]
     settings: Settings
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
-    role: str = ""
-    headline: str = HEADLINES[0]
     problems: tuple[str, ...] = ()
 
     def require_optimizer(self) -> None:
         """Raises ConfigError where no layer binds an optimizer."""
-        if not self.has_optimizer:
+        if not self.optimizer_bindings:
             raise ConfigError(
                 "no optimizer",
                 where=self.spec.path,
                 next_step="put `Case.learned_optimizer = @...()` into the config.gin beside the checkpoints, or give "
                 "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
             )
-
-    def info(self, *, node_id: str, name: str | None = None) -> CaseInfo:
-        case = self.case
-        return CaseInfo(
-            identity=self.identity,
-            optimizer_hash=self.optimizer_hash,
-            program_hash=self.settings.program_hash,
-            suite=self.spec.suite,
-            name=(name or self.spec.name) + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
-            node_id=node_id,
-            num_inner_steps=case.end,
-            num_seeds=sum(case.block_sizes) or case.num_seeds,
-            seed_block=case.seed_block,
-            block_sizes=tuple(case.block_sizes),
-            primary_metric=case.primary_metric,
-            num_cpus=case.num_cpus,
-            num_gpus=case.num_gpus,
-            timeout_seconds=case.timeout_seconds,
-            first_seed=case.first_seed,
-            problem=self.problem,
-            scale=case.scale,
-            minimum=case.minimum,
-            role=self.role,
-            whole=self.whole if self.whole != self.identity else "",
-            headline=self.headline,
-            file=self.spec.file,
-            own_name=self.spec.name,
-        )
 
 
 def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True) -> BoundCase:
@@ -148,7 +111,6 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
         fixed, stop = (spec.relative_path, spec.name, test), f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
         whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
-        optimizer_hash = _sha256(*reached_optimizer)
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
@@ -160,24 +122,53 @@ def bind_case(spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = T
     check_case(case, expectations, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
+    of_task = task_lines(spec.scope, reached_case)
+    info = _info(
+        spec,
+        case,
+        identity=identity,
+        whole=whole if whole != identity else "",
+        optimizer_hash=_sha256(*reached_optimizer),
+        program_hash=settings.program_hash,
+        problem=_sha256(_budget(case), *of_task),
+        role=role,
+        headline=suite.headline,
+    )
     return BoundCase(
         spec=spec,
         case=case,
         expectations=expectations,
-        identity=identity,
-        whole=whole,
-        optimizer_hash=optimizer_hash,
-        problem=_sha256(_budget(case), *task_lines(spec.scope, reached_case)),
+        info=info,
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
-        has_optimizer=bool(reached_optimizer),
-        prefixes=prefixes(case, task_lines(spec.scope, reached_case), reached_optimizer, phases),
+        prefixes=prefixes(case, of_task, reached_optimizer, phases),
         settings=settings,
         phases=tuple(phases),
         theta_part=part,
-        role=role,
-        headline=suite.headline,
         problems=tuple(problems),
+    )
+
+
+def _info(spec: CaseSpec, case: Case, **found: str) -> CaseInfo:
+    """Returns what file and values say of a case, and what else was found of it."""
+    return CaseInfo(
+        suite=spec.suite,
+        name=spec.name + (f"@{case.stop_after:g}" if case.stop_after is not None else ""),
+        node_id="",
+        num_inner_steps=case.end,
+        num_seeds=sum(case.block_sizes) or case.num_seeds,
+        seed_block=case.seed_block,
+        block_sizes=tuple(case.block_sizes),
+        primary_metric=case.primary_metric,
+        num_cpus=case.num_cpus,
+        num_gpus=case.num_gpus,
+        timeout_seconds=case.timeout_seconds,
+        first_seed=case.first_seed,
+        scale=case.scale,
+        minimum=case.minimum,
+        file=spec.file,
+        own_name=spec.name,
+        **found,
     )
 
 
@@ -192,17 +183,12 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     import_all(parsed.case)
     import_all(parsed.overrides)
     later = (*parsed.case, *parsed.overrides)
-    is_needed = not any(_binds_optimizer(statement) for statement in later)
+    is_needed = not any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(later))
     problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
     problems += bind_values(parsed.own)
     bind_strictly(parsed.case)
     bind_overrides(parsed.overrides)
     return problems
-
-
-def _binds_optimizer(statement: Statement) -> bool:
-    is_case = isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Case"
-    return is_case and getattr(statement, "parameter", "") in OPTIMIZER_FIELDS
 
 
 def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
@@ -245,13 +231,9 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
     """Returns the bindings of fields of ours, layer by layer, and macros, which may be their values."""
     parsed = parse_layers(spec, layers)
     return [
-        [one for one in layer if isinstance(one, Binding) and (not one.parameter or _is_of(one, name, names))]
+        [one for one in only_bindings(layer) if not one.parameter or (one.name == name and one.parameter in names)]
         for layer in (parsed.trainer, parsed.case, parsed.overrides)
     ]
-
-
-def _is_of(binding: Binding, name: str, names: Sequence[str]) -> bool:
-    return binding.selector.rsplit(".", 1)[-1] == name and binding.parameter in names
 
 
 def _is_built(value: Any) -> bool:
@@ -299,14 +281,8 @@ def _plain_case(scope: str, where: str) -> Case:
 
 
 def _build(scope: str, where: str) -> Case:
-    try:
-        with gin.config_scope(scope):
-            case = _CASE()
-    except LobenchError as error:
-        # gin raises a subclass of its own making, whose text has a second line on where gin was.
-        raise ConfigError(cause(error), where=where) from error
-    except Exception as error:
-        raise ConfigError("cannot build the case", where=where, got=headline(error)) from error
+    with building("the case", where), gin.config_scope(scope):
+        case = _CASE()
     assert isinstance(case, Case)
     return case
 

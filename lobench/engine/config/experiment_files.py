@@ -39,6 +39,7 @@ from lobench.engine.config.syntax import (
     binding_text,
     case_scopes,
     gin_text,
+    only_bindings,
     parse_file,
     parse_text,
 )
@@ -74,7 +75,7 @@ class ExperimentFile:
 
 def is_experiment(statements: Sequence[Statement]) -> bool:
     """Says whether gin statements are an experiment's: they bind something of `Method` or of `Experiment`."""
-    return any(isinstance(one, Binding) and _name(one) in ("Experiment", "Method") for one in statements)
+    return any(one.name in ("Experiment", "Method") for one in only_bindings(statements))
 
 
 def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFile:
@@ -90,7 +91,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     in_file = parse_file(path)
     given = [statement for text in gin_params for statement in parse_text(text, f"--gin-param {text!r}")]
     statements = [*in_file, *given]
-    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    bindings = only_bindings(statements)
     own_cases = case_scopes(statements)
     experiment = _experiment(path, bindings, has_cases=bool(own_cases))
     names = _method_names(bindings)
@@ -110,17 +111,13 @@ def read_experiment(path: Path, gin_params: Sequence[str] = ()) -> ExperimentFil
     )
 
 
-def _name(binding: Binding) -> str:
-    return binding.selector.rsplit(".", 1)[-1]
-
-
 def _text(statement: Statement) -> str:
     return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
 def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
     """Says whether a binding is the experiment's, a method's or a search's, and no case's."""
-    is_methods = _name(binding) in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+    is_methods = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
     return is_methods or is_of_search(binding, bindings)
 
 
@@ -134,7 +131,7 @@ def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence
 def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
     values: dict[str, Any] = {"name": path.stem}
     for binding in bindings:
-        if _name(binding) != "Experiment":
+        if binding.name != "Experiment":
             continue
         key = binding.parameter
         if binding.scope or key not in _EXPERIMENT_KEYS:
@@ -173,7 +170,7 @@ def _check_value(kind: str, key: str, binding: Binding) -> None:
 def _method_names(bindings: Sequence[Binding]) -> list[str]:
     names: dict[str, None] = {}
     for binding in bindings:
-        if _name(binding) != "Method":
+        if binding.name != "Method":
             continue
         if not binding.scope or "/" in binding.scope:
             raise ConfigError(
@@ -202,11 +199,11 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
     known = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outermost = binding.scope.split("/")[0]
-        mistaken = difflib.get_close_matches(_name(binding), ("Experiment", "Method"), n=1, cutoff=0.8)
+        mistaken = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
         is_key = binding.parameter in (*_METHOD_KEYS, *_EXPERIMENT_KEYS)
-        if _name(binding) not in ("Experiment", "Method") and mistaken and is_key:
+        if binding.name not in ("Experiment", "Method") and mistaken and is_key:
             raise ConfigError(
-                f"nothing reads {_name(binding)}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
+                f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
             )
         if outermost and outermost not in known:
             raise ConfigError(
@@ -217,8 +214,8 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
 
 
 def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach) -> Method:
-    keys = [one for one in bindings if _name(one) == "Method" and one.scope == name]
-    scoped = [one for one in bindings if one.scope.split("/")[0] == name and _name(one) != "Method"]
+    keys = [one for one in bindings if one.name == "Method" and one.scope == name]
+    scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
     own = effective([one for one in scoped if not is_of_search(one, bindings)])
     values = _values(name, keys)
     search = values.pop("search", None)
@@ -252,7 +249,7 @@ def _method(name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequenc
             raise ConfigError(
                 f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
                 where=binding.where,
-                next_step=suggestion(_name(binding), reach.names_of(method, own)) or "is its optimizer another one?",
+                next_step=suggestion(binding.name, reach.names_of(method, own)) or "is its optimizer another one?",
             )
     return replace(
         method,

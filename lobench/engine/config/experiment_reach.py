@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from lobench.core.case import OPTIMIZER_FIELDS
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method, is_fixed
-from lobench.engine.config.syntax import Binding, Macro, Reference, Statement, case_scopes, parse_file, references_in
+from lobench.engine.config.syntax import (
+    Binding,
+    Macro,
+    Reference,
+    Statement,
+    case_scopes,
+    only_bindings,
+    parse_file,
+    references_in,
+)
 
 __all__ = ["Reach", "suite_statements"]
-
-_OPTIMIZER_FIELDS = ("learned_optimizer", "optimizer")
 
 
 def suite_statements(suites: Sequence[Path]) -> list[Statement]:
@@ -48,17 +56,17 @@ class Reach:
     """
 
     def __init__(self, bindings: Sequence[Binding], suites: Sequence[Statement]) -> None:
-        self._bindings = [*bindings, *(one for one in suites if isinstance(one, Binding))]
+        self._bindings = [*bindings, *only_bindings(suites)]
         refs = [ref for one in self._bindings for ref in references_in(one.value)]
         paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
         self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
         self._of_cases = self._reached(
-            one.value for one in self._bindings if _name(one) == "Case" and one.parameter not in _OPTIMIZER_FIELDS
+            one.value for one in self._bindings if one.name == "Case" and one.parameter not in OPTIMIZER_FIELDS
         )
 
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
         """Returns what a method's binding binds, where that must be equal for all methods; "" elsewhere."""
-        name = _name(binding)
+        name = binding.name
         if is_fixed(name, binding.parameter, self._of_cases, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
@@ -71,7 +79,7 @@ class Reach:
         known = self._known(method, own)
         if known is None and method.kind != "command":
             return list(own)
-        return [one for one in own if _name(one) in ("Case", "Checkpoint") or _name(one) in (known or self._of_cases)]
+        return [one for one in own if one.name in ("Case", "Checkpoint") or one.name in (known or self._of_cases)]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
         return sorted(self._known(method, own) or ())
@@ -93,16 +101,12 @@ class Reach:
             for name in _names_in(waiting.pop()):
                 if name not in found:
                     found.add(name)
-                    waiting += [one.value for one in self._bindings if _name(one) == name]
+                    waiting += [one.value for one in self._bindings if one.name == name]
         return found
 
 
-def _name(binding: Binding) -> str:
-    return binding.selector.rsplit(".", 1)[-1]
-
-
 def _is_optimizer(binding: Binding) -> bool:
-    return _name(binding) == "Case" and binding.parameter in _OPTIMIZER_FIELDS
+    return binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS
 
 
 def _names_in(value: object) -> Iterator[str]:
@@ -110,4 +114,4 @@ def _names_in(value: object) -> Iterator[str]:
         if isinstance(ref, Macro):
             yield ref.name.rsplit("/", 1)[-1]
         else:
-            yield ref.selector.rsplit(".", 1)[-1]
+            yield ref.name

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from lobench.engine.config.binding import import_named, is_registered, matching_names
-from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, references_in
+from lobench.engine.config.syntax import (
+    Binding,
+    Import,
+    Macro,
+    Reference,
+    Statement,
+    last_name,
+    only_bindings,
+    references_in,
+)
 
 __all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs", "trained_optimizer"]
 
@@ -32,17 +41,17 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
     """Returns the binding that names the learned optimizer, or None."""
-    found = {_place(statement): statement for statement in statements if isinstance(statement, Binding)}
+    found = {_place(binding): binding for binding in only_bindings(statements)}
     return next((found[place] for place in _PLACES if place in found), None)
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:
     """Says whether that trainer wrote a configuration."""
-    return any(_place(statement) in _PLACES for statement in statements if isinstance(statement, Binding))
+    return any(_place(binding) in _PLACES for binding in only_bindings(statements))
 
 
 def _place(binding: Binding) -> tuple[str, str]:
-    return binding.selector.rsplit(".", 1)[-1], binding.parameter
+    return binding.name, binding.parameter
 
 
 def names_in_comments(text: str) -> tuple[str, ...]:
@@ -60,8 +69,8 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
       ConfigError: such a module cannot be imported.
     """
     for name in _reached(statements, optimizer):
-        last = name.rsplit(".", 1)[-1]
-        known = [statement.selector for statement in statements if isinstance(statement, Binding)]
+        last = last_name(name)
+        known = [binding.selector for binding in only_bindings(statements)]
         longer = [other for other in (*known, *comments) if other.endswith(f".{name}") or other == name]
         for candidate in sorted({name, *longer}, key=len, reverse=True):
             module = candidate.rpartition(".")[0]
@@ -80,8 +89,7 @@ def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
         for found in references_in(waiting.pop()):
             if found not in seen:
                 name = seen[found] = found.name if isinstance(found, Macro) else found.selector
-                bindings = (statement for statement in statements if isinstance(statement, Binding))
-                waiting += [binding.value for binding in bindings if _same(binding.selector, name)]
+                waiting += [one.value for one in only_bindings(statements) if _same(one.selector, name)]
     return [name for found, name in seen.items() if isinstance(found, Reference)]
 
 

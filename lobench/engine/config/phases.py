@@ -13,16 +13,18 @@ from typing import Any
 import gin
 import gin.config as gin_state
 
-from lobench.core.case import Case
+from lobench.core.case import OPTIMIZER_FIELDS, Case
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import cause, headline
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
-from lobench.engine.config.arguments import OPTIMIZER_FIELDS, Settings, settings_of
-from lobench.engine.config.reach import Reached, bindings_in, walk
+from lobench.engine.config.arguments import Settings, settings_of
+from lobench.engine.config.reach import Reached, bindings_in, enclosing, walk
+from lobench.engine.config.syntax import last_name
 
 __all__ = [
     "BoundPhase",
     "bind_phases",
+    "building",
     "in_phases",
     "lines_of_all",
     "optimizer_lines",
@@ -175,7 +177,7 @@ def prefixes(
 def without_optimizers(scope: str) -> Iterator[None]:
     """Has the case build no optimizer: its phases do, each with values of its own."""
     with _restored():
-        for ancestor in _ancestors(scope):
+        for ancestor in enclosing(scope):
             for name in (*OPTIMIZER_FIELDS, "phases"):
                 gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
         yield
@@ -198,24 +200,24 @@ def _as_in_phase(
     with _restored():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
-            for ancestor in _ancestors(phase_scope)[1:]:
+            for ancestor in enclosing(phase_scope)[1:]:
                 for (bound_scope, selector), parameters in list(gin_state._CONFIG.items()):
                     if bound_scope == ancestor and selector not in _NOT_ITS_OPTIMIZER:
                         gin_state._CONFIG.setdefault((scope, selector), {}).update(parameters)
         if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
-            for ancestor in _ancestors(scope):
+            for ancestor in enclosing(scope):
                 for name in OPTIMIZER_FIELDS:
                     gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
             gin_state._CONFIG.setdefault((scope, _CASE), {}).update(chosen)
         for (reached_scope, selector, name), values in _lists(scope).items():
             if len(values) != count:
                 raise ConfigError(
-                    f"{_short(selector)}.{name} has {len(values)} values, one for each phase",
+                    f"{last_name(selector)}.{name} has {len(values)} values, one for each phase",
                     where=where,
                     got=repr(values),
                     expected=f"{count}, as there are phases",
                 )
-            for ancestor in _ancestors(reached_scope):
+            for ancestor in enclosing(reached_scope):
                 parameters = gin_state._CONFIG.get((ancestor, selector), {})
                 if name in parameters:
                     parameters[name] = values[index]
@@ -231,12 +233,6 @@ def _restored() -> Iterator[None]:
     finally:
         gin_state._CONFIG.clear()
         gin_state._CONFIG.update(saved)
-
-
-def _ancestors(scope: str) -> list[str]:
-    """Returns the scopes whose bindings hold in a scope, the outermost first."""
-    parts = scope.split("/") if scope else []
-    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
 def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
@@ -295,7 +291,7 @@ def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequenc
     (_, selector, name), values = next(iter(lists.items()))
     if not isinstance(num_inner_steps, int) or num_inner_steps < len(values) or num_inner_steps % len(values):
         raise ConfigError(
-            f"{_short(selector)}.{name} has {len(values)} values, each for a phase of equal length",
+            f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length",
             where=where,
             got=f"Case.num_inner_steps = {num_inner_steps!r}",
             expected=f"a multiple of {len(values)}",
@@ -314,7 +310,7 @@ def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
         if bound_scope == phase_scope and selector in of_task and parameters:
             name = next(iter(parameters))
             raise ConfigError(
-                f"{phase_scope}/{_short(selector)}.{name} is a setting of the task",
+                f"{phase_scope}/{last_name(selector)}.{name} is a setting of the task",
                 where=where,
                 expected="settings of the optimizer: the task is the same in all phases",
             )
@@ -341,19 +337,25 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
 
 def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
     """Returns a phase with its optimizer alone."""
-    for ancestor in _ancestors(scope):
+    for ancestor in enclosing(scope):
         gin_state._CONFIG.pop((ancestor, _PHASE_NAME), None)
     gin_state._CONFIG[scope, _PHASE_NAME] = chosen
+    with building("the optimizer", where), gin.config_scope(scope):
+        built = _PHASE()
+    assert isinstance(built, Phase)
+    return built
+
+
+@contextlib.contextmanager
+def building(what: str, where: str) -> Iterator[None]:
+    """Makes one clear line of what gin, or a constructor that it calls, raises."""
     try:
-        with gin.config_scope(scope):
-            built = _PHASE()
+        yield
     except LobenchError as error:
         # gin raises a subclass of its own making, whose text has a second line on where gin was.
         raise ConfigError(cause(error), where=where) from error
     except Exception as error:
-        raise ConfigError("cannot build the optimizer", where=where, got=headline(error)) from error
-    assert isinstance(built, Phase)
-    return built
+        raise ConfigError(f"cannot build {what}", where=where, got=headline(error)) from error
 
 
 def _is_phase(value: Any) -> bool:
@@ -375,7 +377,3 @@ def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
 def _kind(value: Any) -> str:
     """Returns which optimizer a reference names, whatever its scope."""
     return str(value.configurable.selector) if isinstance(value, gin_state.ConfigurableReference) else repr(value)
-
-
-def _short(selector: str) -> str:
-    return selector.rsplit(".", 1)[-1]

@@ -9,7 +9,7 @@ import gin.config as gin_state
 
 from lobench.engine.config.syntax import values_in
 
-__all__ = ["Reached", "bindings_in", "source_of", "task_lines", "walk"]
+__all__ = ["Reached", "bindings_in", "enclosing", "source_of", "task_lines", "walk"]
 
 _NOT_THE_TASK = ("lobench.Case.", "expect.")
 
@@ -34,14 +34,14 @@ class Reached(NamedTuple):
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns what gin would supply to a configurable in a scope: outer scopes first, inner ones win."""
     found: dict[str, Any] = {}
-    for each in _enclosing(scope):
+    for each in enclosing(scope):
         found.update(_at(each, selector))
     return found
 
 
 def source_of(reached: Reached) -> str:
     """Returns the scope that a reached binding stands in: its own, or one around it."""
-    held = [each for each in _enclosing(reached.scope) if reached.parameter in _at(each, reached.selector)]
+    held = [each for each in enclosing(reached.scope) if reached.parameter in _at(each, reached.selector)]
     return held[-1]
 
 
@@ -50,8 +50,8 @@ def _at(scope: str, selector: str) -> dict[str, Any]:
     return found
 
 
-def _enclosing(scope: str) -> list[str]:
-    """Returns a scope and those around it, the outermost first."""
+def enclosing(scope: str) -> list[str]:
+    """Returns a scope and those around it, whose bindings hold in it, the outermost first."""
     parts = scope.split("/") if scope else []
     return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 

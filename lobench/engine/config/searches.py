@@ -18,6 +18,7 @@ from lobench.engine.config.syntax import (
     Statement,
     binding_text,
     gin_text,
+    only_bindings,
     parse_text,
     references_in,
 )
@@ -42,19 +43,19 @@ _KINDS = tuple(kind.capitalize() for kind in Kind)
 
 def is_space(value: object) -> bool:
     """Says whether a value is a space: `@rate/Real()`."""
-    return isinstance(value, Reference) and value.selector.rsplit(".", 1)[-1] in _KINDS
+    return isinstance(value, Reference) and value.name in _KINDS
 
 
 def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
     """Says whether a binding is of a space or of a search: `rate/Real.low`, `optuna.sampler`."""
-    name = _name(binding)
+    name = binding.name
     return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
 
 
 def without_searches(statements: Sequence[Statement]) -> list[Statement]:
     """Returns what a worker binds of a file of cases that is an experiment's too: nothing of spaces and searches."""
-    bindings = [one for one in statements if isinstance(one, Binding)]
-    if not any(_name(one) == "Method" for one in bindings):
+    bindings = only_bindings(statements)
+    if not any(one.name == "Method" for one in bindings):
         return list(statements)
     names = {*_KINDS, *_searches(bindings)}
     return [
@@ -63,8 +64,8 @@ def without_searches(statements: Sequence[Statement]) -> list[Statement]:
         if not isinstance(one, Binding)
         or not (
             is_space(one.value)
-            or (one.parameter and _name(one) in names)
-            or (_name(one) == "Method" and one.parameter in SEARCH_KEYS)
+            or (one.parameter and one.name in names)
+            or (one.name == "Method" and one.parameter in SEARCH_KEYS)
         )
     ]
 
@@ -73,12 +74,8 @@ def _searches(bindings: Iterable[Binding]) -> set[str]:
     return {
         one.value.selector
         for one in bindings
-        if (_name(one), one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
+        if (one.name, one.parameter) == ("Method", "search") and isinstance(one.value, Reference)
     }
-
-
-def _name(binding: Binding) -> str:
-    return binding.selector.rsplit(".", 1)[-1]
 
 
 def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
@@ -92,7 +89,7 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
         if not inside:
             continue
         line = binding_text(binding)
-        is_methods = binding.scope.split("/")[0] in methods and _name(binding) != "Method" and binding.parameter
+        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method" and binding.parameter
         if not is_methods or not is_space(binding.value):
             raise ConfigError(
                 "a space stands where no value of a method does",
@@ -130,7 +127,7 @@ def space_of(name: str, own: Sequence[Binding], bindings: Sequence[Binding]) -> 
             inner = binding.scope.removeprefix(name).removeprefix("/")
             path = binding_text(binding, inner).partition(" = ")[0]
             keywords = _keywords(binding.value, binding.scope, bindings)
-            found.append(parameter_of(path, binding.value.selector.rsplit(".", 1)[-1], keywords, binding.where))
+            found.append(parameter_of(path, binding.value.name, keywords, binding.where))
     if found:
         check_parameters(found, f"method {name!r}")
     return tuple(found)
@@ -202,13 +199,11 @@ def search_of(
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
     """Returns what gin would call a reference with, which stands in a scope: outer scopes first, inner ones win."""
-    *parts, name = reference.scoped_selector.split("/")
-    parts = parts or scope.split("/")
+    parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
     found: dict[str, Any] = {}
     for depth in range(len(parts) + 1):
         for one in bindings:
-            is_it = _name(one) == name.rsplit(".", 1)[-1] and one.scope == "/".join(parts[:depth])
-            if is_it and one.parameter:
+            if (one.name, one.scope) == (reference.name, "/".join(parts[:depth])) and one.parameter:
                 found[one.parameter] = _plain(one, bindings)
     return found
 
@@ -237,15 +232,15 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
     Another label, another number of trials or another method change nothing of it.
     """
     try:
-        bindings = [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
+        bindings = only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
         return ()
-    others = {one.scope for one in bindings if _name(one) == "Method"} - {name}
+    others = {one.scope for one in bindings if one.name == "Method"} - {name}
     kept = [
         binding_text(one)
         for one in bindings
         if one.scope.split("/")[0] not in others
-        and not (_name(one) == "Method" and one.parameter in _OF_NO_TRIAL)
-        and not (_name(one) == "Experiment" and one.parameter in ("name", "fixed"))
+        and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)
+        and not (one.name == "Experiment" and one.parameter in ("name", "fixed"))
     ]
     return tuple(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util  # noqa: F401  (gin's parser uses it without importing it)
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ __all__ = [
     "binding_text",
     "case_scopes",
     "gin_text",
+    "last_name",
+    "only_bindings",
     "parse_data",
     "parse_file",
     "parse_text",
@@ -44,6 +46,10 @@ class Reference:
     def selector(self) -> str:
         return self.scoped_selector.rsplit("/", 1)[-1]
 
+    @property
+    def name(self) -> str:
+        return last_name(self.selector)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Macro:
@@ -61,6 +67,10 @@ class Binding:
     parameter: str
     value: Any
     where: str
+
+    @property
+    def name(self) -> str:
+        return last_name(self.selector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +213,18 @@ def _parsed(text: str) -> tuple[Any, ...]:
 
 def case_scopes(statements: Sequence[Statement]) -> list[str]:
     """Returns the scopes that bind `Case.task`, in order of first appearance; a root binding is no case."""
-    scopes: dict[str, None] = {}
-    for statement in statements:
-        if isinstance(statement, Binding) and statement.scope and statement.parameter == "task":
-            name = statement.selector.rsplit(".", 1)[-1]
-            scopes.update({statement.scope: None} if name == "Case" else {})
-    return list(scopes)
+    cases = (one for one in only_bindings(statements) if (one.name, one.parameter) == ("Case", "task"))
+    return list(dict.fromkeys(one.scope for one in cases if one.scope))
+
+
+def only_bindings(statements: Iterable[Statement]) -> list[Binding]:
+    """Returns the statements that bind something."""
+    return [one for one in statements if isinstance(one, Binding)]
+
+
+def last_name(selector: str) -> str:
+    """Returns the name in a selector, `MyLOpt` of `my_lopts.MyLOpt`: modules before it are there to be told apart."""
+    return selector.rsplit(".", 1)[-1]
 
 
 def gin_text(value: Any) -> str:

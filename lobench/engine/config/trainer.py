@@ -9,7 +9,7 @@ from dataclasses import replace
 from lobench.core.errors import ConfigError
 from lobench.engine.config.binding import bind, bind_overrides, import_named, is_registered
 from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
-from lobench.engine.config.syntax import Binding, Import, Statement
+from lobench.engine.config.syntax import Binding, Import, Statement, only_bindings
 
 __all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_what_is_there"]
 
@@ -28,7 +28,7 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
             raise ConfigError(
                 "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
             )
-    return bind_what_is_known(statement for statement in statements if isinstance(statement, Binding))
+    return bind_what_is_known(only_bindings(statements))
 
 
 def import_what_is_there(statements: Sequence[Statement]) -> None:
@@ -55,10 +55,10 @@ def bind_trainer_config(
     Raises:
       ConfigError: the optimizer is needed and unknown, or cannot be imported.
     """
-    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    bindings = only_bindings(statements)
     optimizer = trained_optimizer(bindings)
     for binding in bindings:
-        if (binding.selector.rsplit(".", 1)[-1], binding.parameter) == ("Case", "learned_optimizer"):
+        if (binding.name, binding.parameter) == ("Case", "learned_optimizer"):
             optimizer = binding
     checked = contextlib.nullcontext() if is_needed else contextlib.suppress(ConfigError)
     if optimizer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import sqlite3
@@ -23,7 +24,7 @@ from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "case_of"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
@@ -267,7 +268,7 @@ class LedgerReader:
                         program_version=row[5] if named is None else named.key,
                     ),
                     program=program,
-                    case=_case_of(row[6]),
+                    case=case_of(row[6]),
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
@@ -285,15 +286,23 @@ class LedgerReader:
 
 
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
-def _case_of(case_json: str) -> CaseInfo:
-    return CaseInfo(**json.loads(case_json))
+def case_json(case: CaseInfo) -> str:
+    """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
+    named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
+    return json.dumps({one.name: value for one, value in named if value != one.default}, separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=1024)
+def case_of(text: str) -> CaseInfo:
+    """Returns the case of a row, whichever version wrote it."""
+    return CaseInfo(**json.loads(text))
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
-    case_json, start, size, outcome, message, payload = row
+    text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=_case_of(case_json),
+        case=case_of(text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
         curves=curves_of(payload) if payload is not None else None,

@@ -10,9 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench import ConfigError, UsageError
-from lobench.extend import Direction, Member, Objective, PluginManager, headline
+from lobench.extend import (
+    Direction,
+    Kind,
+    Member,
+    Objective,
+    Parameter,
+    PluginManager,
+    Rule,
+    Scale,
+    Space,
+    check_parameters,
+    headline,
+)
 from lobench.hookspecs import SelectionStrategy
-from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 from lobench_pbt.trial import Value
 
 __all__ = [

@@ -81,7 +81,7 @@ def settings(bound: BoundCase) -> dict[str, float]:
 
 
 def keys(bound: BoundCase) -> tuple[str, str]:
-    info: CaseInfo = bound.info(node_id="")
+    info: CaseInfo = bound.info
     return info.key, info.program_key
 
 
@@ -153,7 +153,7 @@ def test_one_binding_that_two_scopes_read_is_two_settings_as_their_lines_are(bou
         bound(f"{head}required.rate = 0.1\n"),
         bound(f"{head}one/required.rate = 0.1\ntwo/required.rate = 0.1\n"),
     )
-    assert together.optimizer_hash == apart.optimizer_hash
+    assert together.info.optimizer_hash == apart.info.optimizer_hash
     assert together.settings.names == apart.settings.names and len(together.settings.names) == 2
     for each in (together, apart):
         assert each.settings.make([1, 2])["parts"] == [1, 2]

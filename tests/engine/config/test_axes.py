@@ -41,7 +41,7 @@ def test_a_case_is_made_of_each_cell_and_reads_its_values(tmp_path: Path) -> Non
     assert [spec.name for spec in found] == names and {spec.scope for spec in found} == {"grid"}
     bound = [bind_case(spec, Layers()) for spec in found]
     assert [(one.case.task.dim, one.case.num_inner_steps) for one in bound] == [(3, 10), (3, 20), (5, 10), (5, 20)]
-    assert len({one.identity for one in bound}) == 4 and len({one.problem for one in bound}) == 4
+    assert len({one.info.identity for one in bound}) == 4 and len({one.info.problem for one in bound}) == 4
 
 
 def test_identities_stay_when_a_value_is_added(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_identities_stay_when_a_value_is_added(tmp_path: Path) -> None:
     after = {spec.name: bind_case(spec, Layers(), build=False) for spec in more}
     assert len(after) == 9
     for name, one in before.items():
-        assert (after[name].identity, after[name].problem) == (one.identity, one.problem), name
+        assert (after[name].info.identity, after[name].info.problem) == (one.info.identity, one.info.problem), name
 
 
 def test_any_setting_reads_an_axis_even_before_a_case_is_built(tmp_path: Path) -> None:
     extra = "grid/Case.num_seeds = %num\n"
     found = specs(tmp_path, '{"width": [3], "horizon": [10], "num": [2, 6]}', extra)
     assert [num_seeds_of(spec, Layers()) for spec in found] == [2, 6]
-    assert [bind_case(spec, Layers(), build=False).info(node_id="").num_seeds for spec in found] == [2, 6]
+    assert [bind_case(spec, Layers(), build=False).info.num_seeds for spec in found] == [2, 6]
 
 
 def test_axes_at_the_root_are_a_default_and_a_scope_has_its_own(tmp_path: Path) -> None:

@@ -82,26 +82,30 @@ def test_gin_is_as_before_afterwards(suite: Path) -> None:
 def test_identity_is_every_binding_reached_and_nothing_else(suite: Path) -> None:
     base = bind(suite, "large", build=False)
     for same in ("small/Case.num_seeds = 8", "Rosenbrock.dim = 3", "large/Quadratic.dim = 8"):
-        assert bind(suite, "large", build=False, gin_params=(same,)).identity == base.identity, same
+        assert bind(suite, "large", build=False, gin_params=(same,)).info.identity == base.info.identity, same
     for other in ("sub/Quadratic.dim = 8", "Case.num_seeds = 8", "Quadratic.condition = 3.0"):
-        assert bind(suite, "large", build=False, gin_params=(other,)).identity != base.identity, other
+        assert bind(suite, "large", build=False, gin_params=(other,)).info.identity != base.info.identity, other
     small = bind(suite, "small", build=False)
-    assert bind(suite, "small", build=False, gin_params=("steps = 21",)).identity != small.identity
+    assert bind(suite, "small", build=False, gin_params=("steps = 21",)).info.identity != small.info.identity
 
 
 def test_other_seeds_are_the_same_case(suite: Path) -> None:
     fresh = bind(suite, "large", build=False, gin_params=("Case.first_seed = 7",))
-    assert fresh.identity == bind(suite, "large", build=False).identity
-    info = fresh.info(node_id="")
+    assert fresh.info.identity == bind(suite, "large", build=False).info.identity
+    info = fresh.info
     assert info.blocks()[0].start == 7 and info.first_seed == 7
 
 
 @pytest.mark.parametrize("binding", ['Case.scale = "linear"', "Case.minimum = 0.1"])
 def test_how_a_case_is_scored_retrains_nothing(suite: Path, binding: str) -> None:
     plain, scored = bind(suite, "large", build=False), bind(suite, "large", build=False, gin_params=(binding,))
-    assert (scored.identity, scored.problem, scored.bindings) == (plain.identity, plain.problem, plain.bindings)
+    assert (scored.info.identity, scored.info.problem, scored.bindings) == (
+        plain.info.identity,
+        plain.info.problem,
+        plain.bindings,
+    )
     name = binding[5:].split(" ", 1)[0]
-    assert getattr(scored.info(node_id=""), name) == getattr(scored.case, name) is not None
+    assert getattr(scored.info, name) == getattr(scored.case, name) is not None
 
 
 @pytest.mark.parametrize("binding", ['Case.scale = "cubic"', 'Case.minimum = "low"', "Case.minimum = 1e999"])
@@ -112,10 +116,10 @@ def test_a_scale_that_is_none_is_refused(suite: Path, binding: str) -> None:
 
 def test_the_optimizers_bindings_have_a_hash_of_their_own(suite: Path) -> None:
     adam, slow = (bind(suite, "small", build=False, optimizer=f"adam(); adam.learning_rate = {r}") for r in (0.1, 0.01))
-    assert adam.identity == slow.identity and adam.optimizer_hash != slow.optimizer_hash
+    assert adam.info.identity == slow.info.identity and adam.info.optimizer_hash != slow.info.optimizer_hash
     assert (
-        adam.optimizer_hash
-        == bind(suite, "large", build=False, optimizer="adam(); adam.learning_rate = 0.1").optimizer_hash
+        adam.info.optimizer_hash
+        == bind(suite, "large", build=False, optimizer="adam(); adam.learning_rate = 0.1").info.optimizer_hash
     )
 
 
@@ -124,7 +128,7 @@ def test_identity_moves_with_the_suite(suite: Path, tmp_path: Path) -> None:
 
     shutil.copytree(suite.parent, tmp_path / "elsewhere" / "s")
     moved = bind(tmp_path / "elsewhere" / "s" / "x.gin", "small", build=False)
-    assert moved.identity == bind(suite, "small", build=False).identity
+    assert moved.info.identity == bind(suite, "small", build=False).info.identity
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_without_evaluations_nobody_may_ask_for_a_split_that_is_evaluated(suite:
 
 def test_without_evaluations_eval_every_is_part_of_the_problem(suite: Path) -> None:
     def problem(*params: str) -> str:
-        return bind(suite, "small", build=False, gin_params=params).problem
+        return bind(suite, "small", build=False, gin_params=params).info.problem
 
     assert problem() == problem("Case.eval_every = 7")
     assert problem("Case.eval_batches = 0") != problem()
@@ -233,7 +237,7 @@ def test_a_trainers_binding_counts_for_the_first_case_of_a_process(suite: Path, 
     config.write_text("FirstCaseOpt.rate = 0.0\nCase.learned_optimizer = @FirstCaseOpt()\n")
     first, second = (bind(suite, name, trainer_config=str(config)) for name in ("a", "b"))
     assert (first.case.learned_optimizer.rate, second.case.learned_optimizer.rate) == (0.0, 0.0)
-    assert first.optimizer_hash == second.optimizer_hash
+    assert first.info.optimizer_hash == second.info.optimizer_hash
 
 
 def test_an_override_may_name_what_a_later_layer_imports(suite: Path, tmp_path: Path) -> None:
@@ -374,11 +378,11 @@ def test_the_part_of_a_checkpoint_that_is_theta_tells_optimizers_apart_and_no_ca
         for part in ("params/lopt", "ema")
     }
     assert [case.theta_part for case in bound.values()] == ["params/lopt", "ema"]
-    assert len({case.identity for case in bound.values()}) == 1
-    assert len({case.optimizer_hash for case in bound.values()}) == 2
+    assert len({case.info.identity for case in bound.values()}) == 1
+    assert len({case.info.optimizer_hash for case in bound.values()}) == 2
     plain, named = (
         bind(suite, "small", build=False, gin_params=(sgd, *more)) for more in ((), ("Checkpoint.theta='a'",))
     )
-    assert plain.optimizer_hash == named.optimizer_hash, "without theta it says nothing"
+    assert plain.info.optimizer_hash == named.info.optimizer_hash, "without theta it says nothing"
     with pytest.raises(ConfigError, match=r"Checkpoint\.theta; got 3; expected a path"):
         bind(suite, "small", build=False, gin_params=("Checkpoint.theta = 3",))

@@ -51,7 +51,7 @@ def test_a_phase_is_the_case_with_its_own_settings_over_it(tmp_path: Path) -> No
     assert all(phase.optimizer is not None for phase in bound.case.phases)
     assert rates(bound) == ["0.1", "0.01"]
     assert bound.optimizer_bindings.count("b1 = 0.8") == 2
-    assert bound.info(node_id="").num_inner_steps == bind(tmp_path, TWO).case.num_inner_steps == 300
+    assert bound.info.num_inner_steps == bind(tmp_path, TWO).case.num_inner_steps == 300
     assert gin.config_str() == ""
 
 
@@ -74,7 +74,7 @@ def test_what_begins_alike_has_the_same_prefix_whatever_it_is_called(tmp_path: P
     two = bind(tmp_path, TWO)
     assert len(set(two.prefixes)) == 2
     one = bind(tmp_path, "y/Case.num_inner_steps = 200", text=SUITE.replace("x/", "y/"))
-    assert one.prefixes == two.prefixes[:1] and one.identity != two.identity
+    assert one.prefixes == two.prefixes[:1] and one.info.identity != two.info.identity
     assert bind(tmp_path, "x/Case.phases = [@warm/Phase()]").prefixes == two.prefixes[:1]
     for other in (
         "x/adam.learning_rate = 0.2",
@@ -97,7 +97,7 @@ def test_when_a_state_is_saved_is_no_part_of_what_is_evaluated(tmp_path: Path) -
     plain = bind(tmp_path)
     for same in ("Case.save_every = 10", "Case.keep_state = True"):
         other = bind(tmp_path, same)
-        assert (other.identity, other.prefixes) == (plain.identity, plain.prefixes)
+        assert (other.info.identity, other.prefixes) == (plain.info.identity, plain.prefixes)
 
 
 def test_settings_of_a_phase_are_the_optimizers_and_not_the_cases(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_settings_of_a_phase_are_the_optimizers_and_not_the_cases(tmp_path: Path
     two = bind(tmp_path, TWO)
     slow = bind(tmp_path, TWO, "cool/adam.learning_rate = 0.02")
     longer = bind(tmp_path, TWO, "cool/Phase.num_inner_steps = 101")
-    assert slow.identity == two.identity and slow.optimizer_hash != two.optimizer_hash
-    assert longer.identity != two.identity and longer.optimizer_hash == two.optimizer_hash
-    assert bind(tmp_path, TWO, "Case.num_inner_steps = 7").identity == two.identity, "which is not looked at"
+    assert slow.info.identity == two.info.identity and slow.info.optimizer_hash != two.info.optimizer_hash
+    assert longer.info.identity != two.info.identity and longer.info.optimizer_hash == two.info.optimizer_hash
+    assert bind(tmp_path, TWO, "Case.num_inner_steps = 7").info.identity == two.info.identity, "which is not looked at"
 
 
 def test_a_kind_of_phase_is_a_class_in_the_suites_module(tmp_path: Path) -> None:
@@ -139,11 +139,13 @@ def test_a_list_where_a_value_stands_is_a_value_for_each_phase(tmp_path: Path) -
     halves = bind(tmp_path, "x/adam.learning_rate = [0.1, 0.01]", "Case.num_inner_steps = 300", build=True)
     assert [phase.num_inner_steps for phase in halves.case.phases] == [150, 150]
     assert rates(halves) == ["0.1", "0.01"]
-    assert halves.identity == bind(tmp_path, "Case.num_inner_steps = 300").identity, "it is the optimizer's alone"
+    assert halves.info.identity == bind(tmp_path, "Case.num_inner_steps = 300").info.identity, (
+        "it is the optimizer's alone"
+    )
     with_lengths = bind(tmp_path, TWO, "x/adam.learning_rate = [0.1, 0.01]", "x/adam.b2 = [0.9, 0.99]")
     written_out = bind(tmp_path, TWO, "x/adam.b2 = 0.9", "cool/adam.b2 = 0.99")
     assert with_lengths.prefixes == written_out.prefixes
-    assert with_lengths.optimizer_hash == written_out.optimizer_hash
+    assert with_lengths.info.optimizer_hash == written_out.info.optimizer_hash
 
 
 def test_a_list_of_a_parameter_that_takes_lists_is_one_value(tmp_path: Path) -> None:
@@ -222,9 +224,9 @@ def test_a_task_sequence_is_a_phase_for_each_task_with_a_new_state(tmp_path: Pat
     bound = stream(tmp_path, build=False)
     assert [(phase.num_inner_steps, phase.opt_state) for phase in bound.case.phases] == [(20, "reset")] * 5
     assert bound.case.num_inner_steps == 100 and len(set(bound.prefixes)) == 5
-    assert bound.identity == stream(tmp_path).identity
+    assert bound.info.identity == stream(tmp_path).info.identity
     own = stream(tmp_path, "x/task_sequence.num_inner_steps = 30")
-    assert own.case.num_inner_steps == 150 and own.identity != bound.identity
+    assert own.case.num_inner_steps == 150 and own.info.identity != bound.info.identity
     by_hand = bind(tmp_path, text=STREAM.replace("@task_sequence()", BY_HAND))
     assert by_hand.prefixes == bound.prefixes
 

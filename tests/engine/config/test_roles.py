@@ -27,18 +27,22 @@ def bound(folder: Path, extra: str, optimizer: str = CELO) -> list[BoundCase]:
 
 def test_a_role_is_the_suites_or_the_cases_or_the_optimizers(tmp_path: Path) -> None:
     text = 'Suite.role = "meta_test"\nb/Suite.role = "meta_valid"\nb/Suite.roles = {"Celo": "meta_train"}\n'
-    assert [one.info(node_id="").role for one in bound(tmp_path, text)] == ["meta_test", "meta_train"]
-    assert [one.info(node_id="").role for one in bound(tmp_path, text, ADAM)] == ["meta_test", "meta_valid"]
-    assert [one.info(node_id="").role for one in bound(tmp_path, "")] == ["", ""]
+    assert [one.info.role for one in bound(tmp_path, text)] == ["meta_test", "meta_train"]
+    assert [one.info.role for one in bound(tmp_path, text, ADAM)] == ["meta_test", "meta_valid"]
+    assert [one.info.role for one in bound(tmp_path, "")] == ["", ""]
 
 
 def test_a_role_and_a_headline_are_part_of_no_identity_and_of_no_program(tmp_path: Path) -> None:
     plain = bound(tmp_path, "")
     said = bound(tmp_path, 'Suite.role = "meta_test"\nSuite.headline = "speedup"\n')
     for one, other in zip(plain, said, strict=True):
-        assert (one.identity, one.optimizer_hash, one.problem) == (other.identity, other.optimizer_hash, other.problem)
+        assert (one.info.identity, one.info.optimizer_hash, one.info.problem) == (
+            other.info.identity,
+            other.info.optimizer_hash,
+            other.info.problem,
+        )
         assert one.settings.program_hash == other.settings.program_hash
-    assert {one.info(node_id="").headline for one in said} == {"speedup"}
+    assert {one.info.headline for one in said} == {"speedup"}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_velodrome_mini_has_sixteen_cases_of_the_other_suites_word_for_word():
     for spec in SPECS:
         bound = bind_case(spec, Layers(), build=False)
         suite = "mini" if spec.suite == "velodrome_mini" else "others"
-        problems[suite][bound.problem] = f"{spec.suite}/{spec.name}"
+        problems[suite][bound.info.problem] = f"{spec.suite}/{spec.name}"
     mini = problems["mini"]
     assert len(mini) == 16
     assert [name for problem, name in mini.items() if problem not in problems["others"]] == []

@@ -8,7 +8,7 @@ import sys
 import pytest
 from reference import ROOT
 
-from lobench.core.bisect import Probe, believe, next_probes, scan, window
+from lobench.analysis.falls import Probe, believe, next_probes, scan, window
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -68,6 +68,11 @@ def test_scores_without_noise_and_single_seeds_do_not_stop_it() -> None:
     assert believe([probe(0, 1.0, 1.0), probe(1, 0.0, 0.0)], 2).place == 1
     with pytest.raises(ValueError, match="two checkpoints"):
         believe([probe(0, 1.0)], 4)
+
+
+def test_blocks_that_contradict_each_other_do_not_stop_it() -> None:
+    probes = [probe(0, 10.0), probe(0, 0.0, block=1), probe(1, 0.0), probe(1, 10.0, block=1)]
+    assert believe(probes, 2).begin == 0  # each place is far below the best of one block
 
 
 @pytest.mark.parametrize("by", [0.4, 0.4 + 1e-13, 0.4 + 1e-9, 0.0])

@@ -16,11 +16,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from scipy.special import ndtr
+
 __all__ = ["Belief", "Probe", "believe", "next_probes", "scan", "window"]
+
+Array: TypeAlias = np.ndarray
 
 # Variance of what checkpoints add, in variances of a probe's noise, and the prior probability of each.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
-_SIZES = (2.0, 8.0, 32.0, 128.0)  # standard deviations of the fall's prior, in those of a probe
+_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])  # standard deviations of the fall's prior, in those of a probe
 _NEVER = 0.5  # prior probability that nothing fell
 _RISEN = 4.0  # a checkpoint that is so many standard deviations below the best one is of the time before it was good
 _QUARTER = 0.319  # a quarter of normal values lie so near to 0
@@ -150,18 +155,6 @@ class _Noise:
     spread: float  # variance between seeds, in variances of the noise
 
 
-_Weighed: TypeAlias = tuple[float, int, float, float, float]  # log weight, class, fall, its variance, the noise's
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Of the checkpoints from a place on: weight, weight with each block, weighted scores."""
-
-    weight: float
-    with_block: tuple[float, ...]
-    scores: float
-
-
 def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     """Returns what probes say, whatever their order.
 
@@ -187,18 +180,12 @@ def _noise(probes: Sequence[Probe]) -> _Noise:
         blocks.setdefault(probe.block, []).append(probe.scores)
     squares, degrees, spreads = 0.0, 0, []
     for rows in blocks.values():
-        size = len(rows[0])
-        columns = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
-        middle = math.fsum(columns) / size
-        means = [math.fsum(row) / size for row in rows]
-        squares += math.fsum(
-            (value - mean - column + middle) ** 2
-            for row, mean in zip(rows, means, strict=True)
-            for value, column in zip(row, columns, strict=True)
-        )
-        degrees += (len(rows) - 1) * (size - 1)
+        scores = np.asarray(rows)  # float64[num_probes, num_seeds]
+        (count, size), columns, middle = scores.shape, scores.mean(axis=0), scores.mean()
+        squares += float(((scores - scores.mean(axis=1, keepdims=True) - columns + middle) ** 2).sum())
+        degrees += (count - 1) * (size - 1)
         if size > 1:
-            spreads.append((len(rows), len(rows) * math.fsum((one - middle) ** 2 for one in columns) / (size - 1)))
+            spreads.append((count, count * float(((columns - middle) ** 2).sum()) / (size - 1)))
     seeds = math.fsum(between / count for count, between in spreads) / len(spreads) if spreads else 0.0
     variance = max(squares / degrees, seeds * _EXACT) if degrees else 0.0
     if not variance:
@@ -220,140 +207,90 @@ def _begin(probes: Sequence[Probe], noise: _Noise) -> int:
     for probe in probes:
         best[probe.block] = max(best.get(probe.block, -math.inf), probe.mean)
     behind = {probe.place for probe in probes if probe.mean < best[probe.block] - _RISEN * error}
-    return next(probe.place for probe in probes if probe.place not in behind)
+    return next((probe.place for probe in probes if probe.place not in behind), probes[0].place)
 
 
 def _posterior(probes: Sequence[Probe], num_places: int, begin: int, noise: _Noise) -> Belief:
-    places = sorted({probe.place for probe in probes})
+    places, blocks = sorted({probe.place for probe in probes}), sorted({probe.block for probe in probes})
+    middle = math.fsum(probe.mean for probe in probes) / len(probes)
+    seeds, scores = np.zeros((2, len(places), len(blocks)))
+    for probe in probes:
+        where = places.index(probe.place), blocks.index(probe.block)
+        seeds[where], scores[where] = len(probe.scores), probe.mean - middle
     # The break lies behind one probed place and not behind the next one: all that lie between are alike.
-    edges = [begin, *places[1:], num_places - 1]
-    lengths = [edges[i + 1] - edges[i] for i in range(len(edges) - 1)]
-    logs: list[_Weighed] = []
-    never: list[float] = []
-    for wobble, prior in _WOBBLES.items():
-        found, none = _of_wobble(probes, places, wobble, noise)
-        never.append(none + math.log(prior * _NEVER))
-        share = prior * (1 - _NEVER) / sum(lengths)
-        logs += [(one[0] + math.log(share * lengths[one[1]]), *one[1:]) for one in found if lengths[one[1]]]
-    top = max(*never, *(log for log, *_ in logs))
-    weights = [math.exp(log - top) for log, *_ in logs]
-    total, no_fall = math.fsum(weights), math.fsum(math.exp(log - top) for log in never)
-    classes = [0.0] * len(lengths)
-    for weight, (_, index, *_rest) in zip(weights, logs, strict=True):
-        classes[index] += weight / total
-    size = math.fsum(weight * one[2] for weight, one in zip(weights, logs, strict=True)) / total
-    square = math.fsum(weight * (one[2] ** 2 + one[3]) for weight, one in zip(weights, logs, strict=True)) / total
-    by_place = [0.0] * num_places
-    for index, probability in enumerate(classes):
-        for place in range(edges[index] + 1, edges[index + 1] + 1):
-            by_place[place] = probability / lengths[index]
+    lengths = np.diff([begin, *places[1:], num_places - 1])
+    found = [_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
+    priors, is_there = np.asarray(list(_WOBBLES.values())), lengths > 0
+    shares = priors[:, None, None] * (1 - _NEVER) * (lengths[is_there] / lengths.sum())[:, None]
+    # Each float64[num_wobbles, num_classes, num_sizes].
+    logs, falls, errors, noises = np.stack([one for one, _ in found], axis=1)[:, :, is_there]
+    logs = logs + np.log(shares)
+    never = np.asarray([none for _, none in found]) + np.log(priors * _NEVER)
+    top = max(logs.max(), never.max())
+    weights, no_fall = np.exp(logs - top), np.exp(never - top).sum()
+    total = weights.sum()
+    size, square, variance = ((weights * one).sum() / total for one in (falls, falls**2 + errors**2, noises))
+    by_place = np.repeat(weights.sum(axis=(0, 2)) / total / lengths[is_there], lengths[is_there])
     return Belief(
-        by_place=tuple(by_place),
-        fall=total / (total + no_fall),
-        size=size,
+        by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
+        fall=float(total / (total + no_fall)),
+        size=float(size),
         size_error=math.sqrt(max(square - size**2, 0.0)),
-        noise=math.sqrt(math.fsum(weight * one[4] for weight, one in zip(weights, logs, strict=True)) / total),
+        noise=math.sqrt(variance),
         begin=begin,
     )
 
 
-def _of_wobble(
-    probes: Sequence[Probe], places: Sequence[int], wobble: float, noise: _Noise
-) -> tuple[list[_Weighed], float]:
-    """Returns the log evidence of each class and size of fall, with the fall and variances, and that of no fall.
+def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
+    """Returns the log evidence of each class of places and size of fall, with the fall and its error, and that of none.
 
     The class i of places: the break lies between the i-th probed one and the next. A regression with a flat prior on
     the level, normal ones on the fall (cut at 0) and on what blocks add, and the noise integrated over.
+
+    Args:
+      seeds, scores: float64[num_classes, num_blocks]: of each probe how many seeds it has (0: there is none), and its
+        mean, around the mean of all.
+    Returns:
+      float64[4, num_classes, num_sizes]: log evidence, fall, its standard deviation, variance of a probe; and the log
+      evidence that nothing fell.
     """
-    width = math.fsum(len(probe.scores) for probe in probes) / len(probes)
+    num_probes, width = np.count_nonzero(seeds), seeds[seeds > 0].mean()
     own = wobble / width  # in variances of one seed's noise, as all variances here
-    blocks = sorted({probe.block for probe in probes})
-    system = [[0.0] * len(blocks) for _ in blocks]
-    sides = [0.0] * len(blocks)
-    for probe in probes:
-        system[blocks.index(probe.block)][blocks.index(probe.block)] = len(probe.scores) / noise.spread
-    total_square, log_det, middle = 0.0, 0.0, math.fsum(probe.mean for probe in probes) / len(probes)
-    by_place: list[_Sums] = []
-    for _, members in itertools.groupby(probes, key=lambda probe: probe.place):
-        rows = [(blocks.index(one.block), float(len(one.scores)), one.mean - middle) for one in members]
-        weight = math.fsum(row[1] for row in rows)
-        scores = math.fsum(row[1] * row[2] for row in rows)
-        kept = 1 / (1 + own * weight)
-        log_det += math.log1p(own * weight) - math.fsum(math.log(row[1]) for row in rows)
-        total_square += math.fsum(row[1] * row[2] ** 2 for row in rows) - own * kept * scores**2
-        with_block = [0.0] * len(blocks)
-        for block, heavy, score in rows:
-            with_block[block] = heavy * kept
-            sides[block] += heavy * (score - own * kept * scores)
-            system[block][block] += heavy
-            for other, also, _ in rows:
-                system[block][other] -= own * kept * heavy * also
-        by_place.append(_Sums(weight * kept, tuple(with_block), scores * kept))
-    inverse, log_det_blocks = _inverted(system)
-    behind = _suffixes(by_place, len(blocks))
-    everywhere = behind[0]
-    from_blocks = _times(inverse, everywhere.with_block)
-    level = everywhere.weight - _dot(from_blocks, everywhere.with_block)
-    level_side = everywhere.scores - _dot(from_blocks, sides)
-    rest = total_square - _dot(_times(inverse, sides), sides) - level_side**2 / level
-    half = (noise.degrees + len(probes) - 1) / 2
-    tiny = 1e-12 * (total_square + noise.squares) + 1e-300
-    common = -0.5 * (log_det + log_det_blocks + math.log(level))
+    weighed = (seeds * scores).sum(axis=1)
+    kept = 1 / (1 + own * seeds.sum(axis=1))
+    square = (seeds * scores**2).sum() - (own * kept * weighed**2).sum()
+    sides = (seeds * (scores - (own * kept * weighed)[:, None])).sum(axis=0)
+    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own * (seeds.T * kept) @ seeds
+    inverse = np.linalg.inv(system)
+    # Of the checkpoints from a place on: weight with each block, weight, weighted scores.
+    with_block, there = _from_on(seeds * kept[:, None]), _from_on(weighed * kept)
+    weight, through = with_block.sum(axis=1), with_block @ inverse
+    level, level_side = weight[0] - through[0] @ with_block[0], there[0] - through[0] @ sides
+    rest = square - sides @ inverse @ sides - level_side**2 / level
+    half = (noise.degrees + num_probes - 1) / 2
+    tiny = 1e-12 * (square + noise.squares) + 1e-300
+    log_det = -np.log(kept).sum() - np.log(seeds[seeds > 0]).sum() + np.linalg.slogdet(system)[1]
+    common = -0.5 * (log_det + math.log(level))
+    cross = weight[1:] - through[1:] @ with_block[0]
+    alone = weight[1:] - (through * with_block)[1:].sum(axis=1) - cross**2 / level
+    side = there[1:] - through[1:] @ sides - cross * level_side / level
+    alone, side = np.append(alone, 0.0)[:, None], np.append(side, 0.0)[:, None]  # nothing has seen behind the last one
+    variance = _SIZES**2 * (1 / width + own)
+    precise = alone + 1 / variance
+    scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny
+    fall, error = -side / precise, np.sqrt(scale / half / precise)
+    log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
+    log += np.log(2 * np.maximum(_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
     none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)
-    found = []
-    for index in range(len(places)):
-        if index + 1 < len(places):
-            there = behind[index + 1]
-            through = _times(inverse, there.with_block)
-            cross = there.weight - _dot(through, everywhere.with_block)
-            alone = there.weight - _dot(through, there.with_block) - cross**2 / level
-            side = there.scores - _dot(through, sides) - cross * level_side / level
-        else:
-            alone = side = 0.0  # behind the last probe: nothing has seen it
-        for size in _SIZES:
-            variance = size**2 * (1 / width + own)
-            precise = alone + 1 / variance
-            scale = (noise.squares + max(rest - side**2 / precise, 0.0)) / 2 + tiny
-            fall, error = -side / precise, math.sqrt(scale / half / precise)
-            log = common - 0.5 * math.log(precise * variance) - half * math.log(scale)
-            log += math.log(2 * max(_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
-            found.append((log, index, fall, error**2, scale / half * (1 / width + own)))
-    return found, none
+    return np.stack([log, fall, error, scale / half * (1 / width + own)]), none
 
 
-def _suffixes(by_place: Sequence[_Sums], num_blocks: int) -> list[_Sums]:
-    found = [_Sums(0.0, (0.0,) * num_blocks, 0.0)]
-    for one in reversed(by_place):
-        last = found[-1]
-        blocks = tuple(a + b for a, b in zip(last.with_block, one.with_block, strict=True))
-        found.append(_Sums(last.weight + one.weight, blocks, last.scores + one.scores))
-    return found[:0:-1]
+def _from_on(values: Array) -> Array:
+    """Returns the sums over the places from each one on."""
+    return values[::-1].cumsum(axis=0)[::-1]
 
 
-def _below(value: float, degrees: float) -> float:
+def _below(value: Array, degrees: float) -> Array:
     """Returns P(T < value) of Student's t, nearly: by the normal distribution that has its middle and its tails."""
-    z = value * (1 - 1 / (4 * degrees)) / math.sqrt(1 + value**2 / (2 * degrees))
-    return 0.5 * math.erfc(-z / math.sqrt(2))
-
-
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(a, b, strict=True))
-
-
-def _times(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
-    return [_dot(row, vector) for row in matrix]
-
-
-def _inverted(matrix: Sequence[Sequence[float]]) -> tuple[list[list[float]], float]:
-    """Returns the inverse of a positive definite matrix, and the logarithm of its determinant (Gauss and Jordan)."""
-    size, log_det = len(matrix), 0.0
-    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
-    for i in range(size):
-        pivot = rows[i][i]
-        log_det += math.log(pivot)
-        rows[i] = [value / pivot for value in rows[i]]
-        for j in range(size):
-            if j != i and rows[j][i]:
-                factor = rows[j][i]
-                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
-    return [row[size:] for row in rows], log_det
+    found: Array = ndtr(value * (1 - 1 / (4 * degrees)) / np.sqrt(1 + value**2 / (2 * degrees)))
+    return found
