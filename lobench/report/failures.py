@@ -10,6 +10,7 @@ import numpy as np
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
 from lobench.drawing.wide import evenly
+from lobench.report.lines import text_table
 from lobench.report.table import sparkline
 
 __all__ = ["curve_lines"]
@@ -30,8 +31,7 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
     known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
     asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]
     names = [name for name in dict.fromkeys(asked) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
-    width = max(map(len, names), default=0)
-    return [f"{name:<{width}}  {_line(name, blocks)}" for name in names]
+    return text_table([(name, _line(name, blocks)) for name in names]).splitlines()
 
 
 def _line(name: str, blocks: Sequence[Curves]) -> str:

@@ -29,7 +29,7 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync
+from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync, write_whole
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
@@ -187,10 +187,7 @@ class TensorBoardSink:
         """
         file = self._folder / "lobench.id"
         if not file.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f"{file.name}.{os.getpid()}")
-            temporary.write_text(uuid.uuid4().hex, encoding="ascii")
-            temporary.replace(file)
+            write_whole(file, uuid.uuid4().hex)
         return file.read_text(encoding="ascii") + _TAGS
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
