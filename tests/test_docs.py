@@ -6,12 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from commands import lobench
 from pages import blocks_of
 from reference import ROOT
 from tiny import make_suite
+
+from lobench.core.experiment import CommandState
+from lobench.core.search import TrialState
 
 
 def test_every_command_has_help_with_examples_or_options() -> None:
@@ -56,6 +61,23 @@ def test_the_files_that_the_page_for_contributors_names_are_there() -> None:
     # NAME is what is to be added; its folder is there. The page of the rooms is linked, and checked with every link.
     missing = [name for name in named if not (ROOT / name if "NAME" not in name else (ROOT / name).parent).exists()]
     assert not missing
+
+
+def test_what_the_page_of_the_rooms_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    parts = {part for path in (ROOT / "lobench").rglob("*") for part in _ends(path)}
+    named = {name.rstrip("/") for name in re.findall(r"[\w/]+\.py|(?:[a-z_]+/)+", text)} - {"decisions"}
+    assert len(named) > 40 and named <= parts | {"lobench"}, named - parts
+    tables = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert {"queued", "promised", "leased", "starting", "idle", "busy"} <= {*tables}
+    states = {*get_args(TrialState), *get_args(CommandState)}
+    assert {state for state in states if f"`{state}`" not in text} == set()
+
+
+def _ends(path: Path) -> Iterator[str]:
+    """Yields all that a path may be called for short: `chief/loop.py`."""
+    names = path.relative_to(ROOT).parts
+    yield from ("/".join(names[start:]) for start in range(len(names)))
 
 
 def test_the_job_of_the_gates_page_knows_its_options_and_its_baselines_are_fresh(tmp_path: Path) -> None:

@@ -104,6 +104,27 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
     assert shared == {one for one in first if one.method == "sgd"} and len(members(store, "y")) == 8
 
 
+# Says behind all else what a run has imported: `python -c IMPORTS run x.gin`.
+IMPORTS = """
+import atexit, sys
+from lobench.cli import main
+sys.argv[0] = "lobench"
+atexit.register(lambda: print("imported:", *sorted({"jax", "optax", "pandas", "tiny_tasks"} & sys.modules.keys())))
+main()
+"""
+
+
+def test_the_finished_experiment_needs_no_worker_and_no_jax_however_its_cases_cut_the_seeds(folder: Path) -> None:
+    gin = folder / "tiny" / "tiny.gin"
+    gin.write_text(gin.read_text() + "Case.seed_block = 1\n")
+    words = [sys.executable, "-c", IMPORTS, "run", "x.gin", "--workers", "1", "--store", "store"]
+    assert num_new(run(folder, "--store", "store")) == 8
+    for _ in range(2):
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0 and "done: 8 of 8 evaluations, nothing new" in done.stdout, done.stdout
+        assert done.stdout.splitlines()[-1] == "imported:" and not list(folder.glob("store/logs/*"))
+
+
 @pytest.mark.parametrize("name", ["a", "tiny/a", "tiny.a", "tiny/tiny.a"])
 def test_cases_by_name_are_run_now_and_the_others_at_another_call(name: str, folder: Path) -> None:
     (folder / "x.gin").write_text(EXPERIMENT.split("learned/")[0])

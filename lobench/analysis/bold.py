@@ -11,7 +11,7 @@ from lobench.analysis.comparison import Effect, mean_difference
 from lobench.analysis.findings import Findings
 from lobench.analysis.intervals import Interval
 from lobench.analysis.samples import Apart, Differences, Estimate, pooled
-from lobench.analysis.student import t_isf, t_sf
+from lobench.analysis.student import t_sf
 from lobench.analysis.subjects import LOBENCH_SEEDS, are_common
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -96,14 +96,12 @@ def _is_searched(findings: Findings, subject: int) -> bool:
 
 def _independent_p(one: Interval, other: Interval) -> float:
     """Returns the two-sided p-value of two means that share no seed, by Welch's t test; NaN where one has no spread."""
-    found = [(side.upper - side.mean) / t_isf(_ALPHA / 2, side.degrees) for side in (one, other)]
-    if any(map(math.isnan, found)):
+    sides = (one, other)
+    if any(math.isnan(side.upper) for side in sides):
         return math.nan
-    parts = [
-        Estimate(mean=side.mean, variance=error**2, degrees=side.degrees)
-        for side, error in zip((one, other), found, strict=True)
-    ]
-    variance, degrees = pooled(parts)
+    variance, degrees = pooled(
+        [Estimate(mean=side.mean, variance=side.error() ** 2, degrees=side.degrees) for side in sides]
+    )
     if not variance:
         return 1.0 if one.mean == other.mean else 0.0
     return 2 * t_sf(abs(one.mean - other.mean) / math.sqrt(variance), degrees)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lobench.analysis.intervals import Interval
-from lobench.analysis.ranking import Ranked
+from lobench.analysis.mean_scores import Ranked
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.core.finite import finite_or_none
 

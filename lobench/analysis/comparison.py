@@ -171,10 +171,9 @@ def compare_cases(differences: Mapping[str, Differences], *, alpha: float = 0.05
 
 def _two_sided_p(interval: Interval, alpha: float) -> float:
     """Returns the p-value of no difference from the interval that the same t distribution made."""
-    half = interval.upper - interval.mean
-    if half == 0:
+    error = interval.error(alpha)
+    if error == 0:
         return 1.0 if interval.mean == 0 else 0.0
-    error = half / t_isf(alpha / 2, interval.degrees)
     return 2 * t_sf(abs(interval.mean) / error, interval.degrees)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +35,10 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
 
     where = str(path)
     text = text_of(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
-    except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
-        raise UsageError(f"this is not a CSV of {what}s", where=where, got=cause(error)) from error
+    odd = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
+    with one_line_of(odd, UsageError, f"this is not a CSV of {what}s", where=path), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
     log.columns = [plain_name(str(column)) for column in log.columns]
     needed = (*names, *numbers)
     missing = [column for column in needed if column not in log.columns]
@@ -68,15 +66,12 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
 
 def text_of(path: Path) -> str:
     """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
-    try:
+    with one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path):
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
+    with one_line_of(UnicodeDecodeError, UsageError, "this is not a text file", where=path):
         return content.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("this is not a text file", where=str(path), got=cause(error)) from error
 
 
 def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:

@@ -13,6 +13,7 @@ from lobench.analysis.bands import bands
 from lobench.analysis.findings import Findings
 from lobench.analysis.reading import Reading
 from lobench.core.metric import Direction, direction_of
+from lobench.drawing.wide import evenly
 
 __all__ = ["Curve", "CurveKey", "Explored", "curves_of"]
 
@@ -118,16 +119,10 @@ def curves_of(explored: Explored, keys: Iterable[CurveKey], most_points: int) ->
         if cell is None or not any(metric in curves.metrics for curves, _ in cell.sources.values()):
             continue
         steps, rows = cell.steps, cell.curves_of_seeds(metric)
-        kept = _thinned(len(steps), most_points)
+        kept = evenly(len(steps), most_points)
         shape = (metric, tuple(steps[kept].tolist()), len(rows))
         groups.setdefault(shape, []).append((key, rows[:, kept]))
     for (metric, grid, _), members in groups.items():
         values = bands(np.stack([rows for _, rows in members]), metric, explored.directions[metric])
         found |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
     return found
-
-
-def _thinned(count: int, most: int) -> NDArray[np.intp]:
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.rint(np.linspace(0, count - 1, most)).astype(np.intp))

@@ -232,15 +232,12 @@ def _measure_mean(differences: Mapping[str, Differences]) -> _Measured:
     if not cells:
         return _Measured(case="", num_seeds=0, note="no case can be measured")
     interval = stratified_t([estimate(cell) for cell in cells], 0.95)
-    error = 0.0
-    if interval.upper > interval.mean:
-        error = (interval.upper - interval.mean) / t_isf(0.025, interval.degrees)
     missing = len(differences) - len(cells)
     return _Measured(
         case="",
         num_seeds=min(len(cell) for cell in cells),
         harm=0.0 - interval.mean,
-        error=error,
+        error=interval.error(),
         degrees=interval.degrees,
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
     )

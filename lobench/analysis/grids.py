@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import ConfigError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.core.search import SearchStrategy, search_seed
 from lobench.core.space import Space
 from lobench.core.trials import Course
@@ -132,10 +132,8 @@ def grid_from_file(path: Path) -> Grid:
     Raises:
       ConfigError: not readable, not such a list.
     """
-    try:
+    with one_line_of((OSError, ValueError), ConfigError, "cannot read the grid", where=path):
         points = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError("cannot read the grid", where=str(path), got=cause(error)) from error
     rows = points if isinstance(points, list) else []
     is_valid = bool(rows) and all(
         isinstance(point, dict)

@@ -28,6 +28,11 @@ class Interval:
     upper: float = math.nan
     degrees: float = math.nan
 
+    def error(self, alpha: float = 0.05) -> float:
+        """Returns the standard error of the mean, from bounds that the t law made at the level 1 - alpha."""
+        half = self.upper - self.mean
+        return half / t_isf(alpha / 2, self.degrees) if half else 0.0
+
 
 def stratified_t_mean(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
     """Returns the mean over cases of the mean over seeds, with a t interval.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from lobench.analysis.subjects import Subject
 from lobench.core.subject import Subject as Who
 
-__all__ = ["Lineup", "lineup_of", "run_names"]
+__all__ = ["Lineup", "are_by_step", "lineup_of", "run_names"]
 
 _NUMBER = re.compile(r"\d+")
 
@@ -103,6 +104,12 @@ def _by_optimizer(subjects: Sequence[Subject], places: Sequence[int]) -> list[li
     for place in places:
         parts.setdefault(subjects[place].optimizer_hashes, []).append(place)
     return list(parts.values())
+
+
+def are_by_step(subjects: Sequence[Subject], runs: Sequence[Sequence[int]]) -> bool:
+    """Whether outer steps rise along every run; those of a population begin again in a later generation."""
+    steps = ([subjects[place].who.outer_step for place in run] for run in runs)
+    return all(before < after for one in steps for before, after in itertools.pairwise(one))
 
 
 def run_names(subjects: Sequence[Subject], runs: Sequence[Sequence[int]]) -> list[str]:

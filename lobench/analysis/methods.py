@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lobench.analysis.reading import Reading, case_names, read_store
 from lobench.analysis.searched import best_trials, chosen_by_search
 from lobench.analysis.subjects import Cell, Subject, current_forms, subject_of
-from lobench.analysis.table_file import TableSpec, unknown_name
+from lobench.analysis.table import TableSpec, unknown_name
 from lobench.core.errors import ConfigError, UsageError
 from lobench.core.result import mean_of
 from lobench.engine.config.syntax import Binding, parse_text

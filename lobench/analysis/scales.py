@@ -185,7 +185,8 @@ class Scales:
     def undeclared(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the one that is asked for, of which nobody declares the direction."""
         asked = ((cells, metric or cells[0].case.primary_metric) for cells in self.among.values())
-        return sorted({name for cells, name in asked if _has(cells, name) and _direction(cells, name) is None})
+        known = ((cells, name) for cells, name in asked if any(name in cell.final for cell in cells))
+        return sorted({name for cells, name in known if _direction(cells, name) is None})
 
     def _identity(self, case: CaseInfo) -> str:
         """Other seeds, or another budget, make another identity of a case: one that nobody has is known by its name."""
@@ -320,10 +321,6 @@ def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
 def _direction(cells: Sequence[Cell], metric: str) -> Direction | None:
     declared = {name: direction for cell in cells for name, direction in cell.directions.items()}
     return direction_of(metric, declared)
-
-
-def _has(cells: Sequence[Cell], metric: str) -> bool:
-    return any(metric in cell.final for cell in cells)
 
 
 def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

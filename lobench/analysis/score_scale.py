@@ -364,9 +364,6 @@ def _lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
 def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:
     """Returns U_s less the minimum, at the floor at least."""
     values = np.full(shape, np.nan) if starts is None else np.asarray(starts, np.float64) - (scale.minimum or 0.0)
-    return np.maximum(_starts_or(values, scale.untrained), scale.floor)
-
-
-def _starts_or(values: FloatArray, untrained: float) -> FloatArray:
     with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(values) & (values > 0), values, untrained)
+        known = np.where(np.isfinite(values) & (values > 0), values, scale.untrained)
+    return np.maximum(known, scale.floor)

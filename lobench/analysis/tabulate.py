@@ -20,8 +20,7 @@ from lobench.analysis.methods import check_named, chosen, hyperparameters, place
 from lobench.analysis.reading import Reading
 from lobench.analysis.scales import seed_scores
 from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
-from lobench.analysis.table import Entry, Heading, Line, Panel, Tabulated
-from lobench.analysis.table_file import TableSpec, unknown_name
+from lobench.analysis.table import Entry, Heading, Line, Panel, TableSpec, Tabulated, unknown_name
 from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted

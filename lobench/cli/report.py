@@ -12,7 +12,7 @@ from lobench.cli.output import emit_text, format_option, json_text
 
 if TYPE_CHECKING:
     from lobench.analysis.findings import Findings
-    from lobench.analysis.table_file import TableSpec
+    from lobench.analysis.table import TableSpec
 
 __all__ = ["report"]
 
@@ -57,7 +57,7 @@ def report(
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.findings import findings_of
     from lobench.analysis.methods import read_methods
-    from lobench.analysis.table_file import read_table
+    from lobench.analysis.table import read_table
     from lobench.core.errors import UsageError
 
     if output is None and kind not in ("text", "json"):

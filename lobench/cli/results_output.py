@@ -32,7 +32,7 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 
         return json_text("results", [*records(rows, curves=curves), *unread])
     from lobench.analysis.overview import overview
-    from lobench.report.lines import one_line
+    from lobench.core.headline import one_line
     from lobench.report.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []
@@ -65,7 +65,7 @@ def tabulated(store: Path, experiment: str | None, *, every: bool = False, table
     """
     from lobench.analysis.findings import findings_of
     from lobench.analysis.methods import read_methods
-    from lobench.analysis.table_file import TableSpec, read_table
+    from lobench.analysis.table import TableSpec, read_table
     from lobench.analysis.tabulate import tabulate
 
     spec = read_table(table) if table is not None else TableSpec(rows="method")
@@ -74,8 +74,7 @@ def tabulated(store: Path, experiment: str | None, *, every: bool = False, table
 
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and the runs of the stores in or below a folder, as tables or as JSON."""
-    from lobench.analysis.experiment_history import experiment_history
-    from lobench.analysis.history import find_stores, history
+    from lobench.analysis.history import experiment_history, find_stores, history
     from lobench.analysis.score_scale import SCORE_VERSION
     from lobench.report.history import experiments_table, history_table
 
@@ -94,7 +93,7 @@ def history_text(store: Path, kind: str) -> str:
 
 def patch_text(store: Path, experiment: int) -> bytes:
     """Returns the patch of an experiment's dirty tree."""
-    from lobench.analysis.experiment_history import patch_of
+    from lobench.analysis.history import patch_of
 
     return patch_of(store, experiment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -154,9 +155,19 @@ def seed_blocks(
         first_seed += count
 
 
+@functools.lru_cache(maxsize=1024)  # asked for at each evaluation
+def _blocks(
+    num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]
+) -> tuple[SeedBlock, ...]:
+    return tuple(seed_blocks(num_seeds, seed_block, first_seed, block_sizes))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInfo:
     """What the chief knows of a case without building it.
+
+    A store leaves out what is a default: the default of a field never changes, and of a new one it is what the cases of
+    older stores were.
 
     Attributes:
       identity: sha256 (hex) over suite-relative path, scope, test name and every binding reached from the case,
@@ -226,7 +237,7 @@ class CaseInfo:
         return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
-        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
+        return list(_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -27,6 +28,8 @@ __all__ = [
 
 Kind = Literal["optimizer", "checkpoint", "command", "curves"]
 CommandState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
+
+_BLOCKS = re.compile(r"Case\.first_seed = (\d+)\nCase\.block_sizes = \(([\d, ]*)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBlocks:
-    """Seed blocks one after another: `Case.first_seed` and `Case.blocks`."""
+    """Seed blocks one after another: `Case.first_seed` and `Case.block_sizes`."""
 
     first_seed: int
     widths: tuple[int, ...]
@@ -170,6 +173,27 @@ class SessionBlocks:
     @property
     def bindings(self) -> tuple[str, ...]:
         return f"Case.first_seed = {self.first_seed}", f"Case.block_sizes = {self.widths!r}"
+
+    @classmethod
+    def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
+        """Takes its bindings off the end of lines of gin; returns None for them where they are not there."""
+        found = _BLOCKS.fullmatch("\n".join(lines[-2:]))
+        if found is None:
+            return None, tuple(lines)
+        first, widths = found.groups()
+        return cls(first_seed=int(first), widths=tuple(map(int, re.findall(r"\d+", widths)))), tuple(lines[:-2])
+
+    def cut(self, case: CaseInfo, own: Sequence[str]) -> CaseInfo:
+        """Returns a case as it is with these bindings, whatever blocks it was bound with before.
+
+        Args:
+          own: Lines of gin that beat these: what a subject binds stays.
+        """
+        if not any(line.startswith("Case.first_seed") for line in own):
+            case = replace(case, first_seed=self.first_seed)
+        if not any(line.startswith("Case.block_sizes") for line in own):
+            case = replace(case, block_sizes=self.widths, num_seeds=sum(self.widths))
+        return case
 
 
 def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -32,3 +33,9 @@ def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
         return value
 
     return load
+
+
+def loaded(place: str) -> Any:
+    """Returns what "module:attribute" names, imported when it is asked for."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

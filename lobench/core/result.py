@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 import struct
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +17,12 @@ from lobench.core.film import Film
 from lobench.core.headline import headline
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "mean_of", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "count_exploded", "curves_of", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
+_SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # once: `json.dumps` makes one a call
+_SELDOM = ("together", "optimizer", "imported")  # of a provenance: left out where it says nothing
 
 
 class Outcome(enum.StrEnum):
@@ -123,6 +128,7 @@ class Curves:
     directions: Mapping[str, Direction] = field(default_factory=dict)
     added: tuple[str, ...] | None = ()
     film: Film | None = None
+    _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # what it was read from
 
     @property
     def num_diverged(self) -> int:
@@ -167,8 +173,22 @@ class Curves:
         return rows
 
     def to_payload(self) -> bytes:
-        """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian."""
+        """Returns one bytes object: a JSON header with shapes, then the float32 values, little-endian.
+
+        Of curves that were read from a payload it is that one.
+        """
+        if self._payload is not None:
+            return self._payload
         names = sorted(self.metrics)
+        seldom = {
+            "cpu_seconds": self.cpu_seconds,
+            "ahead_seconds": self.ahead_seconds,
+            "resumed_at": self.resumed_at,
+            "problems": self.problems,
+            "directions": dict(self.directions),
+            "film": self.film.header() if self.film is not None else None,
+        }
+        origin = {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__}
         header = {
             "version": 1,
             "seeds": self.seeds,
@@ -177,19 +197,14 @@ class Curves:
             "diverged_at": self.diverged_at,
             "compile_seconds": self.compile_seconds,
             "wall_seconds": self.wall_seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "ahead_seconds": self.ahead_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
-            "resumed_at": self.resumed_at,
-            "provenance": {name: getattr(self.provenance, name) for name in Provenance.__dataclass_fields__},
-            "problems": self.problems,
-            "directions": dict(self.directions),
+            "provenance": {name: value for name, value in origin.items() if value or name not in _SELDOM},
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
-            **({} if self.film is None else {"film": self.film.header()}),
+            **{name: value for name, value in seldom.items() if value},
         }
-        text = json.dumps(header, sort_keys=True).encode()
+        text = _encode(header).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
         body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body
@@ -203,9 +218,11 @@ class Curves:
         """
         header, start = read_header(payload)
         try:
-            return cls._read(header, memoryview(payload)[start:])
+            curves = cls._read(header, memoryview(payload)[start:])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"a damaged payload: {headline(error)}") from error
+        object.__setattr__(curves, "_payload", payload)
+        return curves
 
     @classmethod
     def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
@@ -216,7 +233,7 @@ class Curves:
             offset += size
         return cls(
             seeds=tuple(header["seeds"]),
-            metrics=metrics,
+            metrics=types.MappingProxyType(metrics),  # what one reader put there, all would read
             eval_steps=tuple(header["eval_steps"]),
             log_steps=tuple(header["log_steps"]),
             diverged_at=tuple(header["diverged_at"]),
@@ -233,6 +250,21 @@ class Curves:
             added=tuple(added) if (added := header.get("added")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
+
+
+def curves_of(payload: bytes) -> Curves:
+    """Returns `Curves.from_payload`. Of a small payload that was just read it is the same object: chief, sinks and the
+    lines of checkpoints read each result, one after the other.
+
+    Raises:
+      ValueError: as there.
+    """
+    return _small_curves_of(payload) if len(payload) <= _SMALL_BYTES else Curves.from_payload(payload)
+
+
+@functools.lru_cache(maxsize=256)
+def _small_curves_of(payload: bytes) -> Curves:
+    return Curves.from_payload(payload)
 
 
 def count_exploded(case: CaseInfo, starts: Sequence[float], finals: Sequence[float]) -> int:

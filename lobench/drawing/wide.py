@@ -1,11 +1,11 @@
-"""When a log axis is drawn."""
+"""When a log axis is drawn, and which points of a long curve are."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["spans_decades"]
+__all__ = ["evenly", "spans_decades"]
 
 _LOG_FROM = 20.0  # positive values that differ by more than this factor
 
@@ -15,3 +15,8 @@ def spans_decades(values: ArrayLike) -> bool:
     found = np.asarray(values, np.float64)
     known = found[np.isfinite(found)]
     return bool(len(known)) and bool(known.min() > 0) and bool(known.max() / known.min() > _LOG_FROM)
+
+
+def evenly(count: int, most: int) -> NDArray[np.intp]:
+    """Returns the places among `count` that are kept, `most` of them at most: the first, the last, evenly between."""
+    return np.unique(np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp))

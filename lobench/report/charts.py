@@ -7,24 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from lobench.analysis.courses import courses_of
 from lobench.analysis.findings import Findings
 from lobench.analysis.methods import hyperparameters
 from lobench.analysis.profiles import ratio_profile, score_profile, time_ratios
+from lobench.analysis.searched import courses_of
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted
 from lobench.report.heat_map import accuracy_section
 from lobench.report.runs_chart import along_runs, side_by_side
 from lobench.report.search_figure import search_section
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, inner_chart, is_wide
+from lobench.report.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.report.task_panels import task_panels
 
 __all__ = ["sections"]
 
-_COLOURS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # s3 is the tuned baseline's
-_STYLES = (*_COLOURS, *(f"{colour} dashed" for colour in _COLOURS))
-_MOST_CURVES = len(_COLOURS)  # in a case's small chart
+_MORE_STYLES = (*STYLES, *(f"{style} dashed" for style in STYLES))
+_MOST_CURVES = len(STYLES)  # in a case's small chart
 _MOST_WITH_TEST = 3
 
 
@@ -103,7 +102,7 @@ def _profiles(findings: Findings) -> Section:
 def _drawn(findings: Findings) -> list[tuple[int, str, str]]:
     """Returns place, label and style of whom charts show: the shown subject, the first of its run, other methods."""
     labels, places = findings.reading.labels, findings.reading.lineup.beside(findings.shown)
-    return [(place, labels[place], style) for place, style in zip(places, _STYLES, strict=False)]
+    return [(place, labels[place], style) for place, style in zip(places, _MORE_STYLES, strict=False)]
 
 
 def _left_out(findings: Findings, drawn: Sequence[tuple[int, str, str]]) -> str:

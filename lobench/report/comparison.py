@@ -8,23 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lobench.analysis.compared import Compared, MetricEffect
-from lobench.analysis.comparison import Effect, MeanDifference
+from lobench.analysis.comparison import Effect
 from lobench.analysis.findings import seeds_say
 from lobench.analysis.gates import GateResult, Verdict
-from lobench.analysis.intervals import Interval
 from lobench.analysis.score_scale import SCORE_VERSION
-from lobench.analysis.steps_to_target import CaseSteps
+from lobench.analysis.steps_to_target import CaseSteps, StepsToTarget
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.report.lines import interval_cell, one_line, text_table
-from lobench.report.steps_to_target import steps_record, steps_text
+from lobench.report.lines import interval_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +35,7 @@ _SIGNED = "+.3f"
 def comparison_text(found: Sequence[Compared], *, scale: str, steps: Sequence[Sequence[CaseSteps]] = ()) -> str:
     """Returns the headline of every pair, their cases, and what follows from it; `scale` says what 0 and 1 are."""
     texts = [
-        "\n\n".join([_pair(pair, scale), *([steps_text(pair, own)] if own else [])])
+        "\n\n".join([_pair(pair, scale), *([_steps_text(pair, own)] if own else [])])
         for pair, own in zip(found, steps or [()] * len(found), strict=True)
     ]
     return "\n\n".join(texts)
@@ -157,13 +155,12 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired
         metric = case.primary_metric if effect.metric == "primary" else effect.metric
-        shown = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=math.nan)
         row = [
             found.name(one.case),
             *(_final(subject.cells.get(one.case), metric, 6 if has_values else 4) for subject in (found.a, found.b)),
-            *([_value(effect.values.get(one.case))] if has_values else []),
-            interval_cell(shown, _SIGNED) if not math.isnan(shown.lower) else paired.note,
-            _ratio(effect.ratios.get(one.case)),
+            *([interval_cell(effect.values.get(one.case), "+.4g")] if has_values else []),
+            interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note,
+            interval_cell(effect.ratios.get(one.case), ".3g", mark="x"),
             _p(one.p_holm),
             str(one.verdict),
             _gate(gate.verdict, gate),
@@ -172,20 +169,6 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
         ]
         rows.append(row)
     return [[*header, "effect", "gate", "margin", "note"], *sorted(rows)]
-
-
-def _value(found: MeanDifference | None) -> str:
-    """Returns by how much B's final value is above A's."""
-    if found is None or math.isnan(found.mean):
-        return "-"
-    return f"{found.mean:+.4g}" + ("" if math.isnan(found.lower) else f" [{found.lower:+.4g}, {found.upper:+.4g}]")
-
-
-def _ratio(found: Interval | None) -> str:
-    """Returns how many times A's loss B's is."""
-    if found is None or math.isnan(found.mean):
-        return "-"
-    return f"x{found.mean:.3g}" + ("" if math.isnan(found.lower) else f" [{found.lower:.3g}, {found.upper:.3g}]")
 
 
 def _tolerated(effect: MetricEffect, case: str) -> str:
@@ -240,7 +223,7 @@ def comparison_records(
     """Returns every pair with every number; NaN and infinities are None."""
     records = [_record(compared) | {"scale": scale} for compared in found]
     for record, pair, own in zip(records, found, steps, strict=False):
-        record["steps_to_target"] = steps_record(pair, own)
+        record["steps_to_target"] = _steps_record(pair, own)
     return records
 
 
@@ -293,4 +276,57 @@ def _subject(subject: Subject, num_exploded: int) -> dict[str, Any]:
         "diverged": subject.num_diverged,
         "exploded": num_exploded,
         "lost": subject.num_lost,
+    }
+
+
+def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
+    """Returns a table: mean steps of either where all its seeds got there, else the median, and the difference."""
+    header = ["steps to the target", pair.a.label, pair.b.label, "B - A", "p", "note"]
+    rows = []
+    for one in found:
+        difference = one.difference
+        p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
+        name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
+        note = difference.note or ("no common seeds: Welch's interval" if difference.method == "welch" else "")
+        rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
+    return text_table([header, *rows])
+
+
+def _side(found: StepsToTarget) -> str:
+    all_there = found.num_reached == len(found.steps)
+    shown = found.mean if all_there else found.median
+    text = _steps(shown.mean, found.horizon)
+    if not math.isnan(shown.lower):
+        text += f" [{_steps(shown.lower, found.horizon)}, {_steps(shown.upper, found.horizon)}]"
+    return text if all_there else f"median {text}, {found.num_reached} of {counted(len(found.steps), 'seed')}"
+
+
+def _steps(value: float, horizon: int) -> str:
+    return f"> {horizon:,}" if math.isinf(value) else f"{value:,.5g}"
+
+
+def _steps_record(pair: Compared, found: Sequence[CaseSteps]) -> dict[str, Any]:
+    """Returns the same by case; a seed that never got there is null."""
+    record: dict[str, Any] = finite_or_none(
+        {
+            pair.name(one.case): {
+                "metric": one.target.metric,
+                "target": one.target.value,
+                "difference": dataclasses.asdict(one.difference),
+            }
+            | {name: _steps_of_side(side) for name, side in (("a", one.a), ("b", one.b))}
+            for one in found
+        }
+    )
+    return record
+
+
+def _steps_of_side(found: StepsToTarget) -> dict[str, Any]:
+    return {
+        "num_reached": found.num_reached,
+        "num_seeds": len(found.steps),
+        "horizon": found.horizon,
+        "mean": dataclasses.asdict(found.mean),
+        "median": dataclasses.asdict(found.median),
+        "per_seed": {str(seed): step for seed, step in found.steps.items()},
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.explored import Curve, CurveKey, Explored, curves_of
-from lobench.analysis.lineup import run_names
+from lobench.analysis.lineup import are_by_step, run_names
 from lobench.analysis.reading import Reading
 from lobench.analysis.repeated import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.subjects import Cell
 from lobench.core.case import SeedBlock
-from lobench.core.headline import counted
-from lobench.report.lines import one_line
+from lobench.core.headline import counted, one_line
 from lobench.report.svg import rounded
 
 __all__ = ["explorer_curves", "explorer_data"]
@@ -46,7 +44,7 @@ def explorer_data(explored: Explored, *, served: bool) -> dict[str, Any]:
         "served": served,
         "metrics": [[name, str(explored.directions[name] or "")] for name in explored.metrics],
         "runs": [_shown(name) for name in run_names(reading.subjects, explored.runs)],
-        "course": "outer step" if _is_by_step(explored) else "checkpoint, in order",
+        "course": "outer step" if are_by_step(reading.subjects, explored.runs) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
@@ -150,7 +148,7 @@ def _keys(reading: Reading) -> list[str]:
 def _marks(explored: Explored) -> dict[int, dict[str, Any]]:
     """Returns which run a subject is of, at which outer step, and whether it is the best or the last one there."""
     found: dict[int, dict[str, Any]] = {}
-    by_step = _is_by_step(explored)
+    by_step = are_by_step(explored.reading.subjects, explored.runs)
     for number, (run, best) in enumerate(zip(explored.runs, explored.best, strict=True)):
         for order, place in enumerate(run):
             step = explored.reading.subjects[place].who.outer_step if by_step else order
@@ -159,12 +157,6 @@ def _marks(explored: Explored) -> dict[int, dict[str, Any]]:
         if best is not None:
             found[best]["best"] = True
     return found
-
-
-def _is_by_step(explored: Explored) -> bool:
-    """Whether outer steps rise along every run; those of a population begin again in a later generation."""
-    steps = ([explored.reading.subjects[place].who.outer_step for place in run] for run in explored.runs)
-    return all(before < after for one in steps for before, after in itertools.pairwise(one))
 
 
 def _num_points(explored: Explored, keys: Sequence[CurveKey]) -> int:

@@ -9,6 +9,8 @@ import numpy as np
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
+from lobench.drawing.wide import evenly
+from lobench.report.lines import text_table
 from lobench.report.table import sparkline
 
 __all__ = ["curve_lines"]
@@ -29,13 +31,12 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
     known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
     asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]
     names = [name for name in dict.fromkeys(asked) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
-    width = max(map(len, names), default=0)
-    return [f"{name:<{width}}  {_line(name, blocks)}" for name in names]
+    return text_table([(name, _line(name, blocks)) for name in names]).splitlines()
 
 
 def _line(name: str, blocks: Sequence[Curves]) -> str:
     curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
-    places = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), _MOST_BARS)).round().astype(int))
+    bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
     seeds = [
         (seed, f"{value:.4g}" if at < 0 else f"diverged at step {at}", value)
         for block in blocks
@@ -45,4 +46,4 @@ def _line(name: str, blocks: Sequence[Curves]) -> str:
     if rest := [value for *_, value in seeds[_MOST_SEEDS:]]:
         finite = [value for value in rest if math.isfinite(value)]
         shown.append(f"{len(rest)} more" + (f" from {min(finite):.4g} to {max(finite):.4g}" if finite else ""))
-    return f"{sparkline(curve[places])}  {curve[0]:.4g} to {curve[-1]:.4g}; by seed  {'  '.join(shown)}"
+    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by seed  {'  '.join(shown)}"

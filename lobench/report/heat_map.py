@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -129,10 +128,6 @@ def _figure(findings: Findings, place: int, case: int) -> Figure | None:
             description=f"At the end: {', '.join(map(share, values[-1].tolist()))}.",
             x_label=f"{split} accuracy on task",
             y_label="after task",
-            values=_rows(values.tolist()),
+            values=tuple(map(tuple, values.tolist())),
         ),
     )
-
-
-def _rows(values: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in values)

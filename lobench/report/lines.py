@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from lobench.core.headline import counted, one_line
 
 if TYPE_CHECKING:
+    from lobench.analysis.comparison import MeanDifference
     from lobench.analysis.intervals import Interval
     from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "one_line", "subjects_in_words", "text_table", "without_controls"]
+__all__ = ["interval_cell", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -31,13 +32,16 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
     return " and ".join(counted(counts[name], name) for name in names.values() if counts[name]) or "no subjects"
 
 
-def interval_cell(found: Interval | None, form: str = ".3f") -> str:
-    """Returns `0.52 [0.44, 0.60]`; the mean alone where there are no bounds, and `-` where there is no mean."""
+def interval_cell(found: Interval | MeanDifference | None, form: str = ".3f", *, mark: str = "") -> str:
+    """Returns `0.52 [0.44, 0.60]`; the mean alone where there are no bounds, and `-` where there is no mean.
+
+    Args:
+      mark: What stands before a mean, `x` of a ratio.
+    """
     if found is None or math.isnan(found.mean):
         return "-"
-    if math.isnan(found.lower):
-        return f"{found.mean:{form}}"
-    return f"{found.mean:{form}} [{found.lower:{form}}, {found.upper:{form}}]"
+    bounds = "" if math.isnan(found.lower) else f" [{found.lower:{form}}, {found.upper:{form}}]"
+    return f"{mark}{found.mean:{form}}{bounds}"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] | None = None) -> str:

@@ -16,10 +16,9 @@ from markupsafe import Markup
 from lobench.analysis.comparison import Comparison
 from lobench.analysis.explored import Explored
 from lobench.analysis.findings import CaseFinding, Findings
-from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.speedup import Speedup
-from lobench.analysis.table_file import TableSpec
+from lobench.analysis.table import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted, one_line_of
@@ -167,10 +166,9 @@ def _effect_cells(found: CaseFinding) -> list[_Cell]:
     if found.effect is None:
         return [_Cell(text="-"), _Cell(text="-")]
     paired, verdict = found.effect.paired, str(found.effect.verdict)
-    interval = Interval(mean=paired.mean, lower=paired.lower, upper=paired.upper, degrees=paired.num_seeds - 1)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
-        _Cell(text=interval_text(interval), value=_value(paired.mean)),
+        _Cell(text=interval_text(paired), value=_value(paired.mean)),
         _Cell(text=verdict, value=verdict, kind=kind),
     ]
 

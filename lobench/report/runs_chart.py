@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lobench.analysis.lineup import run_names
+from lobench.analysis.lineup import are_by_step, run_names
 from lobench.core.headline import counted
+from lobench.drawing.wide import evenly
 from lobench.report.sections import Figure, Section
-from lobench.report.svg import Chart, Series, number
+from lobench.report.svg import STYLES, Chart, Series, number
 
 if TYPE_CHECKING:
     from lobench.analysis.findings import Findings
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["along_runs", "side_by_side"]
 
 _MAX_POINTS = 400
-_STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # s3 is the scale's
 _MOST_DOTS = 60
 _MOST_ROWS = 40
 
@@ -31,7 +28,7 @@ def along_runs(findings: Findings) -> Section | None:
     runs = findings.reading.lineup.runs
     if not runs:
         return None
-    drawn = [_thinned(run, max(_MAX_POINTS // len(runs), 2)) for run in runs]
+    drawn = [[run[at] for at in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {findings.scale_label}."
     if (few := sum(map(len, drawn))) < (every := sum(map(len, runs))):
         note += f" {few} of {every} checkpoints are drawn, evenly spaced; the table has all."
@@ -41,9 +38,9 @@ def along_runs(findings: Findings) -> Section | None:
 
 def _along(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
     subjects, label = findings.reading.subjects, findings.metric_label(metric)
-    by_step = all(_is_rising([subjects[place].who.outer_step for place in run]) for run in runs)
+    by_step = are_by_step(subjects, runs)
     series = [
-        _course(findings, metric, run, by_step, name, style, has_band=len(runs) <= len(_STYLES))
+        _course(findings, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
         for run, (name, style) in zip(runs, _names_and_styles(findings, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
@@ -52,7 +49,7 @@ def _along(findings: Findings, metric: str, runs: Sequence[Sequence[int]]) -> Fi
     means = [value for one in series for value in one.y if math.isfinite(value)]
     said = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
     taken = {one.style for one in series} | {"s1", "s2"}
-    levels = _levels(findings, metric, ends, [style for style in _STYLES if style not in taken])
+    levels = _levels(findings, metric, ends, [style for style in STYLES if style not in taken])
     chart = Chart(
         title=f"Score on {label} by outer step",
         description=f"{said} {counted(sum(map(len, runs)), 'checkpoint')}.",
@@ -67,9 +64,9 @@ def _names_and_styles(findings: Findings, metric: str, runs: Sequence[Sequence[i
     """Returns what each run's line is called and how it is drawn; of very many runs all are alike."""
     if len(runs) == 1:
         return [(f"score on {findings.metric_label(metric)}", "s1" if metric == "primary" else "s2")]
-    if len(runs) > len(_STYLES):
+    if len(runs) > len(STYLES):
         return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
-    return list(zip(run_names(findings.reading.subjects, runs), _STYLES, strict=False))
+    return list(zip(run_names(findings.reading.subjects, runs), STYLES, strict=False))
 
 
 def _course(
@@ -85,10 +82,6 @@ def _course(
         style=style,
         dots=True,
     )
-
-
-def _is_rising(steps: Sequence[int]) -> bool:
-    return all(before < after for before, after in itertools.pairwise(steps))
 
 
 def _levels(findings: Findings, metric: str, ends: Sequence[float], styles: Sequence[str]) -> list[Series]:
@@ -114,12 +107,6 @@ def _lacking(findings: Findings, metric: str, places: Iterable[int]) -> str:
     parts = [f"{partial} of {len(found)} points are means over fewer than all cases."] if partial else []
     parts += [f"{none} of {counted(len(found), 'checkpoint')} have no score, and no point."] if none else []
     return " ".join(parts)
-
-
-def _thinned(run: Sequence[int], limit: int) -> list[int]:
-    if len(run) <= limit:
-        return list(run)
-    return [run[index] for index in sorted({int(at) for at in np.rint(np.linspace(0, len(run) - 1, limit))})]
 
 
 def side_by_side(findings: Findings) -> Section | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lobench.analysis.courses import Axis, Course
+from lobench.analysis.searched import Axis, Course
 from lobench.core.headline import counted
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Note, Series, number
@@ -36,8 +36,7 @@ def search_section(course: Course) -> Section | None:
 
 
 def _said(axis: Axis, place: int) -> str:
-    value = axis.values[place]
-    return axis.names[int(value)] if axis.names else number(value)
+    return _named(axis, axis.values[place])
 
 
 def _over_trials(course: Course, axis: Axis) -> Figure:

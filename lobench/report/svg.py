@@ -12,8 +12,9 @@ from markupsafe import Markup, escape
 
 from lobench.drawing.wide import spans_decades
 
-__all__ = ["Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded"]
+__all__ = ["STYLES", "Chart", "Note", "Series", "inner_chart", "is_wide", "number", "rounded"]
 
+STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # of lines; s3 is the tuned baseline's, which is the scale's
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
 _X_LETTERS = 14  # of a name below an axis

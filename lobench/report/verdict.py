@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparison import Comparison
+from lobench.analysis.comparison import Comparison, MeanDifference
 from lobench.analysis.findings import CaseFinding, Findings, seeds_say
 from lobench.analysis.intervals import Interval
 from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.report.lines import one_line, subjects_in_words
+from lobench.report.lines import interval_cell, subjects_in_words
 from lobench.report.svg import number
 
 __all__ = [
@@ -87,13 +87,13 @@ def verdict_text(findings: Findings) -> str:
     return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
 
 
-def interval_text(found: Interval) -> str:
+def interval_text(found: Interval | MeanDifference) -> str:
     """Returns a mean with its bounds."""
     if math.isnan(found.mean):
         return "n/a"
     if math.isnan(found.lower):
         return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
-    return f"{found.mean:.3f} [{found.lower:.3f}, {found.upper:.3f}]"
+    return interval_cell(found)
 
 
 def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:

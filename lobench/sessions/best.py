@@ -16,7 +16,7 @@ from typing import Any
 from etils import epath
 
 from lobench.analysis.chosen import Best, Candidate
-from lobench.analysis.ranking import Ranked, rank
+from lobench.analysis.mean_scores import Ranked, rank
 from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of

@@ -6,7 +6,6 @@ class TestMyCluster(ExecutorContract):
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from typing import ClassVar, TypeVar
 
 from lobench.core.case import SeedBlock
 from lobench.core.codec import Message
+from lobench.core.lazy import loaded
 from lobench.core.result import Outcome
 from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
@@ -47,8 +47,7 @@ class ExecutorContract:
     patience_seconds: ClassVar[float] = 600.0
 
     def make(self, config: WorkerConfig, wakeup: Connection | None) -> Executor:
-        module, _, attribute = self.factory.partition(":")
-        executor: Executor = getattr(importlib.import_module(module), attribute)(config, wakeup)
+        executor: Executor = loaded(self.factory)(config, wakeup)
         return executor
 
     @contextmanager

@@ -7,7 +7,6 @@ class TestNewestTwo(PolicyContract):
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Sequence
 from typing import ClassVar
@@ -15,6 +14,7 @@ from typing import ClassVar
 import pytest
 
 from lobench.core.errors import UsageError
+from lobench.core.lazy import loaded
 from lobench.hookspecs import AdmissionPolicy
 
 __all__ = ["PolicyContract"]
@@ -36,8 +36,7 @@ class PolicyContract:
     wrong_arguments: ClassVar[tuple[str, ...]] = ()
 
     def make(self, argument: str) -> AdmissionPolicy:
-        module, _, attribute = self.factory.partition(":")
-        policy: AdmissionPolicy = getattr(importlib.import_module(module), attribute)(argument)
+        policy: AdmissionPolicy = loaded(self.factory)(argument)
         return policy
 
     def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -15,7 +15,6 @@ started a jax backend: the chief reads checkpoints, and a backend of its own wou
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -30,6 +29,7 @@ import pytest
 from etils import epath
 
 from lobench.core.errors import CheckpointError
+from lobench.core.lazy import loaded
 from lobench.hookspecs import CheckpointReader
 
 __all__ = ["ReaderContract", "sample_theta"]
@@ -62,7 +62,8 @@ class ReaderContract:
         """Writes theta as a trainer does, and returns the checkpoint's path; `leaves` are nested by "/"."""
 
     def open(self) -> CheckpointReader:
-        return _open(self.factory, self.allow_pickle)
+        reader: CheckpointReader = loaded(self.factory)(self.allow_pickle)
+        return reader
 
     def test_it_says_whether_the_format_is_written_in_place(self) -> None:
         assert isinstance(self.open().in_place, bool)
@@ -157,12 +158,6 @@ class ReaderContract:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _open(factory: str, allow_pickle: bool) -> CheckpointReader:
-    module, _, attribute = factory.partition(":")
-    reader: CheckpointReader = getattr(importlib.import_module(module), attribute)(allow_pickle)
-    return reader
-
-
 def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
@@ -186,7 +181,7 @@ def _assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, np.nda
 
 
 def _main(factory: str, path: str, allow_pickle: str) -> int:
-    _open(factory, allow_pickle == "1").read(epath.Path(path))
+    loaded(factory)(allow_pickle == "1").read(epath.Path(path))
     bridge = sys.modules.get("jax._src.xla_bridge")
     return 1 if bridge is not None and bridge._backends else 0
 

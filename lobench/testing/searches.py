@@ -7,7 +7,6 @@ class TestMySearch(SearchContract):
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from lobench.core.errors import LobenchError
+from lobench.core.lazy import loaded
 from lobench.core.search import Trial
 from lobench.core.space import Space, Value, parameter_of
 from lobench.hookspecs import SearchStrategy
@@ -114,8 +114,7 @@ class SearchContract:
         return sample_spaces()[request.param]
 
     def make(self, **keywords: object) -> SearchStrategy:
-        module, _, attribute = self.factory.partition(":")
-        made: SearchStrategy = getattr(importlib.import_module(module), attribute)(**(keywords or self.keywords))
+        made: SearchStrategy = loaded(self.factory)(**(keywords or self.keywords))
         return made
 
     def run(self, space: Space, fitness: Fitness = quadratic, **others: Any) -> list[Trial]:

@@ -13,7 +13,6 @@ checkpoints come to be.
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
+from lobench.core.lazy import loaded
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
 from lobench.plugins import load_plugins
@@ -64,9 +64,8 @@ class SourceContract:
         return load_readers(load_plugins(), allow_pickle=False)
 
     def open(self, folder: Path) -> CheckpointSource:
-        module, _, attribute = self.factory.partition(":")
         context = SourceContext(location=self.location(folder), readers=self.readers())
-        source: CheckpointSource = getattr(importlib.import_module(module), attribute)(context)
+        source: CheckpointSource = loaded(self.factory)(context)
         return source
 
     def polled(self, source: CheckpointSource) -> list[SeenCheckpoint]:

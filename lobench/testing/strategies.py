@@ -6,7 +6,6 @@ class TestMyStrategy(StrategyContract):
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import ClassVar
 import pytest
 
 from lobench.core.draws import Draws
+from lobench.core.lazy import loaded
 from lobench.core.population import Member, Pool
 from lobench.hookspecs import SelectionStrategy
 
@@ -54,8 +54,7 @@ class StrategyContract:
 
     @pytest.fixture
     def strategy(self) -> SelectionStrategy:
-        module, _, attribute = self.factory.partition(":")
-        made: SelectionStrategy = getattr(importlib.import_module(module), attribute)(self.argument)
+        made: SelectionStrategy = loaded(self.factory)(self.argument)
         return made
 
     def situations(self) -> Iterator[tuple[list[Member], Member, int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stores import add
 
-from lobench.analysis.ranking import rank
+from lobench.analysis.mean_scores import rank
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import subjects_of
 from lobench.core.result import Outcome

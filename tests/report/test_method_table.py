@@ -16,7 +16,7 @@ from stores import add
 from lobench.analysis.findings import Findings, findings_of
 from lobench.analysis.intervals import share_mean, stratified_t_mean
 from lobench.analysis.methods import read_methods
-from lobench.analysis.table_file import TableSpec, read_table
+from lobench.analysis.table import TableSpec, read_table
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId

@@ -11,7 +11,7 @@ import pytest
 from commands import lobench
 from report_store import SEEDS, case_info, make_store
 
-from lobench.analysis.courses import Course, courses_of
+from lobench.analysis.searched import Course, courses_of
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId

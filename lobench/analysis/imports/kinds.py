@@ -12,16 +12,10 @@ from lobench.analysis.imports.points import Asked, Points
 from lobench.analysis.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 from lobench.core.metric import Direction
 
 __all__ = ["KINDS", "Kind", "kind_of", "sha256_of"]
-
-_BLOCK = 1 << 20
-
-
-def _no_directions(path: Path, asked: Asked) -> dict[str, Direction]:
-    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +38,7 @@ class Kind:
     last_counts: bool = False
     draws: str = ""
     cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
-    directions: Callable[[Path, Asked], dict[str, Direction]] = _no_directions
+    directions: Callable[[Path, Asked], dict[str, Direction]] = lambda path, asked: {}
 
 
 KINDS: dict[str, Kind] = {
@@ -107,10 +101,8 @@ def kind_of(path: Path, asked: str = "") -> str:
         if path.is_dir() and KINDS[asked].files is None:
             raise UsageError(f"this is a folder, and {asked} is {KINDS[asked].about}", where=str(path))
         return asked
-    try:
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         found = _of_folder(path) if path.is_dir() else _of_file(path)
-    except OSError as error:
-        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
     if not found:
         expected = "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items())
         raise UsageError("nothing reads this", where=str(path), expected=expected, next_step="--kind says what it is")
@@ -172,6 +164,5 @@ def sha256_of(path: Path, kind: Kind) -> str:
         if is_folder:
             digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as content:
-            while block := content.read(_BLOCK):
-                digest.update(block)
+            hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()

@@ -19,7 +19,7 @@ import numpy as np
 from lobench.analysis.imports.points import Asked, LoggedRun, Points, Run, named_runs
 from lobench.analysis.imports.tables import opened
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 
 __all__ = ["is_database", "mlflow_files", "read_mlflow"]
 
@@ -101,22 +101,23 @@ def _points(run: Run, metric: str, lines: Iterable[tuple[int, float, int]]) -> P
 
 
 def _of_database(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
-    try:
-        with contextlib.closing(sqlite3.connect(f"{place.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            known = database.execute(
-                "SELECT run_uuid, name, (SELECT value FROM params WHERE key = 'seed' AND run_uuid = runs.run_uuid)"
-                " FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
-            ).fetchall()
-            runs = [LoggedRun(id, name or id, seed or "") for id, name, seed in known]
-            for id, run in named_runs(runs, asked, notes):
-                keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
-                for (metric,) in keys.fetchall():
-                    if not asked.metrics or metric in asked.metrics:
-                        chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
-                        found = database.execute(chosen, (id, metric))
-                        yield _points(run, metric, [(at, _number(value, nan), step) for at, value, nan, step in found])
-    except sqlite3.Error as error:
-        raise UsageError("this is no database of MLflow's", where=str(place), got=cause(error)) from error
+    address = f"{place.absolute().as_uri()}?mode=ro"
+    with (
+        one_line_of(sqlite3.Error, UsageError, "this is no database of MLflow's", where=place),
+        contextlib.closing(sqlite3.connect(address, uri=True)) as database,
+    ):
+        known = database.execute(
+            "SELECT run_uuid, name, (SELECT value FROM params WHERE key = 'seed' AND run_uuid = runs.run_uuid)"
+            " FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
+        ).fetchall()
+        runs = [LoggedRun(id, name or id, seed or "") for id, name, seed in known]
+        for id, run in named_runs(runs, asked, notes):
+            keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
+            for (metric,) in keys.fetchall():
+                if not asked.metrics or metric in asked.metrics:
+                    chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
+                    found = database.execute(chosen, (id, metric))
+                    yield _points(run, metric, [(at, _number(value, nan), step) for at, value, nan, step in found])
 
 
 def _number(value: float, is_nan: bool) -> float:

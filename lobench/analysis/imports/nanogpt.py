@@ -7,14 +7,13 @@ What repeats rows of the run before, as the tail of a log that was printed again
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from lobench.analysis.imports.points import Asked, Points, Run, named_run
-from lobench.analysis.imports.tables import opened
+from lobench.analysis.imports.tables import UNREADABLE, opened
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause, counted
+from lobench.core.headline import counted, one_line_of
 
 __all__ = ["is_log", "log_files", "read_logs"]
 
@@ -32,7 +31,7 @@ def is_log(path: Path) -> bool:
     try:
         with opened(path) as file:
             return any(_ROW.match(line) for _, line in zip(range(_SNIFFED), file, strict=False))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, UsageError):
+    except (*UNREADABLE, UsageError):
         return False
 
 
@@ -69,24 +68,19 @@ def _further(run: Run, rows: list[_Row]) -> Iterator[Points]:
     for step, _, _, rest in rows:
         for name, value in _FURTHER.findall(rest):
             found.setdefault(name, []).append((step, float(value)))
-    for name, points in found.items():
-        steps, values = zip(*points, strict=True)
-        yield Points.of_curve(run, name, steps, values)
+    return Points.of_curves(run, found)
 
 
 def _runs(path: Path) -> Iterator[list[_Row]]:
     rows: list[_Row] = []
-    try:
-        with opened(path) as file:
-            for line in file:
-                if (found := _ROW.match(line)) is None:
-                    continue
-                row = (int(found[1]), found[2], found[3], found[4].strip())
-                if rows and row[0] <= rows[-1][0]:
-                    yield rows
-                    rows = []
-                rows.append(row)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError("cannot read this log", where=str(path), got=cause(error)) from error
+    with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
+        for line in file:
+            if (found := _ROW.match(line)) is None:
+                continue
+            row = (int(found[1]), found[2], found[3], found[4].strip())
+            if rows and row[0] <= rows[-1][0]:
+                yield rows
+                rows = []
+            rows.append(row)
     if rows:
         yield rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -85,6 +85,13 @@ class Points:
             value=np.asarray(values, np.float64),
             line=none + np.asarray(lines, np.int64),
         )
+
+    @classmethod
+    def of_curves(cls, run: Run, found: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
+        """Yields the points of a run's curves, by metric steps with their values."""
+        for metric, points in found.items():
+            steps, values = zip(*points, strict=True)
+            yield cls.of_curve(run, metric, steps, values)
 
     def of_metrics(self, names: Collection[str]) -> Points:
         """Returns the points of some metrics only."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.algoperf_files import read_log, read_targets
 from lobench.analysis.imports.points import Asked, Points, Run, step_numbers
-from lobench.analysis.imports.tables import opened
+from lobench.analysis.imports.tables import UNREADABLE, opened
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.headline import cause
@@ -38,7 +38,7 @@ def is_list(path: Path) -> bool:
     try:
         with opened(path) as file:
             return file.read(64).lstrip()[:1] == "["
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+    except UNREADABLE:
         return False
 
 

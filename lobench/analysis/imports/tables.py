@@ -11,6 +11,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ from numpy.typing import NDArray
 
 from lobench.analysis.imports.points import Asked, Points, Run, step_numbers
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["column_names", "is_given", "is_parquet", "numbers_of", "opened", "parts_of", "read_table"]
+__all__ = ["UNREADABLE", "Part", "column_names", "is_parquet", "opened", "parts_of", "read_table"]
+
+# What reading a file of text, gzipped or not, raises where it is damaged or something else.
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
@@ -37,14 +41,12 @@ def opened(path: Path) -> IO[str]:
     Raises:
       UsageError: it cannot be read.
     """
-    try:
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         with path.open("rb") as raw:
             is_packed = raw.read(2) == b"\x1f\x8b"
         open_it: Any = gzip.open if is_packed else open
         file: IO[str] = open_it(path, "rt", encoding="utf-8-sig", errors="strict", newline="")
         return file
-    except OSError as error:
-        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
 
 
 def column_names(path: Path) -> list[str]:
@@ -55,11 +57,8 @@ def column_names(path: Path) -> list[str]:
     """
     if is_parquet(path):
         return list(_parquet(path).schema_arrow.names)
-    try:
-        with opened(path) as file:
-            names = next(csv.reader(file), [])
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError("this is not a csv file", where=str(path), got=cause(error)) from error
+    with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
+        names = next(csv.reader(file), [])
     if not any(name.strip() for name in names):
         raise UsageError("the file is empty", where=str(path))
     return [name.strip() for name in names]
@@ -77,14 +76,65 @@ def _parquet(path: Path) -> Any:
         raise UsageError(
             "parquet needs pyarrow", where=str(path), next_step="pip install 'lobench[parquet]', or import a csv"
         ) from error
-    try:
+    with one_line_of((OSError, ValueError), UsageError, "this is not a parquet file", where=path):
         return pyarrow.parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:
-        raise UsageError("this is not a parquet file", where=str(path), got=cause(error)) from error
 
 
-def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Iterator[tuple[pd.DataFrame, int]]:
-    """Yields a table's rows a part at a time, each with the line of its first row; 0 of a file without lines.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some rows of a table.
+
+    Attributes:
+      lines: int64[num_rows], of the file; 0 of one without lines.
+    """
+
+    path: Path
+    frame: pd.DataFrame
+    lines: NDArray[np.int64]
+
+    def steps(self, column: str) -> NDArray[np.int64]:
+        """Returns a column of inner steps."""
+        return step_numbers(self._numbers(column, may_be_empty=False), self.lines, str(self.path), column)
+
+    def values(self, column: str) -> NDArray[np.float64]:
+        """Returns a column of numbers; an empty value is NaN."""
+        return self._numbers(column, may_be_empty=True)
+
+    def is_given(self, column: str) -> NDArray[np.bool_]:
+        """Says of each row whether it has a value; the text NaN is one."""
+        return np.asarray(self.frame[column].notna().to_numpy(), bool)
+
+    def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
+        """Returns the names of a column of texts, and which each row has."""
+        column_of = self.frame[column].cat
+        names, codes = [str(name).strip() for name in column_of.categories], column_of.codes.to_numpy()
+        empty = [place for place, name in enumerate(names) if not name]
+        odd = (codes < 0) | np.isin(codes, empty)
+        if odd.any():
+            row = int(odd.argmax())
+            place = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
+            raise UsageError(f"no {column}", where=place)
+        return names, codes
+
+    def _numbers(self, name: str, *, may_be_empty: bool) -> NDArray[np.float64]:
+        import pandas as pd
+
+        column = self.frame[name]
+        values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
+        odd = np.isnan(values)
+        if odd.any() and may_be_empty:
+            odd &= self.is_given(name)  # an empty one is what pandas writes for NaN
+            odd &= ~column.astype(str).str.strip().str.lower().isin(["nan", "+nan", "-nan"]).to_numpy(bool)
+        if odd.any():
+            row = int(odd.argmax())
+            got, line = column.iloc[row], self.lines[row]
+            place = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
+            raise UsageError(f"{name} is no number", where=place, got=repr("" if got != got else got))
+        return values
+
+
+def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -> Iterator[Part]:
+    """Yields a table's rows a part at a time.
 
     Args:
       columns: Those that are read.
@@ -97,12 +147,13 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
             frame = batch.to_pandas()
             for name in texts:
                 frame[name] = frame[name].astype(object).map(_text).astype("category")
-            yield frame, 0
+            yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
         return
     import pandas as pd
 
     line = 2
-    try:
+    odd = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
+    with one_line_of(odd, UsageError, "this is not a csv file", where=path):
         with opened(path) as file:
             body = _Body(file)
             parts = pd.read_csv(
@@ -118,19 +169,10 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str]) -> Ite
             )
             for frame in parts:
                 _check_no_more(frame.pop(body.more), line, str(path), len(body.names))
-                frame = frame.astype(dict.fromkeys(texts, "category"))
-                yield frame, line
+                lines = line + np.arange(len(frame), dtype=np.int64)
+                yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
                 line += len(frame)
         body.check_whole(str(path))
-    except (
-        pd.errors.ParserError,
-        pd.errors.EmptyDataError,
-        UnicodeDecodeError,
-        OSError,
-        EOFError,
-        zlib.error,
-    ) as error:
-        raise UsageError("this is not a csv file", where=str(path), got=cause(error)) from error
 
 
 class _Body:
@@ -225,21 +267,18 @@ def read_table(path: Path, asked: Asked) -> Iterator[Points]:
     columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
     if twice := [name for name in columns if found.count(name) > 1]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
-    for frame, first in parts_of(path, columns, texts=texts):
-        lines = first + np.arange(len(frame), dtype=np.int64) if first else np.zeros(len(frame), np.int64)
-        where = str(path)
-        steps = step_numbers(numbers_of(frame[place["step"]], lines, where, fill=False), lines, where, place["step"])
-        runs, run = _runs(frame, {role: place[role] for role in names if role != "metric"}, said, lines, where)
+    for part in parts_of(path, columns, texts=texts):
+        steps = part.steps(place["step"])
+        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, said)
         if is_long:
-            metrics, metric = _categories(frame[place["metric"]], lines, where)
-            values = numbers_of(frame[place["value"]], lines, where, fill=True)
-            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=lines)
+            metrics, metric = part.names(place["metric"])
+            values = part.values(place["value"])
+            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
             continue
         for name in wide:
-            values = numbers_of(frame[name], lines, where, fill=True)
-            there = is_given(frame[name])
+            values, there = part.values(name), part.is_given(name)
             none = np.zeros(int(there.sum()), np.int64)
-            at = (run[there], none, steps[there], values[there], lines[there])
+            at = (run[there], none, steps[there], values[there], part.lines[there])
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
 
 
@@ -254,50 +293,10 @@ def _advice(found: Sequence[str]) -> str:
     )
 
 
-def numbers_of(column: pd.Series, lines: NDArray[np.int64], where: str, *, fill: bool) -> NDArray[np.float64]:
-    """Returns floats; an empty value is NaN.
-
-    Args:
-      fill: Whether a value may be empty.
-    """
-    import pandas as pd
-
-    values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
-    odd = np.isnan(values)
-    if odd.any() and fill:
-        odd &= is_given(column)  # an empty one is what pandas writes for NaN
-        odd &= ~column.astype(str).str.strip().str.lower().isin(["nan", "+nan", "-nan"]).to_numpy(bool)
-    if odd.any():
-        row = int(odd.argmax())
-        got = column.iloc[row]
-        place = f"{where}, line {lines[row]}" if lines[row] else f"{where}, row {row + 1}"
-        raise UsageError(f"{column.name} is no number", where=place, got=repr("" if got != got else got))
-    return values
-
-
-def is_given(column: pd.Series) -> NDArray[np.bool_]:
-    """Says of each row whether it has a value; the text NaN is one."""
-    return np.asarray(column.notna().to_numpy(), bool)
-
-
-def _categories(column: pd.Series, lines: NDArray[np.int64], where: str) -> tuple[list[str], NDArray[np.integer]]:
-    """Returns the names of a column, and which each row has."""
-    names = [str(name).strip() for name in column.cat.categories]
-    codes = column.cat.codes.to_numpy()
-    empty = [place for place, name in enumerate(names) if not name]
-    odd = (codes < 0) | np.isin(codes, empty)
-    if odd.any():
-        row = int(odd.argmax())
-        raise UsageError(f"no {column.name}", where=f"{where}, line {lines[row]}" if lines[row] else where)
-    return names, codes
-
-
-def _runs(
-    frame: pd.DataFrame, place: Mapping[str, str], said: Mapping[str, str], lines: NDArray[np.int64], where: str
-) -> tuple[list[Run], NDArray[np.integer]]:
+def _runs(part: Part, place: Mapping[str, str], said: Mapping[str, str]) -> tuple[list[Run], NDArray[np.integer]]:
     """Returns the runs of a part, and which each row is of."""
-    parts = {role: _categories(frame[column], lines, where) for role, column in place.items()}
-    code = np.zeros(len(frame), np.int64)
+    parts = {role: part.names(column) for role, column in place.items()}
+    code = np.zeros(len(part.frame), np.int64)
     for names, codes in parts.values():
         code = code * (len(names) + 1) + codes
     known, first, run = np.unique(code, return_index=True, return_inverse=True)

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lobench.analysis.imports.points import Asked, Points, Run, named_run, step_numbers
-from lobench.analysis.imports.tables import numbers_of, parts_of
+from lobench.analysis.imports.points import Asked, Points, named_run
+from lobench.analysis.imports.tables import parts_of
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 
 __all__ = ["event_files", "read_events", "read_tensorboard_csv"]
 
@@ -41,7 +39,7 @@ def read_events(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]
         run = named_run(place.name if folder == "." else folder, asked)
         found: dict[str, list[tuple[int, float]]] = {}
         num_found = 0
-        try:
+        with one_line_of((OSError, ValueError), UsageError, "this is no event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
                     number = _scalar(value)
@@ -49,11 +47,9 @@ def read_events(place: Path, asked: Asked, notes: list[str]) -> Iterator[Points]
                         found.setdefault(value.tag, []).append((event.step, number))
                         num_found += 1
                 if num_found >= _CHUNK:
-                    yield from _points(run, found)
+                    yield from Points.of_curves(run, found)
                     found, num_found = {}, 0
-        except (OSError, ValueError) as error:
-            raise UsageError("this is no event file of TensorBoard", where=str(file), got=cause(error)) from error
-        yield from _points(run, found)
+        yield from Points.of_curves(run, found)
 
 
 def _scalar(value: Any) -> float | None:
@@ -66,12 +62,6 @@ def _scalar(value: Any) -> float | None:
 
     found = make_ndarray(value.tensor)
     return float(found) if found.size == 1 and found.dtype.kind in "fiu" else None
-
-
-def _points(run: Run, found: dict[str, list[tuple[int, float]]]) -> Iterator[Points]:
-    for tag, points in found.items():
-        steps, values = zip(*points, strict=True)
-        yield Points.of_curve(run, tag, steps, values)
 
 
 def read_tensorboard_csv(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
@@ -88,8 +78,6 @@ def read_tensorboard_csv(path: Path, asked: Asked, notes: list[str]) -> Iterator
             where=str(path),
             expected="run-RUN-tag-TAG.csv, or --method and --metric",
         )
-    for frame, first in parts_of(path, ["Step", "Value"], texts=()):
-        lines = first + np.arange(len(frame), dtype=np.int64)
-        steps = step_numbers(numbers_of(frame["Step"], lines, str(path), fill=False), lines, str(path), "Step")
-        values = numbers_of(frame["Value"], lines, str(path), fill=True)
-        yield Points.of_curve(named_run(found["run"] if found else asked.method, asked), metric, steps, values, lines)
+    run = named_run(found["run"] if found else asked.method, asked)
+    for part in parts_of(path, ["Step", "Value"]):
+        yield Points.of_curve(run, metric, part.steps("Step"), part.values("Value"), part.lines)

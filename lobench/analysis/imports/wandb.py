@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.analysis.imports.points import Asked, Points, Run, named_run, named_runs, step_numbers
-from lobench.analysis.imports.tables import column_names, is_given, numbers_of, parts_of
+from lobench.analysis.imports.tables import column_names, parts_of
 from lobench.analysis.imports.wandb_log import wandb_rows, wandb_run
 from lobench.core.errors import UsageError
 
@@ -72,18 +72,14 @@ def read_chart(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
     split = {name: name.rpartition(" - ")[::2] for name in columns}
     wanted = {name for name in columns if not asked.metrics or split[name][1] in asked.metrics}
     is_bucketed = False
-    for frame, first in parts_of(path, [axis, *rest], texts=()):
-        lines = first + np.arange(len(frame), dtype=np.int64)
-        steps = step_numbers(numbers_of(frame[axis], lines, str(path), fill=False), lines, str(path), axis)
+    for part in parts_of(path, [axis, *rest]):
+        steps = part.steps(axis)
         for name in sorted(wanted, key=columns.index):
-            run, metric = split[name]
-            values = numbers_of(frame[name], lines, str(path), fill=True)
-            there = is_given(frame[name])
-            low, high = (frame.get(name + bound) for bound in _BOUNDS)
+            title, metric = split[name]
+            run, values, there = named_run(title.removeprefix("Group: "), asked), part.values(name), part.is_given(name)
+            low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
-            yield Points.of_curve(
-                named_run(run.removeprefix("Group: "), asked), metric, steps[there], values[there], lines[there]
-            )
+            yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
     if is_bucketed:
         notes.append(
             f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not what was logged"
@@ -105,15 +101,14 @@ def read_api(path: Path, asked: Asked, notes: list[str]) -> Iterator[Points]:
         expected = f"one of {', '.join(asked.metrics)}" if asked.metrics else "a column for each metric beside _step"
         raise UsageError("the history has no such metric", where=str(path), got=", ".join(found), expected=expected)
     texts = [run_column] if run_column else []
-    for frame, first in parts_of(path, [*texts, axis, *columns], texts=texts):
-        lines = first + np.arange(len(frame), dtype=np.int64) if first else np.zeros(len(frame), np.int64)
-        steps = step_numbers(numbers_of(frame[axis], lines, str(path), fill=False), lines, str(path), axis)
-        groups = frame[run_column].astype(str) if run_column else None
+    for part in parts_of(path, [*texts, axis, *columns], texts=texts):
+        steps = part.steps(axis)
+        groups = part.frame[run_column].astype(str) if run_column else None
         for name in columns:
-            values, there = numbers_of(frame[name], lines, str(path), fill=True), is_given(frame[name])
+            values, there = part.values(name), part.is_given(name)
             for run in [path.stem.partition(".")[0]] if groups is None else groups.unique():
                 own = there if groups is None else there & (groups == run).to_numpy(bool)
-                yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], lines[own])
+                yield Points.of_curve(named_run(str(run), asked), name, steps[own], values[own], part.lines[own])
 
 
 def run_files(place: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from lobench.analysis.imports.points import LoggedRun
 from lobench.core.errors import UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import one_line_of
 
 __all__ = ["WandbRow", "is_log", "wandb_rows", "wandb_run"]
 
@@ -85,17 +85,14 @@ def _messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
     """Yields the records up to the first one that is not whole, and where each ends."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(_IDENT)) != _IDENT:
-                raise UsageError("this is no file of a run of W&B's", where=str(path))
-            begun = b""
-            for kind, content, end in _parts(file, max(start, len(_IDENT))):
-                begun = content if kind in (_WHOLE, _FIRST) else begun + content
-                if kind in (_WHOLE, _LAST):
-                    yield begun, end
-    except OSError as error:
-        raise UsageError("cannot read this file", where=str(path), got=cause(error)) from error
+    with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
+        if file.read(len(_IDENT)) != _IDENT:
+            raise UsageError("this is no file of a run of W&B's", where=str(path))
+        begun = b""
+        for kind, content, end in _parts(file, max(start, len(_IDENT))):
+            begun = content if kind in (_WHOLE, _FIRST) else begun + content
+            if kind in (_WHOLE, _LAST):
+                yield begun, end
 
 
 def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:

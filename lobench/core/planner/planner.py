@@ -75,7 +75,7 @@ class Planner:
         self._seconds = dict(history.durations)  # by case, and by program of the cases that are known
         self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
         self._open: dict[SubjectKey, set[int]] = {}  # admitted, unfinished positions
-        self._outstanding: dict[SubjectKey, set[EvaluationId]] = {}
+        self._outstanding: dict[SubjectKey, int] = {}  # evaluations without an outcome, of those that are open
         self._wanted: dict[EvaluationId, _Wanted] = {}
         self._num_wanted = Counter[str]()  # of these, by program
         self._retried: set[SubjectKey] = set()  # of which something is tried again
@@ -138,9 +138,10 @@ class Planner:
         )
         programs = Counter(one.case.program_key for one in self._wanted.values())
         assert programs == +self._num_wanted, "what is wanted is miscounted"
-        pairs = {(subject, key) for subject, keys in self._outstanding.items() for key in keys}
-        wanted = {(subject, key) for key, one in self._wanted.items() for subject in one.subjects}
-        assert pairs == wanted, f"nobody waits for it, or nobody does it: {pairs ^ wanted}"
+        assert all(one.subjects for one in self._wanted.values()), "nobody waits for it"
+        assert all(len(set(one.subjects)) == len(one.subjects) for one in self._wanted.values()), "wanted twice by one"
+        lacking = Counter(subject for one in self._wanted.values() for subject in one.subjects)
+        assert lacking == self._outstanding, "what a subject lacks is miscounted"
         assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
         known = {subject for subject in self._open if subject.variant in self._cases}
         assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
@@ -173,7 +174,7 @@ class Planner:
             self._retried.add(subject)
             self._actions.append(events.Forget(tuple(retried)))
         if subject not in self._outstanding:
-            self._outstanding[subject] = set()
+            self._outstanding[subject] = 0
             self._want(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
         self._finish_if_complete(subject)
 
@@ -187,8 +188,8 @@ class Planner:
                 works.append(self._work(evaluation, case, position))
                 self._num_wanted[case.program_key] += 1
             for subject in subjects:
-                if evaluation not in self._outstanding[subject]:
-                    self._outstanding[subject].add(evaluation)
+                if subject not in wanted.subjects:
+                    self._outstanding[subject] += 1
                     wanted.subjects.append(subject)
         if works:
             self._machine.take(schedule.Add(tuple(works)))
@@ -252,35 +253,42 @@ class Planner:
         """Says in the chief's words what the machine decided; `event` is the result that it decided on."""
         for action in actions:
             match action:
-                case schedule.Lease(worker, lease, work) if work.key in self._commands:
-                    self._actions.append(events.LeaseCommand(worker, lease, work.key))
-                case schedule.Ended(work, end, _, message) if work.key in self._commands:
-                    self._commands.discard(work.key)
-                    said = event.message if event is not None and end is schedule.End.RETURNED else message
-                    self._actions.append(events.CommandEnded(work.key, said))
-                case schedule.Death(work) if work.key in self._commands:
-                    pass  # it begins again where its own checkpoints end
-                case schedule.Lease(worker, lease, work, deadline, companions, why):
-                    others, case = tuple(other.key for other in companions), self._wanted[work.key].case
-                    self._actions.append(events.Lease(worker, lease, work.key, case, deadline, others, why))
+                case schedule.Lease():
+                    self._lease(action)
+                case schedule.Ended(work, end, lease, message):
+                    if isinstance(work.key, CommandId):
+                        self._commands.discard(work.key)
+                        said = event.message if event is not None and end is schedule.End.RETURNED else message
+                        self._actions.append(events.CommandEnded(work.key, said))
+                    elif end is schedule.End.RETURNED:
+                        assert event is not None
+                        self._returned(work.key, event, lease)
+                    else:
+                        self._record(work.key, _OUTCOMES[end], None, message)
                 case schedule.Death(work, count):
-                    self._actions.append(events.RecordDeath(work.key, count))
-                case schedule.Ended(work, schedule.End.RETURNED, lease):
-                    assert event is not None
-                    self._returned(work.key, event, lease)
-                case schedule.Ended(work, end, _, message):
-                    self._record(work.key, _OUTCOMES[end], None, message)
+                    if not isinstance(work.key, CommandId):  # it begins again where its own checkpoints end
+                        self._actions.append(events.RecordDeath(work.key, count))
                 case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
                     self._actions.append(action)
 
+    def _lease(self, action: schedule.Lease) -> None:
+        key = action.work.key
+        if isinstance(key, CommandId):
+            self._actions.append(events.LeaseCommand(action.worker, action.lease, key))
+            return
+        others = tuple(other.key for other in action.companions)
+        case = self._wanted[key].case
+        self._actions.append(events.Lease(action.worker, action.lease, key, case, action.deadline, others, action.why))
+
     def _returned(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
-        wanted = self._wanted[evaluation]
-        # A whole block is halved once; a half is not halved again.
-        may_split = evaluation.block.size > 1 and evaluation.block in wanted.case.blocks()
-        if event.outcome is Outcome.OOM and may_split:
-            self._split(evaluation, wanted)
+        if event.outcome is Outcome.OOM and self._may_split(evaluation):
+            self._split(evaluation, self._wanted[evaluation])
         else:
             self._record(evaluation, event.outcome, lease, event.message)
+
+    def _may_split(self, evaluation: EvaluationId) -> bool:
+        """A whole block is halved once; a half is not halved again."""
+        return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
     def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
         self._plan.split(evaluation)
@@ -288,7 +296,7 @@ class Planner:
         del self._wanted[evaluation]
         self._num_wanted[wanted.case.program_key] -= 1
         for subject in wanted.subjects:
-            self._outstanding[subject].discard(evaluation)
+            self._outstanding[subject] -= 1
         self._want(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
@@ -297,7 +305,7 @@ class Planner:
         self._plan.record(evaluation)
         self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
         for subject in wanted.subjects:
-            self._outstanding[subject].discard(evaluation)
+            self._outstanding[subject] -= 1
             self._finish_if_complete(subject)
 
     # Beginning and end.
@@ -308,7 +316,7 @@ class Planner:
         One is enough to find that nothing is missing of what earlier starts were through with, and to report the cases
         of a further variant.
         """
-        if self._is_complete() or not self._backlog.variants() - self._cases.keys():
+        if self._backlog.variants() <= self._cases.keys() or self._is_complete():
             return
         is_first = not self._cases and (self._open or self._backlog.has_fresh)
         if is_first or not self._machine.num_workers or not self._cases or self._commands:

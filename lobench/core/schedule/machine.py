@@ -89,7 +89,7 @@ class Machine:
         """Says whether nothing waits and a worker is free, or one of these sizes could be started."""
         if self._queue or self._workers.promised():
             return False
-        if self._workers.idle():
+        if self._workers.is_any_idle():
             return True
         return any(self._workers.has_room(self._fitting(size)) for size in sizes)
 
@@ -202,7 +202,7 @@ class Machine:
         self._dropped.discard(work.key)
 
     def _fitting(self, size: Size) -> Size:
-        return size._replace(num_cpus=int(min(size.num_cpus, self._widest)))
+        return size if size.num_cpus <= self._widest else size._replace(num_cpus=int(self._widest))
 
     # Workers.
 
@@ -245,10 +245,9 @@ class Machine:
 
     def _tick(self, now: float) -> None:
         self._now = self._last_tick = now
-        for number, _, leased in self._workers.busy():
-            if now > leased.deadline:
-                self._kill(number, f"ran longer than {leased.deadline - leased.since:g} s")
-                self._overdue(leased)
+        for number, leased in self._workers.overdue(now):
+            self._kill(number, f"ran longer than {leased.deadline - leased.since:g} s")
+            self._overdue(leased)
 
     def _overdue(self, leased: Leased) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
@@ -304,11 +303,15 @@ class Machine:
         self._lease(number, entry, companions=tuple(other.work for other in worker.promised), why=why)
 
     def _lease(self, number: int, entry: Entry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
-        together, is_kept = 1 + len(companions), why is Why.KEPT
-        leased = Leased(lease=self._next_lease, entry=entry, since=self._now, together=together, is_kept=is_kept)
-        self._workers.lease(number, leased)
+        together, lease = 1 + len(companions), self._next_lease
         self._next_lease += 1
-        self._actions.append(events.Lease(number, leased.lease, entry.work, leased.deadline, companions, why))
+        deadline = self._now + entry.work.timeout_seconds * together
+        is_kept = why is Why.KEPT
+        leased = Leased(
+            lease=lease, entry=entry, since=self._now, deadline=deadline, together=together, is_kept=is_kept
+        )
+        self._workers.lease(number, leased)
+        self._actions.append(events.Lease(number, lease, entry.work, deadline, companions, why))
 
     def _make_room(self, size: Size, *, may_kill: bool) -> bool:
         """Starts workers of a size, ending idle ones of other sizes where that makes the room.

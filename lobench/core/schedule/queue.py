@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
-from collections.abc import Callable, Container, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lobench.core.schedule.events import Size, Work
@@ -37,43 +39,72 @@ class Entry(NamedTuple):
     work: Work
 
 
-class WorkQueue:
-    """A heap for each size of worker."""
+class _Line:
+    """Entries of one size: the first few in order, and a heap of those behind them."""
 
-    def __init__(self) -> None:
-        self._heaps: dict[Size, list[Entry]] = {}
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        ordered = sorted(entries)
+        self.window, self._rest = ordered[:_WINDOW], ordered[_WINDOW:]  # what is in order is a heap
 
-    def __bool__(self) -> bool:
-        return bool(self._heaps)
+    def __len__(self) -> int:
+        return len(self.window) + len(self._rest)
 
     def __iter__(self) -> Iterator[Entry]:
-        for heap in self._heaps.values():
-            yield from heap
+        yield from self.window
+        yield from self._rest
+
+    def push(self, entry: Entry) -> None:
+        if len(self.window) < _WINDOW:
+            bisect.insort(self.window, entry)
+        elif entry < self.window[-1]:
+            heapq.heappush(self._rest, self.window.pop())
+            bisect.insort(self.window, entry)
+        else:
+            heapq.heappush(self._rest, entry)
+
+    def pop(self, index: int) -> Entry:
+        """Removes an entry of the window."""
+        entry = self.window.pop(index)
+        if self._rest:
+            self.window.append(heapq.heappop(self._rest))
+        return entry
+
+
+class WorkQueue:
+    """A line for each size of worker."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Size, _Line] = {}  # none of them is empty
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return itertools.chain.from_iterable(self._lines.values())
 
     def push(self, size: Size, entry: Entry) -> None:
-        heapq.heappush(self._heaps.setdefault(size, []), entry)
+        if (line := self._lines.get(size)) is None:
+            line = self._lines[size] = _Line()
+        line.push(entry)
 
     def sizes(self) -> list[Size]:
         """Returns the sizes that are waited for, the first in the order first."""
-        return sorted(self._heaps, key=lambda size: self._heaps[size][0])
+        return sorted(self._lines, key=lambda size: self._lines[size].window[0])
 
     def count(self, size: Size) -> int:
-        return len(self._heaps.get(size, ()))
+        return len(self._lines.get(size, ()))
 
     def take(self, size: Size, choose: Callable[[Sequence[Entry]], int]) -> Entry:
         """Removes one entry: `choose` gets the first few of that size, in order, and returns an index."""
-        heap = self._heaps[size]
-        window = [heapq.heappop(heap) for _ in range(min(_WINDOW, len(heap)))]
-        taken = window.pop(choose(window))
-        for entry in window:
-            heapq.heappush(heap, entry)
-        if not heap:
-            del self._heaps[size]
+        line = self._lines[size]
+        taken = line.pop(choose(line.window))
+        if not line.window:
+            del self._lines[size]
         return taken
 
     def take_alike(self, size: Size, entry: Entry, choose: Callable[[Sequence[Entry]], Sequence[Entry]]) -> list[Entry]:
         """Removes entries that are alike: `choose` gets them all, in order. Takes O(n)."""
-        alike = sorted(other for other in self._heaps.get(size, ()) if other.work.alike == entry.work.alike)
+        alike = sorted(other for other in self._lines.get(size, ()) if other.work.alike == entry.work.alike)
         taken = list(choose(alike))
         if taken:
             self._remove(size, {other.key for other in taken})
@@ -81,12 +112,12 @@ class WorkQueue:
 
     def drop(self, keys: Container[Any]) -> None:
         """Removes the works of these keys. Takes O(n)."""
-        for size in list(self._heaps):
+        for size in list(self._lines):
             self._remove(size, keys)
 
     def _remove(self, size: Size, keys: Container[Any]) -> None:
-        heap = self._heaps[size]
-        heap[:] = [entry for entry in heap if entry.key not in keys]
-        heapq.heapify(heap)
-        if not heap:
-            del self._heaps[size]
+        line = _Line(entry for entry in self._lines[size] if entry.key not in keys)
+        if line.window:
+            self._lines[size] = line
+        else:
+            del self._lines[size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ class Leased:
     """A queue's entry in a worker's hands since a time.
 
     Attributes:
+      deadline: After which its worker is ended.
       together: Works that the worker computes for this lease, the promised ones included.
       is_kept: Whether the worker should have computed it already, for a lease before.
     """
@@ -28,16 +30,13 @@ class Leased:
     lease: int
     entry: Entry
     since: float
+    deadline: float
     together: int = 1
     is_kept: bool = False
 
     @property
     def work(self) -> Work:
         return self.entry.work
-
-    @property
-    def deadline(self) -> float:
-        return self.since + self.work.timeout_seconds * self.together
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,11 +69,15 @@ class Workers:
         self._next = 0
         self._sizes: Counter[Size] = Counter()
         self._starting: Counter[Size] = Counter()
-        self._idle: dict[int, Worker] = {}
-        self._busy: dict[int, Worker] = {}
+        self._idle: dict[Size, list[int]] = {}  # by number
+        self._promised: set[int] = set()  # of the idle ones, those that were promised something
+        self._busy: dict[int, Leased] = {}  # by lease
+        self._earliest = math.inf  # no lease's deadline is before it
+        self._room: dict[Size, bool] = {}  # what `has_room` said since workers or machines were others
 
     def resize(self, capacity: Capacity) -> None:
         """Machines came or went. Up to a limit more is asked for than there is: machines may be brought for it."""
+        self._room.clear()
         self._machines, self.was_resized = Counter(capacity.machines), True
         if capacity.limit < math.inf:
             self.max_cores, self.max_gpus = int(capacity.limit), math.inf
@@ -88,10 +91,19 @@ class Workers:
     def check(self) -> None:
         """Raises AssertionError where the counts contradict the workers, or the workers what there is room for."""
         ready = {number: worker for number, worker in self._workers.items() if worker.ready}
-        busy = {number: worker for number, worker in ready.items() if worker.lease is not None}
+        busy = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
         assert self._busy == busy, "busy are those that hold a lease; only one that is ready does"
-        assert self._idle.keys() == ready.keys() - busy.keys(), "idle are those that are ready and hold none"
+        assert list(self._busy.values()) == sorted(busy.values(), key=lambda one: one.lease), "they go by lease"
+        assert all(leased.deadline >= self._earliest for leased in busy.values()), "a deadline would be missed"
+        idle = {number: worker for number, worker in ready.items() if worker.lease is None}
+        of_size: dict[Size, list[int]] = {}
+        for number, worker in sorted(idle.items()):
+            of_size.setdefault(worker.size, []).append(number)
+        found = {size: numbers for size, numbers in self._idle.items() if numbers}
+        assert found == of_size, "idle are those that are ready and hold none"
+        assert self._promised == {number for number, worker in idle.items() if worker.promised}, "promised, and unknown"
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
+        assert self._room == {size: self._finds_room(size) for size in self._room}, "there is other room than was said"
         starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
         assert +self._starting == starting, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
@@ -102,6 +114,7 @@ class Workers:
             assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
 
     def start(self, size: Size) -> int:
+        self._room.clear()
         number, self._next = self._next, self._next + 1
         self._workers[number] = Worker(size=size)
         self._sizes[size] += 1
@@ -115,34 +128,59 @@ class Workers:
         """Takes note that a worker can take work; one that is gone by now changes nothing."""
         worker = self._workers.get(number)
         if worker is not None and not worker.ready:
+            self._room.clear()
             worker.ready = True
             self._starting[worker.size] -= 1
-            self._idle[number] = worker
+            self._rest(number, worker)
 
     def lease(self, number: int, leased: Leased) -> None:
-        worker = self._idle.pop(number)
-        worker.lease = leased
-        self._busy[number] = worker
+        worker = self._workers[number]
+        self._stir(number, worker)
+        worker.lease = self._busy[number] = leased
+        self._earliest = min(self._earliest, leased.deadline)
 
     def release(self, number: int) -> None:
-        worker = self._busy.pop(number)
+        worker = self._workers[number]
         worker.lease = None
-        self._idle[number] = worker
+        del self._busy[number]
+        self._rest(number, worker)
+
+    def _rest(self, number: int, worker: Worker) -> None:
+        """It has nothing to do from now on."""
+        bisect.insort(self._idle.setdefault(worker.size, []), number)
+        if worker.promised:
+            self._promised.add(number)
+
+    def _stir(self, number: int, worker: Worker) -> None:
+        """It is idle no more."""
+        numbers = self._idle[worker.size]
+        del numbers[bisect.bisect_left(numbers, number)]
+        self._promised.discard(number)
 
     def remove(self, number: int) -> Worker | None:
         worker = self._workers.pop(number, None)
         if worker is not None:
+            self._room.clear()
             self._sizes[worker.size] -= 1
             self._starting[worker.size] -= not worker.ready
-            self._idle.pop(number, None)
-            self._busy.pop(number, None)
+            if worker.lease is not None:
+                del self._busy[number]
+            elif worker.ready:
+                self._stir(number, worker)
         return worker
 
     def num_busy(self) -> int:
         return len(self._busy)
 
     def busy(self) -> list[tuple[int, Worker, Leased]]:
-        return [(number, worker, worker.lease) for number, worker in self._busy.items() if worker.lease is not None]
+        return [(number, self._workers[number], leased) for number, leased in self._busy.items()]
+
+    def overdue(self, now: float) -> list[tuple[int, Leased]]:
+        """Returns those that are past their deadline, the first leased first. Looks at all where there may be one."""
+        if now <= self._earliest:
+            return []
+        self._earliest = min((leased.deadline for leased in self._busy.values()), default=math.inf)
+        return [(number, leased) for number, leased in self._busy.items() if now > leased.deadline]
 
     def held(self) -> Iterator[Entry]:
         """Yields what workers were leased and what they were promised."""
@@ -156,6 +194,11 @@ class Workers:
 
         What no machine has (yet) is waited for by one worker, so that the executor knows what is wanted.
         """
+        if (found := self._room.get(size)) is None:
+            found = self._room[size] = self._finds_room(size)
+        return found
+
+    def _finds_room(self, size: Size) -> bool:
         if not self._is_possible(size):
             return not self._sizes[size]
         return self._fit(self._sizes, self._starting, size)
@@ -191,13 +234,17 @@ class Workers:
             has_place(self._machines, real, size) for size in real if starting[size] or size == more
         )
 
-    def idle(self, size: Size | None = None) -> list[int]:
-        """Returns those that are ready and hold nothing, of one size or of any, the first started first."""
-        return sorted(number for number, worker in self._idle.items() if size in (None, worker.size))
+    def is_any_idle(self) -> bool:
+        """Says whether one is ready and holds nothing."""
+        return any(self._idle.values())
+
+    def idle(self, size: Size) -> Sequence[int]:
+        """Returns those of a size that are ready and hold nothing now, the first started first."""
+        return self._idle.get(size, ())
 
     def promised(self) -> list[int]:
         """Returns those that hold nothing and have been promised something, the first started first."""
-        return sorted(number for number, worker in self._idle.items() if worker.promised)
+        return sorted(self._promised)
 
     def count(self, size: Size) -> int:
         return self._sizes[size]

@@ -107,6 +107,18 @@ class WatchOptions:
     elsewhere: bool = False
     replan: bool = True
 
+    def is_enough(self, *, quiet_polls: int, highest_step: int, idle_seconds: float) -> bool:
+        """Says whether a watch waits for no further checkpoint.
+
+        Args:
+          quiet_polls: Looks at the source, since the last that found one.
+        """
+        return (
+            (self.once and quiet_polls >= 2)
+            or (self.until_step is not None and highest_step >= self.until_step)
+            or (self.idle_timeout is not None and idle_seconds > self.idle_timeout)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
-from lobench.core.result import Curves, Outcome
+from lobench.core.result import Curves, Outcome, curves_of
 from lobench.core.subject import Variant
 from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, Result
@@ -190,7 +190,7 @@ def finished_of(worker: int, result: Result, now: float) -> tuple[Finished, Curv
     """Returns a worker's result; one that cannot be read is the evaluation's error, and the worker is replaced."""
     curves, problem = None, ""
     try:
-        curves = Curves.from_payload(result.payload) if result.payload else None
+        curves = curves_of(result.payload) if result.payload else None
     except ValueError as error:
         problem = f"its worker's result cannot be read: {error}"
     event = Finished(

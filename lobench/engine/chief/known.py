@@ -2,7 +2,9 @@
 
 A worker alone can say which cases there are: it collects the suite and binds them. Its answer is kept in the store with
 all that it hangs on: the files, the gin text around the cases, the versions of what is installed. While none of these
-has changed, a start takes the answer from there; who runs something asks a worker again all the same.
+has changed, a start takes the answer from there; who runs something asks a worker again all the same. How an
+experiment's seeds are cut into blocks is no part of it: cases are cut as this start has them. (Four seeds that a first
+start calls one block are four blocks to the second, where `Case.seed_block = 1` made them so.)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
+from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import INI_FILES, SuiteFiles, files_above, included_files, marks_of
@@ -69,7 +72,8 @@ class KnownCases:
         loaded = [tuple(mark) for mark in row.files["loaded"]]
         if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
             return None
-        return row.cases
+        blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
+        return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
 
     def begin(self) -> None:
         """Takes the files as they are for those that workers read: called before each starts, the first call counts."""
@@ -100,9 +104,11 @@ class KnownCases:
 
     def _fingerprint(self) -> str:
         config = self._config()
+        blocks, params = SessionBlocks.split_off(config.layers.gin_params)
         parts = {
             "arguments": config.arguments,
-            "layers": dataclasses.asdict(config.layers),
+            "layers": dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params)),
+            "has_blocks": blocks is not None,
             "python": [sys.version, sys.prefix],
             "versions": versions_here(),
             "plugins": sorted(_plugins()),

@@ -229,13 +229,8 @@ class Chief:
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
             return
-        options = self._options
-        idle = time.monotonic() - self._last_news
-        if (
-            (options.once and quiet_polls >= 2)
-            or (options.until_step is not None and self._subjects.highest_step >= options.until_step)
-            or (options.idle_timeout is not None and idle > options.idle_timeout)
-        ):
+        idle_seconds, step = time.monotonic() - self._last_news, self._subjects.highest_step
+        if self._options.is_enough(quiet_polls=quiet_polls, highest_step=step, idle_seconds=idle_seconds):
             self._end()
 
     def _end(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from lobench.core.program import IMPORTED
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.reader import case_of
 from lobench.engine.store.schema import intact_rows, store_errors
 
 __all__ = [
@@ -68,7 +68,10 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
     query = "SELECT case_json, program_version FROM evaluations GROUP BY case_json ORDER BY MAX(id)"
     with store_errors(ledger.store), intact_rows(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
-        return [(CaseInfo(**json.loads(text)), program == IMPORTED.key) for text, program in rows]
+        found: dict[CaseInfo, bool] = {}
+        for text, program in reversed(rows):  # a case that two versions wrote has two texts
+            found.setdefault(case_of(text), program == IMPORTED.key)
+    return list(found.items())[::-1]
 
 
 def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:

@@ -6,7 +6,6 @@ Only the chief writes; readers may look on meanwhile. What a restart needs is al
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import sqlite3
 import time
@@ -25,7 +24,7 @@ from lobench.engine.store.described import Described
 from lobench.engine.store.experiments import Experiments, label
 from lobench.engine.store.network import LocalCopy, OnProblem, is_network
 from lobench.engine.store.programs import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader
+from lobench.engine.store.reader import EVALUATION_COLUMNS, EvaluationRow, LedgerReader, case_json
 from lobench.engine.store.schema import connect, store_errors
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 
@@ -229,7 +228,7 @@ class Ledger(Experiments, Described, LedgerReader):
         )
         values = (
             *identity,
-            json.dumps(dataclasses.asdict(case)),
+            case_json(case),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # an exception's text may hold a name that is no text
             payload,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import sqlite3
@@ -15,7 +16,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.planner import EvaluationId, History
 from lobench.core.program import Program
-from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
+from lobench.core.result import Curves, EvaluationKey, Outcome, curves_of, read_header
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.database import schema_version
 from lobench.engine.store.programs import accepted, known_programs, old_programs
@@ -23,7 +24,7 @@ from lobench.engine.store.schema import intact_rows, store_errors
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader"]
+__all__ = ["EVALUATION_COLUMNS", "EvaluationRow", "LedgerReader", "case_json", "case_of"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
@@ -83,7 +84,7 @@ class EvaluationRow:
         if self.payload is None:
             return self.at_hand
         with intact_rows(self.where):
-            return Curves.from_payload(self.payload)
+            return curves_of(self.payload)
 
 
 class LedgerReader:
@@ -247,13 +248,13 @@ class LedgerReader:
             known = known_programs(self._db)
             old: dict[int, Program] | None = None
             sightings = sightings_of_evaluations(self._db, self.sightings(sha256))
-            labelled = f"SELECT {_LABEL_COLUMNS} FROM labels"
-            labels = {row[0]: tuple(map(str, row[1:])) for row in self._db.execute(labelled)}
+            of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
+            labelled = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(asked.values()))
+            labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             query = f"SELECT id, {EVALUATION_COLUMNS} FROM evaluations WHERE {where} ORDER BY id"
             for number, *row in self._db.execute(query, tuple(asked.values())):
-                if (
-                    old is None and row[5].isdecimal()
-                ):  # only rows of before there were keys ask for a look at all of these
+                # Only a row of before there were keys asks for a look at all of these.
+                if old is None and row[5].isdecimal():
                     old = old_programs(self._db)
                 named = (old or {}).get(number)
                 program = named or known.get(row[5]) or Program(version=row[5])
@@ -267,7 +268,7 @@ class LedgerReader:
                         program_version=row[5] if named is None else named.key,
                     ),
                     program=program,
-                    case=_case_of(row[6]),
+                    case=case_of(row[6]),
                     outcome=Outcome(row[7]),
                     message=row[8],
                     payload=row[9],
@@ -285,17 +286,25 @@ class LedgerReader:
 
 
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
-def _case_of(case_json: str) -> CaseInfo:
-    return CaseInfo(**json.loads(case_json))
+def case_json(case: CaseInfo) -> str:
+    """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
+    named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
+    return json.dumps({one.name: value for one, value in named if value != one.default})
+
+
+@functools.lru_cache(maxsize=1024)
+def case_of(text: str) -> CaseInfo:
+    """Returns the case of a row, whichever version wrote it."""
+    return CaseInfo(**json.loads(text))
 
 
 def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
-    case_json, start, size, outcome, message, payload = row
+    text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=_case_of(case_json),
+        case=case_of(text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
-        curves=Curves.from_payload(payload) if payload is not None else None,
+        curves=curves_of(payload) if payload is not None else None,
         message=message,
     )

@@ -15,11 +15,10 @@ from typing import Any
 
 from lobench import StoreError
 from lobench.extend import StoreLock, database_errors, open_to_read, open_to_write, transaction, write_ahead
-from lobench_evolve.differences import LINES as _LINES
-from lobench_evolve.differences import differences, refusal
+from lobench_evolve.differences import LINES, differences, refusal
 from lobench_evolve.truncation_ga import Generation
 
-__all__ = ["Block", "Closed", "Ended", "Journal", "read_generations", "read_run"]
+__all__ = ["Block", "Closed", "Ended", "Journal", "read_generations", "read_run", "unpacked"]
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -90,10 +89,10 @@ class Journal:
             known = dict(connection.execute("SELECT name, value FROM run"))
             changed = {name: value for name, value in values.items() if known.get(name) != value}
             if has_results and changed.keys() & known.keys():
-                now = {**known, **values, _LINES: self._bindings}
+                now = {**known, **values, LINES: self._bindings}
                 raise refusal(str(self._path.parent), differences(known, now), values=now)
             if "bindings" in changed and self._bindings:
-                changed[_LINES] = self._bindings
+                changed[LINES] = self._bindings
             for name, value in changed.items():
                 connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
             if changed.keys() & known.keys():
@@ -104,7 +103,7 @@ class Journal:
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
         with _using(self._path):
             rows = self._connection.execute(query, (generation, phase)).fetchall()
-        return [Block(block=block, fitness=_unpack(data)) for block, data in rows]
+        return [Block(block=block, fitness=unpacked(data)) for block, data in rows]
 
     def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
         """Keeps one message's results; durable when it returns."""
@@ -117,8 +116,7 @@ class Journal:
     def state(self) -> tuple[int, bytes] | None:
         """Returns the generation that starts from the state, and the state; None where there is none."""
         with _using(self._path):
-            row = self._connection.execute("SELECT generation, data FROM state").fetchone()
-        return (row[0], row[1]) if row else None
+            return _state(self._connection)
 
     def close_generation(self, closed: Closed, state: bytes | None) -> None:
         """Ends a generation, with the state that the next one starts from."""
@@ -160,7 +158,6 @@ class Ended:
     """
 
     values: Mapping[str, str]
-    num_generations: int
     state: tuple[int, bytes] | None
 
 
@@ -170,12 +167,9 @@ def read_run(folder: Path) -> Ended:
     Raises:
       StoreError: there is no run.
     """
-    closed = read_generations(folder)
-    path = folder / "evolve.sqlite"
-    with _using(path), contextlib.closing(open_to_read(path)) as connection:
-        row = connection.execute("SELECT generation, data FROM state").fetchone()
+    with _opened(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
-    return Ended(values=values, num_generations=len(closed), state=(row[0], row[1]) if row else None)
+        return Ended(values=values, state=_state(connection))
 
 
 def read_generations(folder: Path) -> list[Closed]:
@@ -184,13 +178,24 @@ def read_generations(folder: Path) -> list[Closed]:
     Raises:
       StoreError: there is no run.
     """
+    with _opened(folder) as connection:
+        return _generations(connection)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / "evolve.sqlite"
     if not path.is_file():
         raise StoreError(
             "there is no run", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
     with _using(path), contextlib.closing(open_to_read(path)) as connection:
-        return _generations(connection)
+        yield connection
+
+
+def _state(connection: sqlite3.Connection) -> tuple[int, bytes] | None:
+    row = connection.execute("SELECT generation, data FROM state").fetchone()
+    return (row[0], row[1]) if row else None
 
 
 def _using(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -206,7 +211,8 @@ def _generations(connection: sqlite3.Connection) -> list[Closed]:
     ]
 
 
-def _unpack(data: bytes) -> tuple[float, ...]:
+def unpacked(data: bytes) -> tuple[float, ...]:
+    """Returns the fitness of a block's members."""
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 

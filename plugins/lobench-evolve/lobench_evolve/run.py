@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins,
 from lobench_evolve.crew import Course, Crew, Job
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, Trial
-from lobench_evolve.journal import Closed, Journal
+from lobench_evolve.journal import Closed, Journal, unpacked
 from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, State
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
@@ -241,7 +240,7 @@ class _Runner:
         jobs = [_evaluation(blocks[block], course) for block in missing]
         for index, payload in self._crew.run(jobs, genomes):
             self._journal.add(generation, phase, missing[index], payload)
-            take(missing[index], struct.unpack(f"<{len(payload) // 4}f", payload))
+            take(missing[index], unpacked(payload))
             if num_found == wanted:
                 break
         return found

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lobench.extend import Checkpoint, PluginError, headline, numbers_of, run_label, sync, write_whole
+from lobench.extend import Checkpoint, Number, PluginError, headline, numbers_of, run_label, sync, write_whole
 from lobench.hookspecs import Delivery, SinkContext
-from lobench_mlflow.metrics import metrics_of
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -26,10 +27,13 @@ __all__ = ["MlflowSink"]
 _WHERE = "sink 'mlflow'"
 _KEY = "lobench.key"  # the tag by which the sink knows its runs
 _BATCH = 1000  # metrics that MLflow takes at once
+_OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # a colon is none on Windows
+_RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # no suite makes a folder of these
+_MAX_LENGTH = 250
 
 
 class MlflowSink:
-    """Takes deliveries; `lobench_mlflow.metrics` has the names.
+    """Takes deliveries; `Number.key` has the names, in the characters that MLflow takes.
 
     The experiment has the watch's name. A run for each run and generation of the store, so that stores may share a
     folder of MLflow's, and the curves of lineages do not mix.
@@ -63,7 +67,7 @@ class MlflowSink:
                 checkpoint = delivery.event.checkpoint
                 if numbers := numbers_of(delivery.event, self._context.suites):
                     run = self._run(checkpoint)
-                    run.add(metrics_of(numbers), checkpoint.outer_step)
+                    run.add(_metrics_of(numbers), checkpoint.outer_step)
                     touched[run.id] = run
             for run in touched.values():
                 run.flush()
@@ -182,3 +186,27 @@ def _mend(metrics: Path) -> None:
             file.unlink()
         elif whole < len(content):
             os.truncate(file, whole)
+
+
+def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
+    """Yields (name, value) of what is written of some numbers: `Number.key`, in the characters that MLflow takes.
+
+    MLflow's page makes a section of what stands before a name's last slash, and shows names without one first. In a
+    file store a name is a file and what stands before its slash a folder, so that no name may begin another.
+    """
+    for number in numbers:
+        suite = _part(number.suite)
+        suite = _hashed(suite, suite) if suite in _RESERVED else suite
+        name = "/".join(map(_part, number.name.split("/")))
+        for key, value in replace(number, suite=suite, case=_part(number.case), name=name).values():
+            yield key if len(key) <= _MAX_LENGTH else _hashed(key[: _MAX_LENGTH - 9], key), value
+
+
+def _part(text: str) -> str:
+    """Returns a part of a name as MLflow takes it: two parts that differ stay different."""
+    known = _OTHERS.sub("_", text)
+    return known if not text or (known == text and text.strip(". ")) else _hashed(known, text)
+
+
+def _hashed(text: str, of: str) -> str:
+    return f"{text}-{hashlib.sha256(of.encode()).hexdigest()[:8]}"

@@ -17,15 +17,16 @@ from lobench.extend import cause
 from lobench_pbt.proto import pbt_pb2_grpc
 from lobench_pbt.trial import Refusal, Refused
 
-__all__ = ["Address", "Connection", "ControllerAway", "read_token"]
+__all__ = ["CODES", "Address", "Connection", "ControllerAway", "read_token"]
 
 _LOG = logging.getLogger(__name__)
-_REFUSALS = {
-    grpc.StatusCode.NOT_FOUND: Refusal.NOT_FOUND,
-    grpc.StatusCode.FAILED_PRECONDITION: Refusal.STALE,
-    grpc.StatusCode.ALREADY_EXISTS: Refusal.CONFLICT,
-    grpc.StatusCode.INVALID_ARGUMENT: Refusal.INVALID,
+CODES = {  # how a refusal crosses
+    Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
+    Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
+    Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
 }
+_REFUSALS = {code: refusal for refusal, code in CODES.items()}
 # A controller that is killed breaks calls in several ways; each request may be sent again.
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0

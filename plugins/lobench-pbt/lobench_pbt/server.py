@@ -21,14 +21,13 @@ import grpc
 from lobench import ConfigError, LobenchError, StoreError
 from lobench.extend import StoreBusy, StoreLock, cause, counted, write_whole
 from lobench_pbt.codec import artifact_from, trial_to
-from lobench_pbt.connection import Address, Connection, read_token
-from lobench_pbt.decide import Answer
+from lobench_pbt.connection import CODES, Address, Connection, read_token
 from lobench_pbt.proto import pbt_pb2, pbt_pb2_grpc
 from lobench_pbt.schema import StudyRow
-from lobench_pbt.service import Service, Verdict
+from lobench_pbt.service import Service
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.transitions import Completion, Score
-from lobench_pbt.trial import Refusal, Refused, State
+from lobench_pbt.trial import Refused, State
 
 __all__ = ["Security", "security_from", "serve", "start_server", "stop"]
 
@@ -37,23 +36,6 @@ _PAGE = 500
 _PAGE_BYTES = 2 << 20  # a client takes 4 MiB in one message; a trial of many cases has many metrics
 _TICK_SECONDS = 1.0
 _LINE = 800  # characters, each of them up to nine bytes on its way
-_CODES = {
-    Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
-    Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
-    Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-}
-_ANSWERS = {
-    Answer.DONE: pbt_pb2.SuggestReply.DONE,
-    Answer.WAIT: pbt_pb2.SuggestReply.WAIT,
-    Answer.TRIAL: pbt_pb2.SuggestReply.TRIAL,
-    Answer.HELD: pbt_pb2.SuggestReply.HELD,
-}
-_VERDICTS = {
-    Verdict.IGNORED: pbt_pb2.ReportFitnessReply.IGNORED,
-    Verdict.HELD: pbt_pb2.ReportFitnessReply.HELD,
-    Verdict.ACCEPTED: pbt_pb2.ReportFitnessReply.ACCEPTED,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +120,7 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        context.abort(_CODES[error.refusal], _details(error))
+        context.abort(CODES[error.refusal], _details(error))
     except ConfigError as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, _details(error))
     except StoreError as error:
@@ -195,7 +177,7 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
             )
             found, lease = suggestion.trial, suggestion.lease_seconds
             trial = trial_to(found, study=request.study, lease_seconds=lease) if found is not None else None
-            return pbt_pb2.SuggestReply(answer=_ANSWERS[suggestion.answer], trial=trial, holder=suggestion.holder)
+            return pbt_pb2.SuggestReply(answer=suggestion.answer.name, trial=trial, holder=suggestion.holder)
 
     def Heartbeat(self, request: Any, context: Any) -> Any:
         with _refusals(context):
@@ -235,7 +217,7 @@ class _Servicer(pbt_pb2_grpc.PbtServicer):
             verdict = self._service.report_fitness(
                 request.study, request.trial, generation=request.generation, sha256=request.sha256, score=score
             )
-            return pbt_pb2.ReportFitnessReply(verdict=_VERDICTS[verdict])
+            return pbt_pb2.ReportFitnessReply(verdict=verdict.name)
 
     def _study(self, row: StudyRow) -> pbt_pb2.Study:
         counts = self._service.get_study(row.name)[1]

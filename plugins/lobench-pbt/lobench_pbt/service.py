@@ -7,6 +7,7 @@ controller that begins anew lets everybody say it (`resume`). Requests that wait
 from __future__ import annotations
 
 import dataclasses
+import enum
 import sqlite3
 import threading
 import time
@@ -29,14 +30,15 @@ from lobench_pbt.vault import Vault
 
 __all__ = ["Service", "Verdict"]
 
-
 _WATCH_SECONDS = 180.0  # a watch that could not deliver tries again within a minute
 
 
-class Verdict:
+class Verdict(enum.StrEnum):
     """What becomes of a reported fitness."""
 
-    IGNORED, HELD, ACCEPTED = "ignored", "held", "accepted"
+    IGNORED = "ignored"
+    HELD = "held"
+    ACCEPTED = "accepted"
 
 
 _Row = TypeVar("_Row", Trial, Outline)
@@ -284,8 +286,8 @@ class Service:
 
     # Fitness.
 
-    def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> str:
-        """Takes what a watch found; returns one of `Verdict`. The same again changes nothing."""
+    def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> Verdict:
+        """Takes what a watch found. The same again changes nothing."""
         dropped: list[Artifact] = []
         with self._open(name) as opened:
             trial = opened.table.trial(id)

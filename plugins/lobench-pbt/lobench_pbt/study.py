@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench import ConfigError, UsageError
-from lobench.extend import Direction, Member, Objective, PluginManager, headline
+from lobench.extend import (
+    Direction,
+    Kind,
+    Member,
+    Objective,
+    Parameter,
+    PluginManager,
+    Rule,
+    Scale,
+    Space,
+    Value,
+    check_parameters,
+    headline,
+)
 from lobench.hookspecs import SelectionStrategy
-from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
-from lobench_pbt.trial import Value
 
 __all__ = [
     "FitnessFrom",

@@ -27,15 +27,14 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lobench import ConfigError, LobenchError
-from lobench.extend import Direction, Objective, cause, headline, load_plugins
+from lobench.extend import Direction, Kind, Objective, Parameter, Rule, Scale, cause, headline, load_plugins
 from lobench_pbt.gin_paths import check_paths
 from lobench_pbt.lineage import warm_starts
-from lobench_pbt.space import Kind, Parameter, Rule, Scale
 from lobench_pbt.study import FitnessFrom, Keep, Opponents, Segment, Study, check_study, study_from_json, study_to_json
 
 __all__ = ["load_study", "read_study"]
@@ -113,7 +112,7 @@ def _register(values: dict[str, Any]) -> None:
     register(study, "Study")
     register(_objective, "Objective")
     for kind in Kind:
-        register(_PARAMETERS[kind], kind.capitalize())
+        register(_parameter(kind), kind.capitalize())
 
 
 def _enum(kind: Any, value: Any, where: str) -> Any:
@@ -128,42 +127,27 @@ def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Ob
     return Objective(metric=metric, direction=_enum(Direction, direction, "Objective.direction"), weight=weight)
 
 
-def _range(kind: Kind, path: str, low: Any, high: Any, scale: str, rule: str, when: Any) -> Parameter:
-    where = f"parameter {path!r}"
-    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high)):
-        raise ConfigError("the bounds", where=where, got=f"{low!r}, {high!r}", expected="two numbers")
-    return Parameter(
-        path=path,
-        kind=kind,
-        low=low,
-        high=high,
-        scale=_enum(Scale, scale, where),
-        rule=_enum(Rule, rule, where),
-        when=_when(when),
-    )
+def _parameter(kind: Kind) -> Callable[..., Parameter]:
+    """Returns what makes a parameter of a kind, `Real` say, with the keywords that gin looks for."""
 
+    def of_range(
+        path: str = "",
+        low: Any = None,
+        high: Any = None,
+        scale: str = "linear",
+        rule: str = "multiply",
+        when: Any = None,
+    ) -> Parameter:
+        where = f"parameter {path!r}"
+        if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high)):
+            raise ConfigError("the bounds", where=where, got=f"{low!r}, {high!r}", expected="two numbers")
+        found: dict[str, Any] = {"scale": _enum(Scale, scale, where), "rule": _enum(Rule, rule, where)}
+        return Parameter(path=path, kind=kind, low=low, high=high, when=_when(when), **found)
 
-def _real(
-    path: str = "", low: Any = None, high: Any = None, scale: str = "linear", rule: str = "multiply", when: Any = None
-) -> Parameter:
-    return _range(Kind.REAL, path, low, high, scale, rule, when)
+    def of_values(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
+        return Parameter(path=path, kind=kind, values=tuple(values), when=_when(when))
 
-
-def _int(
-    path: str = "", low: Any = None, high: Any = None, scale: str = "linear", rule: str = "multiply", when: Any = None
-) -> Parameter:
-    return _range(Kind.INT, path, low, high, scale, rule, when)
-
-
-def _discrete(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
-    return Parameter(path=path, kind=Kind.DISCRETE, values=tuple(values), when=_when(when))
-
-
-def _categorical(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
-    return Parameter(path=path, kind=Kind.CATEGORICAL, values=tuple(values), when=_when(when))
-
-
-_PARAMETERS = {Kind.REAL: _real, Kind.INT: _int, Kind.DISCRETE: _discrete, Kind.CATEGORICAL: _categorical}
+    return of_range if kind in (Kind.REAL, Kind.INT) else of_values
 
 
 def _when(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 from lobench_pbt.decide import Answer
 from lobench_pbt.service import Service
-from lobench_pbt.space import Kind, Parameter, Rule, Scale
 from lobench_pbt.study import FitnessFrom, Study
 from lobench_pbt.transitions import Completion, Score
 from lobench_pbt.trial import Artifact, Refused, State, Trial
 
-from lobench.extend import Direction, Draws, Objective, checkpoint_sha256
+from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale, checkpoint_sha256
 from lobench.hookspecs import SelectionStrategy
 from lobench.plugins import load_plugins
 
@@ -174,7 +173,7 @@ def by_generation(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
 
 def assert_properties(study: Study, trials: Sequence[Trial]) -> None:
     """P1-P4 and P8 of a study that has come to rest."""
-    from lobench_pbt.space import Space
+    from lobench.extend import Space
 
     by_id = {trial.id: trial for trial in trials}
     sizes = {generation: len(found) for generation, found in by_generation(trials).items()}

@@ -16,13 +16,13 @@ from lobench_pbt.gin_paths import read_back
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
-from lobench_pbt.space import Kind, Parameter
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import State
 from pbt_served import PATIENCE, Served, serve, serving, suggestion
 from pbt_simulation import PLUGINS, write_theta
 
 from lobench import LobenchError
+from lobench.extend import Kind, Parameter
 
 
 def test_the_command_begins_with_time_for_who_is_still_there(trainer: Path) -> None:

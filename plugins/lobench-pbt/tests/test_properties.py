@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from lobench_pbt.decide import reproduce, suggest
 from lobench_pbt.lineage import schedule, segments, warm_starts
 from lobench_pbt.service import Service
-from lobench_pbt.space import Space
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, State, Trial
@@ -32,7 +31,7 @@ from pbt_simulation import (
     write_theta,
 )
 
-from lobench.extend import Direction, Draws, Objective, fold
+from lobench.extend import Direction, Draws, Objective, Space, fold
 
 STRATEGIES = ("tournament", "truncation", "exploit_explore", "winner_takes_all", "single_worker", "random_search")
 # Every transition waits for the disk: thousands of them are quicker where there is none.

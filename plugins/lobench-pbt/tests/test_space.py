@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lobench_pbt.space import Kind, Parameter, Rule, Scale, Space, check_parameters
 
-from lobench.extend import Draws
+from lobench.extend import Draws, Kind, Parameter, Rule, Scale, Space, check_parameters
 
 PROBABILITY = st.sampled_from([0.0, 0.25, 1.0])
 SEED = st.integers(0, 2**31)

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from lobench_pbt.decide import Answer, suggest
 from lobench_pbt.service import Service
-from lobench_pbt.space import Kind, Parameter, Rule
 from lobench_pbt.study import Opponents, Study
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
 
-from lobench.extend import Direction, Draws, Member, Objective, better, checkpoint_sha256
+from lobench.extend import Direction, Draws, Kind, Member, Objective, Parameter, Rule, better, checkpoint_sha256
 
 START = (0.9, 0.9)
 NOISY = tuple(Parameter(path=f"toy.h{place}", kind=Kind.REAL, low=0.0, high=1.0, rule=Rule.NOISE) for place in range(2))

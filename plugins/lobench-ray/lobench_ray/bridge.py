@@ -197,13 +197,13 @@ class Bridge:
         )
         self._then(reference, lambda found: self._started(worker, found), worker)
 
-    def _started(self, worker: int, found: dict[str, Any]) -> None:
+    def _started(self, worker: int, found: entry.Started) -> None:
         if worker not in self._slots:
             return
-        node = found["node"]
-        self._names.setdefault(node, node_name(found["host"], found["address"], node))
-        if "problem" in found:
-            self._leave_out(worker, node, f"{self._names[node]} {found['problem']}")
+        node = found.node
+        self._names.setdefault(node, node_name(found.host, found.address, node))
+        if found.problem:
+            self._leave_out(worker, node, f"{self._names[node]} {found.problem}")
             return
         self._slots[worker].heard, self._slots[worker].node = self._clock.now(), node
         self._mentioned.discard(node)

@@ -163,7 +163,8 @@ class RayExecutor:
             case Capacity():
                 return self._know_capacity(message)
             case Log():
-                self._write_log(message)
+                with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
+                    file.write(message.tail)
             case Notice():
                 return [message]
             case Said() | Died() if message.worker in self._workers:
@@ -179,10 +180,6 @@ class RayExecutor:
         devices = f" and {num_gpus:g} devices" if num_gpus else ""
         text = f"Ray at {self._address}: {counted(int(num_cpus), 'core')}{devices} on {counted(len(machines), 'node')}"
         return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
-
-    def _write_log(self, log: Log) -> None:
-        with (self._config.log_folder / f"worker-{log.worker}.log").open("ab") as file:
-            file.write(log.tail)
 
     def _lose_bridge(self, reason: str) -> list[Heard]:
         """All workers are lost with it. The first connection must succeed; after that it is tried for ten minutes."""

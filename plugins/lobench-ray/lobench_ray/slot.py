@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -70,10 +70,10 @@ class Slot:
         worker: int,
         num_cpus: int,
         num_gpus: float,
-        expected: dict[str, str],
+        expected: Mapping[str, str],
         plan: bytes,
         parcel: Sequence[ray.ObjectRef[bytes]],
-    ) -> dict[str, str]:
+    ) -> str:
         """Starts the worker.
 
         Args:
@@ -81,12 +81,12 @@ class Slot:
           plan: A `Plan`.
           parcel: Its data; fetched only where this node does not have it.
         Returns:
-          Nothing, or `problem`, a clause about this node: it would not give the chief's numbers.
+          "", or a clause about this node: it would not give the chief's numbers.
         """
         here = versions()
         if here != expected:
             differ = [f"{name} {here[name]} for {expected[name]}" for name in expected if here[name] != expected[name]]
-            return {"problem": f"would give other numbers: it has {', '.join(differ)}"}
+            return f"would give other numbers: it has {', '.join(differ)}"
         root = node_folder()
         _sweep(root)
         planned = Plan.from_bytes(plan)
@@ -111,7 +111,7 @@ class Slot:
         # One thread starts the worker and stays: the worker dies with the thread that started it.
         threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
         started.wait()
-        return {}
+        return ""
 
     def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
         try:

@@ -18,16 +18,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync
+from lobench.extend import Checkpoint, Number, PluginError, numbers_of, sync, write_whole
 from lobench.hookspecs import CheckpointFinished, Delivery, SinkContext
 from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
 
@@ -73,8 +75,9 @@ class EventFile:
             sync(folder)
             unless_all_is_well.pop_all()
 
-    def add(self, value: Summary.Value, step: int) -> None:
-        self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
+    def add(self, values: Sequence[Summary.Value], step: int) -> None:
+        """Adds values of one step as one record, which is there as a whole or not at all."""
+        self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def _add(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
@@ -100,7 +103,8 @@ class EventFile:
 
 
 def _scalar(tag: str, value: float) -> Summary.Value:
-    return Summary.Value(tag=tag, tensor=make_tensor_proto(np.float32(value)), metadata=_METADATA)
+    tensor = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[value])
+    return Summary.Value(tag=tag, tensor=tensor, metadata=_METADATA)
 
 
 def _layout(charts: set[Chart]) -> Summary.Value:
@@ -131,17 +135,18 @@ class _Run:
         Args:
           is_whole: Whether these are all numbers of the checkpoint: a layout is made of no fewer.
         """
+        found: dict[str, float] = {}
         for tag, value in scalars_of(numbers):
             if (tag, step) not in self._written:
-                self._add(_scalar(tag, value), step)
+                found.setdefault(tag, value)
+        values = [_scalar(tag, value) for tag, value in found.items()]
         if is_whole and not (charts := charts_of(numbers)) <= self._charts:
             self._charts |= charts
-            self._add(_layout(self._charts), step)
-
-    def _add(self, value: Summary.Value, step: int) -> None:
-        self._file = self._file or EventFile(self._folder)
-        self._file.add(value, step)
-        self._written.add((value.tag, step))
+            values.append(_layout(self._charts))
+        if values:
+            self._file = self._file or EventFile(self._folder)
+            self._file.add(values, step)
+            self._written.update((value.tag, step) for value in values)
 
     def flush(self) -> None:
         if self._file is not None:
@@ -182,10 +187,7 @@ class TensorBoardSink:
         """
         file = self._folder / "lobench.id"
         if not file.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f"{file.name}.{os.getpid()}")
-            temporary.write_text(uuid.uuid4().hex, encoding="ascii")
-            temporary.replace(file)
+            write_whole(file, uuid.uuid4().hex)
         return file.read_text(encoding="ascii") + _TAGS
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

@@ -86,7 +86,7 @@ def test_a_folder_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
     (logs / "lobench.id").write_text("abc")
     old = EventFile(logs)
     for tag in ("digits/mean/train/loss", "digits/case1/train/loss", "digits/diverged"):
-        old.add(Summary.Value(tag=tag, simple_value=0.5), 0)
+        old.add([Summary.Value(tag=tag, simple_value=0.5)], 0)
     old.flush()
     old.close()
     # Its place in the ledger goes with the id: with another one everything comes again, and what is there stays.

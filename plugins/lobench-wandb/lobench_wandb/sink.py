@@ -15,7 +15,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ from lobench.extend import (
 )
 from lobench.hookspecs import Delivery, SinkContext
 from lobench_wandb.settings import WHERE, checked_mode, checked_project, leave_service_of_others, run_settings
-from lobench_wandb.writers import wait_for_writers
 
 __all__ = ["WandbSink"]
 
 _AXIS = "outer_step"
 _PATIENCE_SECONDS = 60.0  # for W&B's own process to write what it was given
+_WRITERS_SECONDS = 15.0  # for one that outlives a kill of ours for a moment, and writes what it has
 
 
 class WandbSink:
@@ -114,7 +114,7 @@ class _Run:
         self._run: Any = None
         self._end = 0  # of what is known to be in the file
         for file in sorted(folder.glob(f"*-{id}-*/run-{id}.wandb")):
-            wait_for_writers(file)
+            _wait_for_writers(file)
             for row, _ in wandb_rows(file):
                 self._written |= {(key, int(row[_AXIS])) for key in row if not key.startswith("_")}
                 self._num_rows = max(self._num_rows, int(row["_step"]) + 1)
@@ -169,3 +169,28 @@ class _Run:
                 got = f"{count} rows missing in {self._file}"
                 raise PluginError("W&B's own process does not write", where=WHERE, got=got)
             time.sleep(0.002)
+
+
+def _wait_for_writers(file: Path) -> None:
+    """Returns when no process of ours has the file open; where the system does not say so, at once.
+
+    Raises:
+      PluginError: somebody keeps it open.
+    """
+    deadline = time.monotonic() + _WRITERS_SECONDS
+    while writer := next(_writers(file), ""):
+        if time.monotonic() > deadline:
+            raise PluginError(
+                "somebody writes W&B's file", where=WHERE, got=f"{file} is open in process {writer}", next_step="end it"
+            )
+        time.sleep(0.01)
+
+
+def _writers(file: Path) -> Iterator[str]:
+    target = str(file.resolve())
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(str(link.readlink()) == target for link in (process / "fd").iterdir()):
+                yield process.name
+        except OSError:  # it has ended, or is somebody else's
+            continue

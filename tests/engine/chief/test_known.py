@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from stores import case_info
 
+from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
 from lobench.engine.chief import known as module
 from lobench.engine.chief.known import KnownCases
@@ -67,6 +68,22 @@ def test_what_is_no_part_of_it_may_change(world: World) -> None:
     (world.folder / "project" / "suite" / "data.npz").write_bytes(b"x")
     (world.folder / "elsewhere" / "other.py").write_text("x = 1\n")
     assert world.start().recall(ADAM) == CASES
+
+
+def test_other_blocks_of_an_experiments_seeds_are_cut_anew(world: World) -> None:
+    own = Variant(bindings=(*ADAM.bindings, "Case.first_seed = 1000"))
+    for first, widths in ((0, (4,)), (0, (1, 1, 2))):
+        blocks = SessionBlocks(first_seed=first, widths=widths)
+        world.layers = dataclasses.replace(world.layers, gin_params=("Case.eval_every = 5", *blocks.bindings))
+        if widths == (4,):
+            assert world.start().recall(ADAM) is None, "the cases were described with seeds of their own"
+            world.describe()
+            world.describe(own)
+    cases = world.start().recall(ADAM)
+    assert cases is not None and [str(block) for block in cases[0].blocks()] == ["0+1", "1+1", "2+2"]
+    assert [dataclasses.replace(one, block_sizes=()) for one in cases] == list(CASES)
+    beaten = world.start().recall(own)
+    assert beaten is not None and beaten[0].first_seed == CASES[0].first_seed and beaten[0].block_sizes == (1, 1, 2)
 
 
 def rewrite(name: str) -> Callable[[World], None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import MISSING
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,40 @@ def sight(ledger: Ledger, sha256: str, step: int) -> int:
 
 def finish(ledger: Ledger, position: int) -> None:
     ledger.finish_checkpoint(position, programs=[PROGRAM], case_keys=[CASE.key])
+
+
+def rows_of(ledger: Ledger) -> dict[str, CaseInfo]:
+    return {row.key.checkpoint_sha256: row.case for row in ledger.evaluations()}
+
+
+def test_a_row_leaves_out_of_its_case_what_is_a_default_and_gives_it_back(tmp_path: Path) -> None:
+    other = dataclasses.replace(CASE, num_cpus=2, minimum=0.0, block_sizes=(4, 6), role="meta_test", headline="speedup")
+    with Ledger.open(tmp_path) as ledger:
+        for sha256, case in (("x", CASE), ("y", other)):
+            sight(ledger, sha256, 1)
+            ledger.record_evaluation(key(sha256), case, Outcome.PASSED, curves=CURVES)
+        (text,) = ledger.connection.execute("SELECT case_json FROM evaluations").fetchone()
+        assert json.loads(text).keys() == {one.name for one in dataclasses.fields(CASE) if one.default is MISSING}
+        assert rows_of(ledger) == {"x": CASE, "y": other}
+        whole = json.dumps(dataclasses.asdict(other))  # as rows had it before
+        ledger.connection.execute("UPDATE evaluations SET case_json = ?", (whole,))
+        assert rows_of(ledger) == {"x": other, "y": other}
+
+
+def test_the_defaults_that_rows_leave_out_are_those_of_ever() -> None:
+    defaults = {one.name: one.default for one in dataclasses.fields(CaseInfo) if one.default is not MISSING}
+    empty = dict.fromkeys(("problem", "program_hash", "role", "whole", "file", "own_name"), "")
+    assert defaults == empty | {
+        "primary_metric": "train/loss",
+        "num_cpus": 1,
+        "num_gpus": 0.0,
+        "timeout_seconds": 3600.0,
+        "first_seed": 0,
+        "scale": None,
+        "minimum": None,
+        "block_sizes": (),
+        "headline": "score",
+    }
 
 
 def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_path: Path) -> None:
