@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lobench.analysis.baseline_file import find_baselines
 from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
@@ -146,22 +147,12 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
 def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:
     interval = share_mean(finals) if is_share(name, finals) else stratified_t_mean([finals])
     is_primary = name == case.primary_metric
-    return _number(Group.CASES, name, interval, suite=case.suite, case=case.name, is_primary=is_primary)
+    bounds = _bounds(interval)
+    return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)
 
 
-def _number(
-    group: Group, name: str, interval: Interval, *, suite: str = "", case: str = "", is_primary: bool = False
-) -> Number:
-    return Number(
-        group=group,
-        name=name,
-        suite=suite,
-        case=case,
-        value=interval.mean,
-        lower=interval.lower,
-        upper=interval.upper,
-        is_primary=is_primary,
-    )
+def _bounds(interval: Interval) -> dict[str, Any]:
+    return {"value": interval.mean, "lower": interval.lower, "upper": interval.upper}
 
 
 def _diverged(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
@@ -198,24 +189,20 @@ def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[st
     scales = Scales.of([subject], places)
     found = [_score(subject, subject.cells, scales)]
     if len(names) > 1:
-        found += [_score(subject, _of_suite(subject, name), scales, suite=name) for name in names]
+        for name in names:
+            of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
+            found.append(_score(subject, of_suite, scales, suite=name))
     for cell in subject.cells.values():
         found.append(_score(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
     return [number for number in found if not math.isnan(number.value)]
 
 
-def _of_suite(subject: Subject, suite: str) -> list[str]:
-    return [identity for identity, cell in subject.cells.items() if cell.case.suite == suite]
-
-
 def _score(subject: Subject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:
     kept = {identity: subject.cells[identity] for identity in cases}
+    is_tuned = kept.keys() <= scales.tuned.keys()
+    interval = mean_score(replace(subject, cells=kept), None, scales).interval if is_tuned else Interval()
     group = Group.CASES if case else Group.HEADLINE
-    if not kept.keys() <= scales.tuned.keys():
-        return _number(group, "score", Interval(), suite=suite, case=case)
-    return _number(
-        group, "score", mean_score(replace(subject, cells=kept), None, scales).interval, suite=suite, case=case
-    )
+    return Number(group=group, name="score", suite=suite, case=case, **_bounds(interval))
 
 
 def _curves(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:

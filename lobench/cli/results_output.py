@@ -32,7 +32,7 @@ def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool)
 
         return json_text("results", [*records(rows, curves=curves), *unread])
     from lobench.analysis.overview import overview
-    from lobench.report.lines import one_line
+    from lobench.core.headline import one_line
     from lobench.report.table import results_table
 
     lines = [results_table(overview(rows), sort=sort)] if rows or not unread else []

@@ -42,7 +42,7 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     People pick subjects, cases and metrics, and the address holds what is picked. The store may be in use, by a watch
     or a run, and may still be empty.
     """
-    from lobench.report.lines import one_line
+    from lobench.core.headline import one_line
     from lobench.sessions.view import Served
     from lobench.sessions.view import view as viewed
 

@@ -6,7 +6,9 @@ import collections
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -18,7 +20,6 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.parallel_sessions import num_lanes
-from lobench.inner.reader import Reader
 from lobench.inner.task import IteratorDataset
 
 __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
@@ -78,7 +79,7 @@ class Feed:
         self._seeds = [seed * self._num_lanes + lane for seed in block.seeds for lane in range(self._num_lanes)]
         self._positions: list[Any] | None = None
         self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
-        self._reader = Reader()
+        self._reader = _Reader()
         try:
             one = self._reader.read(self._start).result()
         except BaseException:
@@ -262,3 +263,32 @@ def _put(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
     if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
         raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
     row[place] = values
+
+
+class _Reader:
+    """Reads what it is asked to, one after another, in one thread: no iterator meets two threads.
+
+    The thread is a daemon: an iterator that never yields again keeps no process alive.
+    """
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="lobench reads batches", daemon=True).start()
+
+    def read(self, what: Callable[[], Any]) -> Future[Any]:
+        """Returns what will hold what was read, or the error."""
+        future: Future[Any] = Future()
+        self._asked.put((future, what))
+        return future
+
+    def close(self) -> None:
+        """Ends the thread after what it was asked for."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            future, what = asked
+            try:
+                future.set_result(what())
+            except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
+                future.set_exception(error)

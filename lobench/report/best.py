@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lobench.analysis.chosen import Best
-from lobench.report.lines import interval_cell, one_line, text_table
+from lobench.core.headline import one_line
+from lobench.report.lines import interval_cell, text_table
 
 __all__ = ["best_text"]
 

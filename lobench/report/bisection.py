@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lobench.analysis.bisection import Bisection
-from lobench.core.headline import counted
-from lobench.report.lines import one_line
+from lobench.core.headline import counted, one_line
 
 __all__ = ["bisection_text"]
 

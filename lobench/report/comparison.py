@@ -15,14 +15,14 @@ from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.steps_to_target import CaseSteps, StepsToTarget
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.finite import finite_or_none
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.drawing.axes import draw_intervals, new_axes, plain
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.report.lines import interval_cell, one_line, text_table
+from lobench.report.lines import interval_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

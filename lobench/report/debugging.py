@@ -11,9 +11,9 @@ from typing import Any
 from lobench.analysis.trouble import Step, Training, Verdict, update_ratios
 from lobench.core.errors import StoreError
 from lobench.core.finite import finite_or_none
-from lobench.core.headline import one_line_of
+from lobench.core.headline import one_line, one_line_of
 from lobench.engine.whole_file import write_whole
-from lobench.report.lines import one_line, text_table
+from lobench.report.lines import text_table
 from lobench.report.rendered import rendered
 from lobench.report.sections import Figure, Section
 from lobench.report.svg import Chart, Series, number

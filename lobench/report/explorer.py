@@ -15,8 +15,7 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.repeated import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.subjects import Cell
 from lobench.core.case import SeedBlock
-from lobench.core.headline import counted
-from lobench.report.lines import one_line
+from lobench.core.headline import counted, one_line
 from lobench.report.svg import rounded
 
 __all__ = ["explorer_curves", "explorer_data"]

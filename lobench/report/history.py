@@ -7,8 +7,9 @@ from datetime import datetime
 from pathlib import Path
 
 from lobench.analysis.history import ExperimentSummary, RunSummary
+from lobench.core.headline import one_line
 from lobench.core.program import describe_programs
-from lobench.report.lines import interval_cell, one_line, text_table
+from lobench.report.lines import interval_cell, text_table
 
 __all__ = ["experiments_table", "history_table"]
 

@@ -11,8 +11,7 @@ from lobench.analysis.findings import Findings
 from lobench.analysis.table import Entry, Heading, Panel, TableSpec
 from lobench.analysis.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import StoreError
-from lobench.core.headline import one_line_of
-from lobench.report.lines import one_line
+from lobench.core.headline import one_line, one_line_of
 
 __all__ = ["latex_table", "write_latex"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lobench.analysis.intervals import Interval
     from lobench.core.subject import Subject
 
-__all__ = ["interval_cell", "one_line", "subjects_in_words", "text_table", "without_controls"]
+__all__ = ["interval_cell", "subjects_in_words", "text_table", "without_controls"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from lobench.analysis.table import Entry, Line, Panel, Tabulated
 from lobench.core.finite import finite_or_none
-from lobench.report.lines import one_line, text_table
+from lobench.core.headline import one_line
+from lobench.report.lines import text_table
 
 __all__ = ["method_panels", "method_records", "method_text"]
 

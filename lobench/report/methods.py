@@ -16,12 +16,12 @@ from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import last_subject, subjects_of
 from lobench.core.case import CaseInfo
+from lobench.core.headline import one_line
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.checkpoint_lines import BEST, beside_best
-from lobench.report.lines import one_line
 from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
 from lobench.report.running import duration
 from lobench.report.verdict import interval_text

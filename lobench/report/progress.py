@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
-from lobench.core.headline import cause, counted
+from lobench.core.headline import cause, counted, one_line
 from lobench.core.planner import Left
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
@@ -20,7 +20,6 @@ from lobench.engine.chief.contract import Progress
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.checkpoint_lines import BAD, CheckpointLines
-from lobench.report.lines import one_line
 from lobench.report.running import Running, subject_name
 
 __all__ = [

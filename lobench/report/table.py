@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from lobench.analysis.overview import Overview
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 from lobench.core.metric import how_to_declare
 from lobench.core.subject import Subject
-from lobench.report.lines import one_line, subjects_in_words, text_table
+from lobench.report.lines import subjects_in_words, text_table
 from lobench.report.running import subject_name
 
 __all__ = ["COLUMNS", "results_table", "sparkline"]

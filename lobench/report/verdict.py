@@ -17,10 +17,10 @@ from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
 from lobench.core.errors import StoreError
-from lobench.core.headline import counted
+from lobench.core.headline import counted, one_line
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.report.lines import interval_cell, one_line, subjects_in_words
+from lobench.report.lines import interval_cell, subjects_in_words
 from lobench.report.svg import number
 
 __all__ = [

@@ -21,12 +21,12 @@ __all__ = ["MetricContract", "sample_curves"]
 _ROWS = ((9.0, 8.0, 3.0), (7.0, 7.5, 7.0), (5.0, math.nan, math.nan), (0.0, 0.0, 0.0))
 
 
-def sample_curves(rows: Sequence[Sequence[float]]) -> Curves:
+def sample_curves(rows: Sequence[Sequence[float]], *, first_seed: int = 0, eval_every: int = 10) -> Curves:
     """Returns the curves of a block of seeds: `train/loss` as given, `test/loss` above it by 1; NaN: it diverged."""
     train: np.ndarray[Any, Any] = np.asarray(rows, np.float32)
-    steps = tuple(range(0, 10 * train.shape[1], 10))
+    steps = tuple(range(0, eval_every * train.shape[1], eval_every))
     return Curves(
-        seeds=tuple(range(len(train))),
+        seeds=tuple(range(first_seed, first_seed + len(train))),
         metrics={"train/loss": memoryview(train.data), "test/loss": memoryview((train + np.float32(1)).data)},
         eval_steps=steps,
         diverged_at=tuple(-1 if np.isfinite(row).all() else 3 for row in train),

@@ -22,17 +22,17 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import pytest
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.lazy import loaded
-from lobench.core.result import Curves, Outcome
+from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, ResultSink, SinkContext
+from lobench.testing.metrics import sample_curves
 
 __all__ = ["SinkContract", "sample_deliveries"]
 
@@ -79,15 +79,7 @@ def _evaluation(
         return EvaluationFinished(
             subject=subject, case=case, seed_block=block, outcome=Outcome.ERROR, message="it broke"
         )
-    rows: np.ndarray[Any, Any] = np.asarray([(9.0, 8.0, final) for final in finals], np.float32)
-    curves = Curves(
-        seeds=tuple(block.seeds),
-        metrics={"train/loss": memoryview(rows.data), "test/loss": memoryview((rows + np.float32(1)).data)},
-        eval_steps=(0, 2, 4),
-        diverged_at=tuple(3 if math.isnan(final) else -1 for final in finals),
-        wall_seconds=0.5,
-        num_params=7,
-    )
+    curves = sample_curves([(9.0, 8.0, final) for final in finals], first_seed=block.start, eval_every=2)
     return EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
 
 

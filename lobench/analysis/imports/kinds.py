@@ -17,8 +17,6 @@ from lobench.core.metric import Direction
 
 __all__ = ["KINDS", "Kind", "kind_of", "sha256_of"]
 
-_BLOCK = 1 << 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
@@ -166,6 +164,5 @@ def sha256_of(path: Path, kind: Kind) -> str:
         if is_folder:
             digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as content:
-            while block := content.read(_BLOCK):
-                digest.update(block)
+            hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()

@@ -289,7 +289,7 @@ class LedgerReader:
 def case_json(case: CaseInfo) -> str:
     """Returns a case as a row has it, without what is a default: `case_of` adds that, as it does to older rows."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
-    return json.dumps({one.name: value for one, value in named if value != one.default}, separators=(",", ":"))
+    return json.dumps({one.name: value for one, value in named if value != one.default})
 
 
 @functools.lru_cache(maxsize=1024)

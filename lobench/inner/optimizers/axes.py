@@ -1,28 +1,16 @@
-"""What preconditioners of a tensor's axes have in common: contractions, and work that is due now and then."""
+"""What preconditioners of a tensor's axes have in common: contractions and decompositions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
 
-__all__ = [
-    "along",
-    "diagonal",
-    "eigh",
-    "gram",
-    "orthogonal",
-    "over_leaves",
-    "solve_upper_transposed",
-    "squares",
-    "when",
-]
-
-T = TypeVar("T")
+__all__ = ["along", "diagonal", "eigh", "gram", "orthogonal", "over_leaves", "solve_upper_transposed", "squares"]
 
 
 def gram(tensor: jax.Array, axis: int) -> jax.Array:
@@ -62,24 +50,6 @@ def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more
     return tuple(structure.unflatten(column) for column in zip(*(function(*row) for row in rows), strict=True))
 
 
-def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
-    """Returns what is computed where it is due, else what is kept; it is not computed while it is due nowhere.
-
-    `jax.lax.cond` alone computes both when seeds are vmapped, since each seed has a condition of its own.
-
-    Args:
-      due: bool[].
-      kept: Of the structure, shapes and dtypes that `compute` returns.
-    """
-
-    def computed() -> T:
-        chosen: T = jax.tree.map(lambda new, old: jnp.where(due, new, old), compute(), kept)
-        return chosen
-
-    found: T = jax.lax.cond(_anywhere(due), computed, lambda: kept)
-    return found
-
-
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]  # of jax
 def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns eigenvalues, ascending, and eigenvectors of a symmetric matrix.
@@ -101,13 +71,3 @@ def orthogonal(matrix: jax.Array) -> jax.Array:
 def solve_upper_transposed(upper: jax.Array, rows: jax.Array) -> jax.Array:
     """Returns U^-T times a matrix."""
     return jax.scipy.linalg.solve_triangular(upper, rows, trans="T")
-
-
-@jax.custom_batching.custom_vmap
-def _anywhere(due: jax.Array) -> jax.Array:
-    return due
-
-
-@_anywhere.def_vmap
-def _in_any_lane(axis_size: int, in_batched: list[bool], due: jax.Array) -> tuple[jax.Array, bool]:
-    return _anywhere(due.any(axis=0) if in_batched[0] else due), False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import optax
 import optax.contrib
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import TransformationWithEvalParams
+from lobench.inner.schedule import Rate
 
 __all__ = [
     "adafactor",
@@ -22,8 +21,6 @@ __all__ = [
     "schedule_free_adamw",
     "sgd",
 ]
-
-Rate: TypeAlias = Any  # float, or float32[] when traced
 
 
 @configurable

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
+from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
-from lobench.inner.optimizers.axes import when
 from lobench.inner.schedule import Schedule
 
 __all__ = ["OptaxNames"]

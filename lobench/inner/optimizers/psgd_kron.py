@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
+from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, solve_upper_transposed, squares, when
+from lobench.inner.optimizers.axes import along, diagonal, gram, over_leaves, solve_upper_transposed, squares
+from lobench.inner.schedule import Rate
 
 __all__ = ["psgd_kron"]
 
-Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
 _OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis an upper triangle float32[d, d], or a diagonal float32[d]
 _TINY = 1e-30
 

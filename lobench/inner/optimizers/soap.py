@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
+from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.axes import along, eigh, gram, orthogonal, over_leaves, when
+from lobench.inner.optimizers.axes import along, eigh, gram, orthogonal, over_leaves
+from lobench.inner.schedule import Rate
 
 __all__ = ["soap"]
 
-Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
 _OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix for each axis; None for an axis that is left as it is
 
 

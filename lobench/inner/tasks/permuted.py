@@ -9,9 +9,10 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks.labelled import Labelled
+from lobench.inner.tasks.measured import Aux
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.networks import Params
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping
+from lobench.inner.tasks.wrappers.wrapping import Wrapping
 
 __all__ = ["Permuted"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from lobench.extend import Value
 from lobench_pbt.proto import pbt_pb2
-from lobench_pbt.trial import ARTIFACTS, Artifact, State, Trial, Value
+from lobench_pbt.trial import ARTIFACTS, Artifact, State, Trial
 
 __all__ = ["artifact_from", "artifact_to", "params_from", "trial_from", "trial_to"]
 

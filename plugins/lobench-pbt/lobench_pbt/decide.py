@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lobench.extend import Member, Pool, Space, fold
+from lobench.extend import Member, Pool, Space, Value, fold
 from lobench.hookspecs import SelectionStrategy
 from lobench_pbt.study import Opponents, Study
-from lobench_pbt.trial import Outline, State, Trial, Value
+from lobench_pbt.trial import Outline, State, Trial
 
 __all__ = ["Answer", "Suggestion", "Table", "reproduce", "suggest"]
 

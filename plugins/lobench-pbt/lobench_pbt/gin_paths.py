@@ -7,8 +7,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from lobench import ConfigError
-from lobench.extend import cause
-from lobench_pbt.trial import Value
+from lobench.extend import Value, cause
 
 __all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,18 +23,15 @@ def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
         if trial not in needed:
             needed[trial] = tuple(parents(trial))
             stack += needed[trial]
-    missing = {trial: set(found) for trial, found in needed.items()}
-    ready = [trial for trial, found in missing.items() if not found]
-    heapq.heapify(ready)
+    sorter = graphlib.TopologicalSorter(needed)
+    sorter.prepare()
+    ready: list[int] = []
     order: list[int] = []
-    while ready:
-        done = heapq.heappop(ready)
-        order.append(done)
-        for trial, found in missing.items():
-            if done in found:
-                found.remove(done)
-                if not found:
-                    heapq.heappush(ready, trial)
+    while sorter.is_active():
+        for trial in sorter.get_ready():
+            heapq.heappush(ready, trial)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     return order
 
 

@@ -20,11 +20,11 @@ from lobench.extend import (
     Rule,
     Scale,
     Space,
+    Value,
     check_parameters,
     headline,
 )
 from lobench.hookspecs import SelectionStrategy
-from lobench_pbt.trial import Value
 
 __all__ = [
     "FitnessFrom",

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from lobench import LobenchError
-from lobench.extend import checkpoint_sha256
+from lobench.extend import Value, checkpoint_sha256
 from lobench_pbt.codec import artifact_to, trial_from
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import apply, read_back, to_text
 from lobench_pbt.process import Fate, begin, end, fate, who
 from lobench_pbt.proto import pbt_pb2
-from lobench_pbt.trial import Artifact, Refusal, Refused, Trial, Value
+from lobench_pbt.trial import Artifact, Refusal, Refused, Trial
 from lobench_pbt.vault import bytes_sha256
 
 __all__ = ["StudyClient", "TrialSession", "client"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lobench import LobenchError
 from lobench.extend import Value
 
-__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial", "Value"]
+__all__ = ["ARTIFACTS", "TERMINAL", "Artifact", "Outline", "Refusal", "Refused", "State", "Trial"]
 
 
 class State(enum.StrEnum):

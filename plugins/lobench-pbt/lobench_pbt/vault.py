@@ -16,7 +16,6 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]
 
-_CHUNK = 1 << 20
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # waiting mends none of them
 
 
@@ -28,8 +27,7 @@ def bytes_sha256(path: Path) -> str:
         if path.is_dir():
             digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as opened:
-            while chunk := opened.read(_CHUNK):
-                digest.update(chunk)
+            hashlib.file_digest(opened, lambda: digest)
     return digest.hexdigest()
 
 

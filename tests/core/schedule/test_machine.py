@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -220,3 +223,31 @@ def test_a_machine_that_lost_a_work_or_holds_one_twice_says_so() -> None:
     crew.machine._queue.push(Size(1), crew.machine._workers.busy()[0][2].entry)
     with pytest.raises(AssertionError, match="in two states"):
         crew.machine.check()
+
+
+def lines_run(crew: Crew, event: Event) -> int:
+    """Returns how many lines a machine runs through for an event."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, kind: str, _: object) -> Any:
+        nonlocal count
+        count += kind == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        crew.machine.handle(event)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_an_event_costs_the_same_however_many_workers_are_busy_and_however_much_waits() -> None:
+    costs = []
+    for num_workers in (10, 200):
+        crew = busy_crew(*map(work, range(5 * num_workers)), max_cores=num_workers)
+        assert len(crew.leases) == num_workers
+        crew.send(Tick(1.0))
+        lease = crew.leases[3]
+        costs.append([lines_run(crew, event) for event in (Tick(2.0), Returned(3, lease.lease, 3.0), Tick(3.0))])
+    assert costs[0] == costs[1]

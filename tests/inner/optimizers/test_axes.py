@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lobench.inner.lanes import when
 from lobench.inner.optimizers import psgd_kron, shampoo, soap
-from lobench.inner.optimizers.axes import when
 from lobench.inner.optimizers.optax_names import OptaxNames
 
 

@@ -21,10 +21,11 @@ from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.continual import history
 from lobench.inner.tasks.continual.memory import Examples, Memory
 from lobench.inner.tasks.continual.protocols import OWN, PROTOCOLS, fresh, norm_leaves, with_norm_leaves
+from lobench.inner.tasks.measured import Aux
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.normalization import RUNNING_DECAY
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping
+from lobench.inner.tasks.wrappers.wrapping import Wrapping
 
 __all__ = ["Stream"]
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
+from lobench.inner.lanes import when
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.lanes import when
 from lobench.inner.tasks.control.processes import keys_of
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
@@ -126,13 +126,13 @@ class PPO(ControlTask):
     ) -> tuple[jax.Array, _State, Aux]:
         fixed = jax.lax.stop_gradient(params)
 
-        def collected(state: _State) -> _State:
+        def collected() -> _State:
             return _State(*self._collected(fixed, state.experience, key), state.step)
 
         cycle = self.epochs * self.minibatches
-        state = when(state.step % cycle == 0, collected, state)
-        loss = self.surrogate(params, self._minibatch(state, state.step % cycle))
-        return loss, state._replace(step=state.step + 1), self.said(state.experience)
+        after = when(state.step % cycle == 0, collected, state)
+        loss = self.surrogate(params, self._minibatch(after, after.step % cycle))
+        return loss, after._replace(step=after.step + 1), self.said(after.experience)
 
     def _collected(
         self, params: PyTree, experience: Experience, key: jax.Array

@@ -14,7 +14,8 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, batch_field, wrapped
+from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, wrapped
 
 __all__ = ["Augmented"]
 

@@ -14,8 +14,9 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Batch, Dataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
+from lobench.inner.tasks.measured import Aux
 from lobench.inner.tasks.objectives import gradient_noise
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, batch_field, each_split, mapped_batches, wrapped
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, each_split, mapped_batches, wrapped
 
 __all__ = ["GradientNoise", "LabelNoise"]
 

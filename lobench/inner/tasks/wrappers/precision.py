@@ -11,7 +11,8 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Aux, Wrapping, wrapped
+from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["Bfloat16"]
 

@@ -24,13 +24,12 @@ from lobench.inner.task import (
     Task,
     TaskFamily,
 )
+from lobench.inner.tasks.measured import Aux, MeasuredTask
 
-__all__ = ["Aux", "Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
-
-Aux = dict[str, jax.Array]
+__all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
 
 
-class Wrapping(Task):
+class Wrapping(MeasuredTask):
     """A task that is another one, but for what a subclass changes; what it has besides (`optimum`) is the other's."""
 
     def __init__(self, task: Task) -> None:
@@ -57,10 +56,6 @@ class Wrapping(Task):
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         return self.loss_with_state_and_aux(params, None, key, data)[0]
-
-    def loss_with_state(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, PyTree]:
-        loss, state, _ = self.loss_with_state_and_aux(params, state, key, data)
-        return loss, state
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch

@@ -14,8 +14,8 @@ import pytest
 
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
+from lobench.inner.lanes import when
 from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, GoalFamily, ReachGoals, Step
-from lobench.inner.tasks.control.lanes import when
 from lobench.inner.tasks.control.moments import moments_of_nothing
 from lobench.inner.tasks.control.policy import Policy
 from lobench.inner.tasks.control.processes import Stage, first_of, keys_of
@@ -106,7 +106,7 @@ def test_the_longest_streak_is_what_counting_gives(before: int, episodes: list[s
 
 def test_a_change_is_computed_when_it_is_due_and_made_in_the_lanes_in_which_it_is() -> None:
     def one(due: jax.Array, value: jax.Array) -> jax.Array:
-        return when(due, lambda value: value + 1.0, value)
+        return when(due, lambda: value + 1.0, value)
 
     due = jnp.array([True, False, True])
     np.testing.assert_array_equal(jax.jit(jax.vmap(one))(due, jnp.zeros(3)), [1, 0, 1])
