@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256
     from lobench.engine.config.bound import bind_case
-    from lobench.engine.config.called import specs_called
     from lobench.engine.config.layers import Layers
-    from lobench.engine.config.suite import specs_in
+    from lobench.engine.config.suite import specs_called, specs_in
     from lobench.engine.config.syntax import parse_file, parse_text
     from lobench.engine.store.database import (
         StoreLock,
@@ -48,8 +47,7 @@ if TYPE_CHECKING:
     )
     from lobench.engine.store.states import leave_mark, marked_folder
     from lobench.engine.whole_file import sync, write_whole
-    from lobench.engine.workers.channel import Channel
-    from lobench.engine.workers.chief_end import ChiefEnd
+    from lobench.engine.workers.channel import Channel, ChiefEnd
     from lobench.engine.workers.parcel import Parcel
     from lobench.engine.workers.pool import LocalPool, WorkerConfig
     from lobench.engine.workers.protocol import Configure, Exit
@@ -83,18 +81,16 @@ _HOMES = {
     "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
     "lobench.engine.checkpoints.spool": "checkpoint_sha256",
     "lobench.engine.config.bound": "bind_case",
-    "lobench.engine.config.called": "specs_called",
     "lobench.engine.config.layers": "Layers",
-    "lobench.engine.config.suite": "specs_in",
+    "lobench.engine.config.suite": "specs_called specs_in",
     "lobench.engine.config.syntax": "parse_file parse_text",
     "lobench.engine.store.database": (
         "StoreLock database_errors newer_schema open_to_read open_to_write schema_version transaction write_ahead"
     ),
     "lobench.engine.store.states": "leave_mark marked_folder",
-    "lobench.engine.workers.channel": "Channel",
+    "lobench.engine.workers.channel": "Channel ChiefEnd",
     "lobench.engine.workers.parcel": "Parcel",
     "lobench.engine.workers.pool": "LocalPool WorkerConfig",
-    "lobench.engine.workers.chief_end": "ChiefEnd",
     "lobench.engine.workers.protocol": "Configure Exit",
     "lobench.engine.whole_file": "sync write_whole",
     "lobench.evaluation.runner": "claim_for",

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.options import options_of
 from lobench.cli.output import emit, format_option
+from lobench.sessions.settings import WatchSettings
 
 __all__ = ["debug"]
 
@@ -30,9 +32,7 @@ Exit codes: 0, whatever was found; 2 usage."""
     "--home", default="quick", show_default=True, help='Suite that tells the usual range of a rule\'s inputs; "": none.'
 )
 @click.option("--output", type=click.Path(path_type=Path), help="The page (default: in .lobench/debug).")
-@click.option("--gin-file", "gin_files", multiple=True, help="gin file bound over the suite's own.")
-@click.option("--gin-param", "gin_params", multiple=True, help="gin binding over everything else.")
-@click.option("--allow-pickle", is_flag=True, help="Load a checkpoint that is a pickle; it can run code.")
+@options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
 @format_option("text", "json")
 def debug(case: str, kind: str, **options: object) -> None:
     """Replay one training bit for bit, and say what went wrong in it.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
+import itertools
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +22,8 @@ from lobench.core.errors import LobenchError, UsageError
 __all__ = ["list_things", "plugins"]
 
 Item: TypeAlias = dict[str, Any]
+
+_REFERENCE = re.compile(r"`([^<`]+?)\s*<([^>]+)>`_+")
 
 _HOOKS = {
     "sources": "lobench_checkpoint_sources",
@@ -97,7 +102,6 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     """Imports the gin modules, then sorts what they registered by its shape."""
-    from lobench.cli.described import described, description
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table
 
@@ -111,13 +115,49 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
         if verbose:
             more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
             made |= more
-            click.echo("\n".join(line for name, one in made.items() for line in described(name, one)))
+            click.echo("\n".join(line for name, one in made.items() for line in _described(name, one)))
         else:
-            click.echo(text_table([(name, description(one)["summary"]) for name, one in made.items()]))
+            click.echo(text_table([(name, _description(one)["summary"]) for name, one in made.items()]))
             if on_use:
                 click.echo(on_use.summary)
-        items += [{"name": name, **description(one)} for name, one in made.items()]
+        items += [{"name": name, **_description(one)} for name, one in made.items()]
     return items
+
+
+def _described(name: str, made: Callable[..., Any]) -> list[str]:
+    """Returns lines: the name and its first sentence, the settings with their defaults, the source if it says one."""
+    said = _description(made)
+    head = f"{name}  {said['summary']}".rstrip()
+    return [head, *(f"    {said[more]}" for more in ("settings", "source") if said[more])]
+
+
+def _description(made: Callable[..., Any]) -> dict[str, str]:
+    """Returns summary, settings and source, each a line; "" where there is none."""
+    doc = (inspect.getdoc(made) or "").splitlines()
+    return {"summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
+
+
+def _settings(made: Callable[..., Any]) -> str:
+    """Returns `learning_rate = 0.001, b1 = 0.9`; what has no default is a name alone."""
+    found = (each for each in inspect.signature(made).parameters.values() if each.kind is not each.VAR_KEYWORD)
+    return ", ".join(
+        each.name if each.default is each.empty else f"{each.name} = {_written(each.default)}" for each in found
+    )
+
+
+def _written(value: object) -> str:
+    is_plain = value is None or isinstance(value, str | int | float) or type(value) in (tuple, list)
+    return repr(value) if is_plain else getattr(value, "__name__", type(value).__name__)
+
+
+def _source(doc: Iterable[str]) -> str:
+    """Returns what a docstring names as its source, in one line; of several references the first."""
+    rest = list(itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc))
+    if not rest:
+        return ""
+    first = [rest[0].partition(":")[2], *itertools.takewhile(str.strip, rest[1:])]
+    text = " ".join(line.strip() for line in first if line.strip())
+    return "Source: " + _REFERENCE.sub(r"\1, \2", text)
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +13,7 @@ import click
 from lobench.core.errors import suggestion
 from lobench.core.option import Option
 
-__all__ = ["Name", "Number", "did_you_mean", "display_options", "options_of"]
+__all__ = ["Name", "Number", "baseline_option", "did_you_mean", "display_options", "options_of"]
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -40,6 +41,13 @@ def display_options(command: C) -> C:
     choice = click.Choice(["auto", "yes", "no"])
     command = click.option("--color", type=choice, default="auto", show_default=True, help="As pytest's.")(command)
     return click.option("--verbose", "-v", is_flag=True, help="A line for each evaluation too.")(command)
+
+
+def baseline_option(command: C) -> C:
+    """Gives a command that reads one store `baselines`."""
+    text = "Suite, or a file of its baselines; may be given again (default: the suites that the store names)."
+    kind = click.Path(exists=True, path_type=Path)
+    return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
 
 
 def _option(field: Field[Any]) -> Callable[[C], C]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lobench.cli.options import baseline_option
 from lobench.cli.output import emit_text, format_option, json_text
 
 if TYPE_CHECKING:
@@ -34,13 +35,7 @@ Examples:
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store; it may be in use.")
 @click.option("--output", type=click.Path(path_type=Path), help="File; for png, pdf a folder; text, json need none.")
 @format_option(*_FORMATS, help="json: the verdict for programs, see `lobench schema`; text: for a terminal.")
-@click.option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Suite, or a file of its baselines; may be given again (default: the suites that the store names).",
-)
+@baseline_option
 @click.option(
     "--table", type=click.Path(path_type=Path), help="gin file of `Table.*`: methods, metrics, groups, names."
 )

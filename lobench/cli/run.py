@@ -76,12 +76,11 @@ def run_experiment(
     Args:
       ran_as: The schema for programs, and what its document holds besides; None: text alone.
     """
-    from lobench.cli.failing import say_unmet
+    from lobench.cli.endings import ending_lines, plan_lines, run_exit_code, say_unmet, table_of
     from lobench.cli.records import plan_record, ran_record
-    from lobench.cli.run_ending import ending_lines, plan_lines, run_exit_code, table_of
     from lobench.report.methods import make_method_progress
-    from lobench.sessions.places import num_workers
     from lobench.sessions.run import ExperimentRun, plan_experiment
+    from lobench.sessions.settings import num_workers
 
     if check:
         plan, max_cores = plan_experiment(settings), num_workers(settings.workers)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.options import baseline_option
 from lobench.cli.output import emit, format_option
 
 __all__ = ["view"]
@@ -25,13 +26,7 @@ It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve; beyond loopback with a token.")
 @click.option("--port", default=6007, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
 @click.option("--token", default="", help="What visitors must know (default: none on loopback, else a random one).")
-@click.option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Suite, or a file of its baselines; may be given again (default: the suites that the store names).",
-)
+@baseline_option
 @click.option("--experiment", default="", help="Methods of this experiment (default: of the one that was run last).")
 @click.option("--all", "every", is_flag=True, help="All that the store holds, and no experiment's methods.")
 @format_option("text", "json")

@@ -44,8 +44,8 @@ def watch(
     **options: object,
 ) -> None:
     """Evaluate every new checkpoint of CKPT_DIR (or the one checkpoint that it is) on suites of inner tasks."""
+    from lobench.cli.endings import cost_lines, exit_code, say_ending
     from lobench.cli.records import costs_record, watched_record
-    from lobench.cli.watch_ending import cost_lines, exit_code, say_ending
     from lobench.report.builtin_page import REPORT
     from lobench.report.progress import make_progress
     from lobench.sessions.watch import expected_costs, run_watch

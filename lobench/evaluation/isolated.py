@@ -27,9 +27,8 @@ from lobench.core.headline import headline
 from lobench.core.result import Curves
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.chief_end import ChiefEnd
-from lobench.engine.workers.child_python import PYTHON, current_folder_last
-from lobench.engine.workers.compilation_cache import cache_environment
+from lobench.engine.workers.channel import ChiefEnd
+from lobench.engine.workers.child_python import PYTHON, cache_environment, current_folder_last
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.runner import BlockRunner

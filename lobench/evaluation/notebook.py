@@ -13,9 +13,9 @@ from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import BoundCase, bind_case
-from lobench.engine.config.called import spec_called
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import spec_called
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.metrics import with_metrics

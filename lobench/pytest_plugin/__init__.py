@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
-    from lobench.pytest_plugin.rootdir import prepare_restart
+    from lobench.pytest_plugin.arguments import prepare_restart
 
     prepare_restart(early_config, args)
     return (yield)
@@ -33,14 +33,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
-    from lobench.pytest_plugin.rootdir import restart
+    from lobench.pytest_plugin.arguments import restart
 
     return restart(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from lobench.pytest_plugin.arguments import take_named_suites
     from lobench.pytest_plugin.experiments import take_experiment
-    from lobench.pytest_plugin.named_suites import take_named_suites
     from lobench.pytest_plugin.options import gin_params_of, option, refuse_no_subject, refuse_repetition
     from lobench.pytest_plugin.recording import Recorder
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError
+from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
-from lobench.pytest_plugin.experiment_sessions import ExperimentSessions, program_of
+from lobench.pytest_plugin.experiments import EXPERIMENT
 from lobench.pytest_plugin.finished import CURRENT_JOB, Finished
 from lobench.report.lines import text_table
 
 if TYPE_CHECKING:
-    from lobench.core.subject import Subject
+    from lobench.core.subject import Subject, SubjectKey
     from lobench.engine.store.ledger import Ledger
 
 __all__ = ["Recorder"]
@@ -29,7 +31,7 @@ class Recorder:
         self._config = config
         self._finished: list[Finished] = []
         self._methods: list[str] = []  # of an experiment, for each of these
-        self._sessions = ExperimentSessions(config)
+        self._sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
         self._positions: dict[Subject, int] = {}
         self._programs: set[str] = set()
@@ -97,7 +99,7 @@ class Recorder:
             self._positions[subject] = self._ledger.record_sighting(subject)
             self._ledger.set_admission(self._positions[subject], "admitted")
         curves = Curves.from_payload(finished.payload) if finished.payload else None
-        program = program_of(finished)
+        program = _program_of(finished)
         self._programs.add(program.key)
         self._ledger.record_evaluation(
             EvaluationKey.of(subject.sha256, finished.case, finished.seed_block, program.key),
@@ -177,3 +179,56 @@ def _row(method: str, finished: Finished) -> tuple[str, ...]:
         f"{steps:,.0f}",
         f"{curves.compile_seconds:.2f}",
     )
+
+
+def _program_of(finished: Finished) -> Program:
+    """Returns what computed an evaluation; where it gave nothing, what would."""
+    from lobench.engine.store.programs import program_here
+
+    if finished.payload:
+        return Program.of(Curves.from_payload(finished.payload).provenance)
+    return program_here(num_gpus=finished.case.num_gpus)
+
+
+class _ExperimentSessions:
+    """The recorder's part of an experiment: several items, one a session, belong to one evaluation."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._recorded: dict[tuple[SubjectKey, str, SeedBlock], bool] = {}
+        self._form: int | None = None
+
+    def subject(self, method: str) -> Subject:
+        """Returns what a method is.
+
+        Raises:
+          CheckpointError: it cannot be read.
+        """
+        from lobench.pytest_plugin.options import method_subject
+
+        return method_subject(self._config, method).subject
+
+    def is_news(self, method: str, finished: Finished) -> bool:
+        """Says whether an evaluation is to be recorded: not for every session of it, unless it now has curves."""
+        key = (self.subject(method).key, finished.case.key, finished.seed_block)
+        if self._recorded.get(key) or (key in self._recorded and not finished.payload):
+            return False
+        self._recorded[key] = bool(finished.payload)
+        return True
+
+    def add(self, ledger: Ledger, method: str, session: int, finished: Finished) -> None:
+        """Makes a recorded evaluation a session of a method, in the experiment's form as `lobench run` records it."""
+        from lobench.core.experiment import Member
+        from lobench.core.planner import EvaluationId
+        from lobench.engine.config.origin import revision_of
+        from lobench.engine.store.provenance import versions_here
+
+        file = self._config.stash[EXPERIMENT].file
+        if self._form is None:
+            revision = revision_of(file.path.parent)
+            self._form = ledger.record_experiment(
+                file.experiment.name, file.text, revision=revision, versions=versions_here()
+            )
+        evaluation = EvaluationId(self.subject(method).sha256, finished.case.key, finished.seed_block)
+        member = Member(method=method, trial=0, session=session, evaluation=evaluation)
+        ledger.add_memberships(self._form, [member], programs=[_program_of(finished).key])

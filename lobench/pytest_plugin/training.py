@@ -13,7 +13,7 @@ import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
-from lobench.engine.workers.compilation_cache import cache_folder
+from lobench.engine.workers.child_python import cache_folder
 from lobench.evaluation.asked import ThetaLeaves, WrongThreads
 from lobench.evaluation.metrics import with_metrics
 from lobench.evaluation.result import Result

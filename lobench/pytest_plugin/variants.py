@@ -19,7 +19,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.config.suite_files import SuiteFiles, marks_of
 from lobench.engine.workers.protocol import FileMark
 from lobench.pytest_plugin.items import case_info
 
@@ -99,8 +99,8 @@ def _long_name(info: CaseInfo, parts: int) -> str:
 def files_of(suites: Sequence[str], layers: Layers) -> tuple[FileMark, ...]:
     """Returns what the cases hang on: see `Described.files`."""
     around = [*layers.gin_files, *([layers.trainer_config] if layers.trainer_config else [])]
-    files = {*(Path(os.path.abspath(file)) for file in SuiteFiles(suites, around).files()), *_loaded()}
-    return tuple(mark for file in sorted(files) if (mark := _mark(file)) is not None)
+    files = [*SuiteFiles(suites, around).files(), *_loaded()]  # a module that a suite made up has none
+    return tuple(FileMark(path=path, size=size, mtime_ns=at) for path, size, at in marks_of(files))
 
 
 def _loaded() -> Iterator[Path]:
@@ -113,11 +113,3 @@ def _loaded() -> Iterator[Path]:
             file = Path(name).resolve()
             if not str(file).startswith(installed):
                 yield file
-
-
-def _mark(file: Path) -> FileMark | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None  # a module that a suite made up
-    return FileMark(path=str(file), size=found.st_size, mtime_ns=found.st_mtime_ns)

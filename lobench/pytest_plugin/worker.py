@@ -19,7 +19,7 @@ import pytest
 from lobench.core.headline import headline
 from lobench.core.result import Outcome
 from lobench.engine.store.states import States
-from lobench.engine.workers.chief_end import ChiefEnd
+from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import run_command
 from lobench.engine.workers.last_words import last_words
 from lobench.engine.workers.protocol import (

@@ -17,9 +17,9 @@ from lobench.core.program import PROGRAM_VERSION
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.bound import BoundCase, bind_case
-from lobench.engine.config.called import specs_called
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite, name_of
+from lobench.engine.config.suite import specs_called
 from lobench.engine.store.provenance import provenance
 from lobench.plugins import load_plugins
 from lobench.report.notebook_progress import default_progress

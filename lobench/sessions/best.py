@@ -28,8 +28,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
 from lobench.sessions.evaluate import evaluate_into
-from lobench.sessions.places import default_store
-from lobench.sessions.settings import texts
+from lobench.sessions.settings import default_store, texts
 
 __all__ = ["best", "ranked_run"]
 

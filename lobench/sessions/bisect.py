@@ -18,16 +18,15 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
 from lobench.engine.chief.contract import Progress
-from lobench.engine.config.called import names_of_one
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import names_of_one
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.notebook_progress import default_progress
 from lobench.sessions.evaluate import evaluate_into
 from lobench.sessions.named import plugins_of
-from lobench.sessions.places import default_store, num_workers
-from lobench.sessions.settings import command_text, texts
+from lobench.sessions.settings import command_text, default_store, num_workers, texts
 
 __all__ = ["bisect"]
 

@@ -20,7 +20,7 @@ from lobench.core.trials import is_over
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.sessions.search_run import Key, Place, SearchRun, key_of
-from lobench.sessions.searches import PlannedSearch
+from lobench.sessions.searches import KnownTrials, PlannedSearch
 
 __all__ = ["CommandSearch"]
 
@@ -38,15 +38,14 @@ class CommandSearch(SearchRun):
         self,
         planned: PlannedSearch,
         place: Place,
+        known: KnownTrials,
         *,
         width: int,
-        recorded: Sequence[Trial],
-        is_new_form: bool,
         commands: CommandRuns,
         runs_of: Callable[[Method], Sequence[CommandRun]],
         state_of: Callable[[CommandRun], CommandState],
     ) -> None:
-        super().__init__(planned, place, width=width, recorded=recorded, is_new_form=is_new_form)
+        super().__init__(planned, place, known, width=width)
         self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
         self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
         self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints

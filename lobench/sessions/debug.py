@@ -16,9 +16,9 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
-from lobench.engine.config.called import spec_called, specs_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
+from lobench.engine.config.suite import spec_called, specs_of
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.report.debugging import Debugged, write_debug_page

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError
@@ -18,36 +17,35 @@ from lobench.sessions.gathered import Gathered, sources_of
 from lobench.sessions.imports import Imported, import_into
 from lobench.sessions.settings import ImportSettings
 
-__all__ = ["ExperimentCurves"]
+__all__ = ["ExperimentCurves", "read_curves"]
 
 
-class ExperimentCurves:
-    """Reads the files of methods; a context manager, since what is read lies on disk.
+@contextlib.contextmanager
+def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
+    """Reads the files of methods; what is read lies on disk until the end of the body.
 
     Args:
       methods: Those of an experiment that are curves.
     Raises:
       LobenchError: a file cannot be read; it has several methods, and nothing says which.
     """
+    read: list[tuple[Method, ImportSettings, Gathered, str]] = []
+    with contextlib.ExitStack() as stack:
+        for method in methods:
+            pattern, _, name = method.curves.partition("#")
+            settings = ImportSettings(
+                method=method.name, metrics=tuple(method.metrics), paired_seeds=method.paired_seeds
+            )
+            gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
+            read.append((method, settings, gathered, _named(method, name, gathered)))
+        yield ExperimentCurves(read)
 
-    def __init__(self, methods: Iterable[Method]) -> None:
-        self._methods, self._stack = tuple(methods), contextlib.ExitStack()
-        self._read: list[tuple[Method, ImportSettings, Gathered, str]] = []
 
-    def __enter__(self) -> ExperimentCurves:
-        with contextlib.ExitStack() as stack:
-            for method in self._methods:
-                pattern, _, name = method.curves.partition("#")
-                settings = ImportSettings(
-                    method=method.name, metrics=tuple(method.metrics), paired_seeds=method.paired_seeds
-                )
-                gathered = stack.enter_context(Gathered(sources_of([pattern], ""), settings))
-                self._read.append((method, settings, gathered, _named(method, name, gathered)))
-            self._stack = stack.pop_all()
-        return self
+class ExperimentCurves:
+    """Curves that were read, each with its method, how it was read, and what its files call the method."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
+    def __init__(self, read: Sequence[tuple[Method, ImportSettings, Gathered, str]]) -> None:
+        self._read = read
 
     def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], say: Callable[[str], None]) -> None:
         """Takes the curves into a store, in place of those that the same files held before, as the experiment's.

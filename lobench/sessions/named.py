@@ -18,12 +18,11 @@ from lobench.engine.chief.contract import Progress
 from lobench.engine.store.delivery import Deliverer, exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
-from lobench.engine.workers.compilation_cache import cache_folder
+from lobench.engine.workers.child_python import cache_folder
 from lobench.engine.workers.pool import WorkerConfig
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, ResultSink, SinkContext, SourceContext
 from lobench.plugins import CASE_WORKER, PluginManager, load_plugins
-from lobench.sessions.places import num_workers
-from lobench.sessions.settings import WatchSettings
+from lobench.sessions.settings import WatchSettings, num_workers
 
 __all__ = ["Named", "make_deliverer", "named_in", "plugins_of", "worker_config"]
 

@@ -25,9 +25,8 @@ from lobench.engine.store.delivery import exits_raise
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource
-from lobench.sessions import places
 from lobench.sessions.named import Named, make_deliverer, named_in, worker_config
-from lobench.sessions.settings import WatchSettings
+from lobench.sessions.settings import WatchSettings, num_cores, num_workers
 from lobench.sessions.utilisation import Measuring
 
 __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
@@ -96,7 +95,7 @@ def run_rounds(
             source = named.make_source() if has_source else None
             if not num_rounds:
                 before_first()
-                store = places.store_of(settings)
+                store = settings.store_folder
             options = _options(settings, core_seconds, num_rounds)
             ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
@@ -112,9 +111,8 @@ def run_rounds(
             next_step="see `lobench list readers`",
         )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
-    num_workers = places.num_workers(settings.workers)
-    num_cores = places.num_cores() if is_here else num_workers
-    used = measuring.line(num_workers=num_workers, num_cores=num_cores)
+    width = num_workers(settings.workers)
+    used = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
     return Watched(store=store, ending=ending, left_out=left_out, utilisation=used)
 
 
@@ -160,7 +158,7 @@ def _run_round(
             readers=named.readers,
             make_executor=lambda wakeup: named.make_executor(config(), wakeup),
             policy=named.policy,
-            max_cores=places.num_workers(settings.workers),
+            max_cores=num_workers(settings.workers),
             max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
             deliverer=deliverer,
             manager=named.manager,

@@ -12,21 +12,20 @@ from lobench.analysis.frames import StoredResults, open_results
 from lobench.core.experiment import CommandState, Experiment
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
-from lobench.engine.config.called import specs_called
 from lobench.engine.config.experiment_files import read_experiment
+from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.plugins import load_plugins
 from lobench.report.methods import Methods
 from lobench.report.notebook_progress import default_progress
-from lobench.sessions.experiment_curves import ExperimentCurves
+from lobench.sessions.experiment_curves import read_curves
 from lobench.sessions.members import ExperimentRecord
 from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of
-from lobench.sessions.places import num_workers
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
 from lobench.sessions.searches import planned_searches
-from lobench.sessions.settings import WatchSettings
+from lobench.sessions.settings import WatchSettings, num_workers
 
 __all__ = ["ExperimentPlan", "ExperimentRun", "Ran", "RunSettings", "plan_experiment", "run", "store_of"]
 
@@ -162,7 +161,7 @@ class ExperimentRun:
         """
         record = self._record
         given = tuple(self._given.values())
-        with ExperimentCurves(self._curves) as curves:
+        with read_curves(self._curves) as curves:
             record.curves = curves
             watched = run_rounds(self._watch_settings(), progress, given=given, has_source=False, guest=record)
         return Ran(

@@ -24,7 +24,7 @@ from lobench.engine.chief.contract import ERRORS
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.sessions.methods import given_method, member_blocks
-from lobench.sessions.searches import PlannedSearch
+from lobench.sessions.searches import KnownTrials, PlannedSearch
 
 __all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "before", "key_of"]
 
@@ -62,14 +62,11 @@ class SearchRun(ABC):
     """One search. What its trials are, subjects or commands, the two kinds of it say.
 
     Args:
+      known: What the ledger holds of it, perhaps under another form of the experiment.
       width: Trials of a wave.
-      recorded: What the ledger holds of it; see `Course`.
-      is_new_form: Whether that was found under another form of the experiment.
     """
 
-    def __init__(
-        self, planned: PlannedSearch, place: Place, *, width: int, recorded: Sequence[Trial], is_new_form: bool
-    ) -> None:
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         self.planned, self._place = planned, place
         self.course = Course(
             planned.strategy,
@@ -77,14 +74,14 @@ class SearchRun(ABC):
             seed=planned.seed,
             width=width,
             num_trials=planned.asked,
-            recorded=recorded,
+            recorded=known.trials,
         )
         self._waiting: list[Given] = []
         self._subjects: dict[Key, Subject] = {}  # that are the search's and can be read
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
         self._reports: set[Key] = set()  # the best on fresh seeds
         self._unreported: set[Key] | None = None  # of these what is not evaluated yet; None: the best is not known
-        self._written = {} if is_new_form else {trial.number: trial for trial in recorded}
+        self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
 
     def begin(self) -> None:
         """Goes on where the ledger ends."""
@@ -280,10 +277,8 @@ class SearchRun(ABC):
 class SubjectSearch(SearchRun):
     """The search of a method that is an optimizer or a checkpoint: a trial is one subject."""
 
-    def __init__(
-        self, planned: PlannedSearch, place: Place, *, width: int, recorded: Sequence[Trial], is_new_form: bool
-    ) -> None:
-        super().__init__(planned, place, width=width, recorded=recorded, is_new_form=is_new_form)
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, place, known, width=width)
         self._numbers: dict[Key, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:

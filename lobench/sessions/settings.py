@@ -1,7 +1,8 @@
-"""What people may say to sessions; what is an `option` is one of the command of that name too."""
+"""What people may say to sessions, and what it means; what is an `option` is one of the command of that name too."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,7 +15,17 @@ from lobench.core.option import option
 from lobench.engine.chief.contract import WatchOptions
 from lobench.engine.config.shipped import find_suite
 
-__all__ = ["BaselineSettings", "ImportSettings", "TuneSettings", "WatchSettings", "command_text", "texts"]
+__all__ = [
+    "BaselineSettings",
+    "ImportSettings",
+    "TuneSettings",
+    "WatchSettings",
+    "command_text",
+    "default_store",
+    "num_cores",
+    "num_workers",
+    "texts",
+]
 
 NAME = r"[A-Za-z_]\w*"
 
@@ -53,6 +64,11 @@ class WatchSettings(WatchOptions):
     def called(self) -> str:
         """The name of this watch, and of its store."""
         return self.name or Path(self.suites[0]).resolve().stem
+
+    @property
+    def store_folder(self) -> Path:
+        """The folder of its store; the location must be there."""
+        return Path(self.store) if self.store else default_store(self.location, self.called)
 
     def found(self) -> Self:
         """Returns the same with suites by their paths.
@@ -136,6 +152,39 @@ class ImportSettings:
     )
     replace: bool = option(False, "Take the place of what the store has of these files and curves.")
     targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
+
+
+def default_store(location: str, name: str) -> Path:
+    """Returns CKPT_DIR/lobench_results/NAME where that is local, writable and the user's own, else .lobench/NAME.
+
+    A store of an earlier version, CKPT_DIR/lobench/NAME, is gone on with.
+    """
+    if "://" not in location:
+        folder = Path(location)
+        folder = folder if folder.is_dir() and not (folder / "_CHECKPOINT_METADATA").exists() else folder.parent
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            earlier = folder / "lobench" / name
+            return earlier if (earlier / "ledger.sqlite").is_file() else folder / "lobench_results" / name
+    return Path(".lobench") / name
+
+
+def num_workers(workers: str | int) -> int:
+    """Returns the cores that `--workers` names.
+
+    Raises:
+      UsageError: neither a number nor auto.
+    """
+    text = str(workers)
+    if text == "auto":
+        return num_cores()
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError("--workers", got=repr(text), expected="a number >= 1, or auto")
+    return int(text)
+
+
+def num_cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def command_text(*words: str, **options: object) -> str:

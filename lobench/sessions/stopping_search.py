@@ -17,7 +17,7 @@ from lobench.core.trials import hopeless, is_over
 from lobench.engine.store.states import free_states, state_folder
 from lobench.sessions.methods import given_method
 from lobench.sessions.search_run import Key, Place, SubjectSearch, before
-from lobench.sessions.searches import PlannedSearch
+from lobench.sessions.searches import KnownTrials, PlannedSearch
 
 __all__ = ["StoppingSearch"]
 
@@ -25,10 +25,8 @@ __all__ = ["StoppingSearch"]
 class StoppingSearch(SubjectSearch):
     """Such a search of a method that is an optimizer or a checkpoint."""
 
-    def __init__(
-        self, planned: PlannedSearch, place: Place, *, width: int, recorded: Sequence[Trial], is_new_form: bool
-    ) -> None:
-        super().__init__(planned, place, width=width, recorded=recorded, is_new_form=is_new_form)
+    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, place, known, width=width)
         self._parts: dict[Key, list[int]] = {}  # whose numbers are of the trials that they are parts of
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._judged: set[int] = set()

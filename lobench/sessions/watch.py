@@ -16,9 +16,8 @@ from lobench.report.notebook_progress import default_progress
 from lobench.report.progress import SilentProgress
 from lobench.sessions.costs import Costs, costs_of
 from lobench.sessions.named import named_in, worker_config
-from lobench.sessions.places import num_workers, store_of
 from lobench.sessions.rounds import Watched, run_rounds
-from lobench.sessions.settings import WatchSettings, texts
+from lobench.sessions.settings import WatchSettings, num_workers, texts
 
 __all__ = ["expected_costs", "run_watch", "watch"]
 
@@ -62,7 +61,7 @@ def expected_costs(settings: WatchSettings, progress: Progress | None = None) ->
     manager = named_in(settings, progress or SilentProgress()).manager
     max_cores = num_workers(settings.workers)
     _require_location(settings)
-    store = store_of(settings)
+    store = settings.store_folder
     # Machines elsewhere may be wider than this one.
     widest = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
     return costs_of(worker_config(settings, manager, store), store, max_cores=max_cores, widest=widest)

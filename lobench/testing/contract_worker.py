@@ -12,7 +12,7 @@ from pathlib import Path
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
 from lobench.engine.workers import protocol
-from lobench.engine.workers.chief_end import ChiefEnd
+from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.protocol import Configure, Job, ToWorker
 
 __all__ = ["PID_FILE", "answer_to", "case_named", "serve"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
-from lobench.engine.config.inlined import gin_text, trainer_text
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.syntax import parse_text
+from lobench.engine.config.suite_files import INCLUDE
+from lobench.engine.config.syntax import parse_file, parse_text, parse_trainer_config
 from lobench.plugins import PluginManager
 
 __all__ = ["given_checkpoint", "given_optimizer", "given_subject", "layers_at", "trainer_config_at"]
@@ -41,7 +41,8 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
     bindings = tuple(bindings)
     _check(bindings)
     config = trainer_config_at(uri)
-    variant = Variant(bindings=bindings, trainer_config=trainer_text(config) if config is not None else "")
+    text = _inlined(config, parse_trainer_config) if config is not None else ""
+    variant = Variant(bindings=bindings, trainer_config=text)
     return GivenCheckpoint(uri=uri, variant=variant, label=label)
 
 
@@ -53,7 +54,7 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
     """
     subject = Subject.of_optimizer(text, label=label)
     if text.endswith(".gin"):
-        variant = Variant(bindings=(gin_text(Path(text)),), trainer_config="")
+        variant = Variant(bindings=(_inlined(Path(text), parse_file),), trainer_config="")
         subject = dataclasses.replace(subject, variant=variant)
     _check(subject.variant.bindings)
     return subject
@@ -95,3 +96,14 @@ def trainer_config_at(uri: str) -> Path | None:
 def _check(bindings: Iterable[str]) -> None:
     for binding in bindings:
         parse_text(binding, repr(binding))
+
+
+def _inlined(path: Path, parse: Callable[[Path], object]) -> str:
+    """Returns a gin file's text, with what it includes in its place: what is sent to workers is content, not a path."""
+    parse(path)  # afterwards each file is there, and none includes itself
+
+    def text_of(file: Path) -> str:
+        content = file.read_text(encoding="utf-8")
+        return INCLUDE.sub(lambda found: text_of((file.parent / found[1]).resolve()), content)
+
+    return text_of(path.resolve())

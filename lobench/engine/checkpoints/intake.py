@@ -271,4 +271,4 @@ def _is_text(name: str) -> bool:
 def skipped_line(uris: Sequence[str]) -> str:
     """Returns one line on checkpoints that are not evaluated, however many; they are in the order of their steps."""
     named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {named} (a newer checkpoint goes first)"
+    return f"skipped: {named} (--checkpoints chose others)"

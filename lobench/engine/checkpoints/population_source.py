@@ -6,38 +6,21 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from etils import epath
 
-from lobench.core.checkpoint import CheckpointContent, SeenCheckpoint
+from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.headline import cause
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
+from lobench.hookspecs import SourceContext, Unfinished
 
 __all__ = ["PopulationSource", "RunsSource"]
 
 _MEMBER = re.compile(r"(generation|trial|attempt)_\d+")
 _SETTLED_SECONDS = 2.0  # coarser than any file system's clock
 _DEEPEST = 4
-
-
-class _Reader:
-    """A reader that leaves alone what is a folder of runs: by its name, `trial_7` could be an orbax step."""
-
-    def __init__(self, reader: CheckpointReader, is_folder: Callable[[epath.Path], bool]) -> None:
-        self._reader, self._is_folder = reader, is_folder
-        self.in_place = reader.in_place
-
-    def recognises(self, path: epath.Path) -> bool:
-        return self._reader.recognises(path) and not self._is_folder(path)
-
-    def is_complete(self, path: epath.Path) -> bool:
-        return self._reader.is_complete(path)
-
-    def read(self, path: epath.Path) -> CheckpointContent:
-        return self._reader.read(path)
 
 
 @dataclass(slots=True)
@@ -69,12 +52,9 @@ class PopulationSource:
     """
 
     def __init__(self, context: SourceContext) -> None:
-        readers = {name: _Reader(reader, self._is_folder) for name, reader in context.readers.items()}
-        self._plain_readers = context.readers
-        self._context = dataclasses.replace(context, readers=readers)
-        self._root = epath.Path(context.location)
+        self._context, self._root = context, epath.Path(context.location)
         self._is_local = "://" not in context.location
-        root = _Folder(DirectorySource(self._context), "", None)
+        root = _Folder(self._source(self._root), "", None)
         self._folders: dict[tuple[str, ...], _Folder] = {(): root}
         self.poll_seconds = root.source.poll_seconds
 
@@ -121,7 +101,7 @@ class PopulationSource:
             yield from self._visit(child, (*parts, child.name), visited)
 
     def _source(self, path: epath.Path) -> DirectorySource:
-        return DirectorySource(dataclasses.replace(self._context, location=str(path)))
+        return DirectorySource(dataclasses.replace(self._context, location=str(path)), self._is_folder)
 
     def _changed_at(self, path: epath.Path) -> float | None:
         if not self._is_local:
@@ -153,7 +133,7 @@ class RunsSource(PopulationSource):
     def _is_folder(self, path: epath.Path) -> bool:
         if path.name.startswith((".", "_", "lobench")) or not path.is_dir():
             return False
-        readers = [reader for reader in self._plain_readers.values() if reader.recognises(path)]
+        readers = [reader for reader in self._context.readers.values() if reader.recognises(path)]
         return not any(reader.is_complete(path) for reader in readers)
 
 

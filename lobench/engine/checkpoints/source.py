@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from etils import epath
 
@@ -22,13 +22,16 @@ _TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
 class DirectorySource:
     """Checkpoints of one folder, or one checkpoint by path.
 
+    Args:
+      is_folder: Says of what readers recognise that it is a folder of runs all the same: by its name, `trial_7` could
+        be an orbax step.
     Attributes:
       poll_seconds: 1 on this machine, 10 on a remote store.
     """
 
-    def __init__(self, context: SourceContext) -> None:
+    def __init__(self, context: SourceContext, is_folder: Callable[[epath.Path], bool] = lambda path: False) -> None:
         self._path = epath.Path(context.location)
-        self._readers = context.readers
+        self._readers, self._is_folder = context.readers, is_folder
         self.poll_seconds = 10.0 if "://" in context.location else 1.0
         self._yielded: dict[str, tuple[int, float]] = {}
         self._previous: dict[str, tuple[int, float]] = {}
@@ -64,14 +67,18 @@ class DirectorySource:
 
         A run's folder may have the name of a checkpoint (`run_3`, `2024`): its contents say what it is.
         """
-        single = reader_for(self._path, self._readers)
+        single = self._reader_for(self._path)
         if not self._path.is_dir():
             return [self._path] if single is not None and self._path.exists() else []
         if single is not None and self._readers[single].is_complete(self._path):
             return [self._path]
         inside = _without_trainer_states([path for path in self._path.iterdir() if _is_candidate(path.name)])
-        is_run = single is None or any(reader_for(path, self._readers) for path in inside)
+        is_run = single is None or any(map(self._reader_for, inside))
         return inside if is_run else [self._path]
+
+    def _reader_for(self, path: epath.Path) -> str | None:
+        name = reader_for(path, self._readers)
+        return None if name is None or self._is_folder(path) else name
 
     def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         try:
@@ -81,7 +88,7 @@ class DirectorySource:
             return None
 
     def _look_at(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
-        reader_name = reader_for(path, self._readers)
+        reader_name = self._reader_for(path)
         if reader_name is None:
             return None
         reader, name = self._readers[reader_name], str(path)

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
@@ -23,9 +23,8 @@ from typing import Protocol
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
-from lobench.engine.config.files_around import INI_FILES, files_above, included_files
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite_files import SuiteFiles
+from lobench.engine.config.suite_files import INI_FILES, SuiteFiles, files_above, included_files, marks_of
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described
@@ -71,7 +70,7 @@ class KnownCases:
             self._at_start = self._fingerprint(), self._around()
         around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
-        if (row.fingerprint, around) != self._at_start or loaded != list(_marks(Path(path) for path, _, _ in loaded)):
+        if (row.fingerprint, around) != self._at_start or loaded != list(marks_of(Path(path) for path, _, _ in loaded)):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
         return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
@@ -101,7 +100,7 @@ class KnownCases:
         layers, seen = config.layers, set[Path]()
         for path in (*layers.gin_files, *filter(None, [layers.trainer_config])):
             files.update(included_files(Path(path), seen))
-        return list(_marks(files))
+        return list(marks_of(files))
 
     def _fingerprint(self) -> str:
         config = self._config()
@@ -124,13 +123,3 @@ def _plugins() -> Iterator[tuple[str, str]]:
         for entry in metadata.entry_points(group=group):
             if entry.dist is not None:
                 yield entry.dist.name, entry.dist.version
-
-
-def _marks(files: Iterable[Path]) -> Iterator[_Mark]:
-    """Yields each file that is there, in order."""
-    for file in sorted(set(map(os.path.abspath, files))):
-        try:
-            found = os.stat(file)
-        except OSError:
-            continue
-        yield file, found.st_size, found.st_mtime_ns

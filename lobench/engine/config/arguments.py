@@ -18,8 +18,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import OPTIMIZER_FIELDS
-from lobench.engine.config.isolation import isolated_gin
-from lobench.engine.config.reach import Reached, bindings_in, source_of, walk
+from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, source_of, walk
 
 __all__ = ["Settings", "settings_of", "settings_of_phases"]
 

@@ -18,7 +18,6 @@ from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
-from lobench.engine.config.isolation import isolated_gin
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
@@ -32,7 +31,7 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.reach import Reached, bindings_in, task_lines, walk
+from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, task_lines, walk
 from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 

@@ -20,7 +20,6 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
     parse_trainer_config,
-    parse_trainer_text,
 )
 
 __all__ = ["ParsedLayers", "parse_layers"]
@@ -76,7 +75,7 @@ def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
     """Returns the statements of the `config.gin`, the variant's or the run's, and the names in its comments."""
     text = layers.variant.trainer_config
     if text is not None:
-        return parse_trainer_text(text), names_in_comments(text)
+        return parse_data(text, "config.gin", is_file=True), names_in_comments(text)
     if not layers.trainer_config:
         return [], []
     path = Path(layers.trainer_config)

@@ -274,30 +274,25 @@ def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> l
             "task_sequence.num_tasks", where=where, got=got, expected="the stream's number of tasks, >= 1"
         )
     if steps is None:
-        if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
-            raise ConfigError(
-                f"Case.num_inner_steps are shared by {count} tasks",
-                where=where,
-                got=repr(num_inner_steps),
-                expected=f"a multiple of {count}",
-                next_step="or bind task_sequence.num_inner_steps, those of each task",
-            )
-        steps = num_inner_steps // count
+        what, got = f"Case.num_inner_steps are shared by {count} tasks", repr(num_inner_steps)
+        advice = "or bind task_sequence.num_inner_steps, those of each task"
+        steps = _share(num_inner_steps, count, what, where=where, got=got, next_step=advice)
     phases = task_sequence(num_tasks=count, num_inner_steps=steps)
     return [{"num_inner_steps": phase.num_inner_steps, "opt_state": phase.opt_state} for phase in phases]
 
 
 def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
     (_, selector, name), values = next(iter(lists.items()))
-    if not isinstance(num_inner_steps, int) or num_inner_steps < len(values) or num_inner_steps % len(values):
-        raise ConfigError(
-            f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length",
-            where=where,
-            got=f"Case.num_inner_steps = {num_inner_steps!r}",
-            expected=f"a multiple of {len(values)}",
-            next_step="or bind Case.phases, whose lengths may differ",
-        )
-    return num_inner_steps // len(values)
+    what = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
+    got, advice = f"Case.num_inner_steps = {num_inner_steps!r}", "or bind Case.phases, whose lengths may differ"
+    return _share(num_inner_steps, len(values), what, where=where, got=got, next_step=advice)
+
+
+def _share(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
+    """Returns how many of the case's steps each of several equal parts has, or says what is wrong with them."""
+    if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
+        raise ConfigError(what, expected=f"a multiple of {count}", **more)
+    return num_inner_steps // count
 
 
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:

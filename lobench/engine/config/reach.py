@@ -1,17 +1,48 @@
-"""Which bindings a configurable reaches, through references, scopes and macros, in gin's current configuration."""
+"""gin's configuration: lent to one case at a time, and what a configurable reaches in it.
+
+References, scopes and macros lead from one configurable to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import copy
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import gin.config as gin_state
 
 from lobench.engine.config.syntax import values_in
 
-__all__ = ["Reached", "bindings_in", "enclosing", "source_of", "task_lines", "walk"]
+__all__ = ["Reached", "bindings_in", "enclosing", "isolated_gin", "source_of", "task_lines", "walk"]
 
+# Held while gin's state is not the process's own: a notebook may have threads.
+_LOCK = threading.RLock()
+_GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
 _NOT_THE_TASK = ("lobench.Case.", "expect.")
+
+
+@contextlib.contextmanager
+def isolated_gin(*paths: str) -> Iterator[None]:
+    """Runs the body with an empty gin configuration and `paths` importable; both are as before afterwards."""
+    with _LOCK:
+        saved = {name: copy.copy(getattr(gin_state, name)) for name in _GLOBALS}
+        saved_path = list(sys.path)
+        for name in _GLOBALS:
+            getattr(gin_state, name).clear()
+        was_locked, gin_state._CONFIG_IS_LOCKED = gin_state._CONFIG_IS_LOCKED, False
+        sys.path[:0] = [path for path in paths if path not in sys.path]
+        try:
+            yield
+        finally:
+            for name, value in saved.items():
+                live = getattr(gin_state, name)
+                live.clear()
+                live.update(value)
+            gin_state._CONFIG_IS_LOCKED = was_locked
+            sys.path[:] = saved_path
 
 
 class Reached(NamedTuple):

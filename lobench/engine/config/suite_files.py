@@ -1,21 +1,103 @@
-"""Whether a suite was edited since its cases were collected."""
+"""The files that a suite is made of, what its cases can reach by name, and whether one was edited since it was read."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import gin
 
-from lobench.engine.config.files_around import files_of_suite
+__all__ = [
+    "INCLUDE",
+    "INI_FILES",
+    "SuiteFiles",
+    "files_above",
+    "files_below",
+    "files_of_suite",
+    "forget_modules",
+    "included_files",
+    "marks_of",
+]
 
-__all__ = ["SuiteFiles", "forget_modules"]
+INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # any of them makes pytest's root
 
-_SUFFIXES = (".py", ".gin")
+_MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
+_SUFFIXES = (".py", ".gin")  # of what is read
+INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
+
+
+def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
+    """Yields the files of a suite's folder, or a bare gin file and what it can import; and what gin files include.
+
+    Args:
+      follow_links: Whether links to folders are gone into.
+    """
+    seen: set[Path] = set()
+    for file in files_below(suite, follow_links=follow_links) if suite.is_dir() else _beside(suite):
+        yield file
+        if file.suffix == ".gin":
+            yield from included_files(file, seen)
+
+
+def included_files(file: Path, seen: set[Path], below: Path | None = None) -> Iterator[Path]:
+    """Yields a gin file and what it includes, below a folder alone; what is not there is the worker's to report."""
+    if file in seen or not file.is_file():
+        return
+    seen.add(file)
+    yield file
+    for name in INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+        found = Path(os.path.normpath(file.parent / name))
+        if below is None or found.resolve().is_relative_to(below):
+            yield from included_files(found, seen, below)
+
+
+def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
+    """Yields a suite's files, without what is hidden, cached, a virtual environment or a store."""
+    for root, folders, names in os.walk(folder, followlinks=follow_links):
+        here = Path(root)
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not any((here / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
+            and not (follow_links and _is_circle(here / name))
+        ]
+        yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
+
+
+def _is_circle(folder: Path) -> bool:
+    """Says whether a folder is a link to one that it was come through."""
+    return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
+
+
+def _beside(gin_file: Path) -> Iterator[Path]:
+    """Yields a bare gin file and what it can import or include: the Python and gin files of its folder."""
+    for file in sorted(gin_file.parent.iterdir()):
+        if file == gin_file or (file.suffix in (".py", ".gin") and file.is_file()):
+            yield file
+
+
+def files_above(folder: Path) -> Iterator[Path]:
+    """Yields conftest files, modules and pytest's configuration from the suite's parent up to pytest's root."""
+    for above in folder.parents:
+        if above == Path(above.anchor):
+            return
+        if above == folder.parent:  # importable from gin: modules and packages
+            yield from sorted(file for file in above.glob("*.py") if file.is_file())
+            for package in sorted(above.glob("*/__init__.py")):
+                yield from files_below(package.parent, follow_links=True)
+        elif (above / "conftest.py").is_file():
+            yield above / "conftest.py"
+        found = [above / name for name in INI_FILES if (above / name).is_file()]
+        yield from found
+        if found:
+            return
 
 
 class SuiteFiles:
@@ -60,6 +142,14 @@ class SuiteFiles:
                     if file.suffix in _SUFFIXES and not (self._run and file.is_relative_to(self._run)):
                         yield file
         yield from (Path(file) for file in self._gin_files if Path(file).is_file())
+
+
+def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
+    """Yields path, size and time (ns) of each file that is there, in order: one with other marks may have changed."""
+    for file in sorted(set(map(os.path.abspath, files))):
+        with contextlib.suppress(OSError):
+            found = os.stat(file)
+            yield file, found.st_size, found.st_mtime_ns
 
 
 def forget_modules(suites: Sequence[str]) -> None:

@@ -29,7 +29,6 @@ __all__ = [
     "parse_file",
     "parse_text",
     "parse_trainer_config",
-    "parse_trainer_text",
     "references_in",
     "values_in",
 ]
@@ -125,22 +124,15 @@ def parse_trainer_config(path: Path) -> list[Statement]:
         raise
 
 
-def parse_trainer_text(text: str) -> list[Statement]:
-    """Parses the content of such a file, with what it includes in its place.
+def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statement]:
+    """Parses gin text that came with a checkpoint: what it carries, or the content of such a file.
 
+    Args:
+      is_file: Whether `where` is a file's name, so that errors name the line too.
     Raises:
       ConfigError: a syntax error; it includes a file.
     """
-    return list(_statements(text, "config.gin", Path("config.gin"), (), _nothing))
-
-
-def parse_data(text: str, where: str) -> list[Statement]:
-    """Parses gin text that a checkpoint carries.
-
-    Raises:
-      ConfigError: a syntax error; it includes a file.
-    """
-    return list(_statements(text, where, None, (), _nothing))
+    return list(_statements(text, where, Path(where) if is_file else None, (), _nothing))
 
 
 def _below(root: Path, folder: Path, name: str, where: str) -> Path:

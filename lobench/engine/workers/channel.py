@@ -1,22 +1,28 @@
-"""The chief's end of a worker's pipe: it never waits for the other end, and believes nothing that it hears.
+"""The two ends of the pipe between a chief and a worker.
 
-The other end is a `multiprocessing.connection.Connection`. It may be frozen in the middle of a message, and a task may
-write into its pipe. A frame is what `Connection` makes of a message: its length in four bytes, big-endian, and then the
-message (`lobench.core.codec`), of which nothing but its beginning is looked at here.
+The chief's end never waits for the other one, and believes nothing that it hears. The worker's end is a
+`multiprocessing.connection.Connection`: it may be frozen in the middle of a message, and a task may write into its
+pipe. A frame is what `Connection` makes of a message: its length in four bytes, big-endian, and then the message
+(`lobench.core.codec`), of which nothing but its beginning is looked at by the chief's end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
 
-from lobench.core.codec import has_begun_well, kind_of
+from lobench.core.codec import Codec, Message, has_begun_well, kind_of
 
-__all__ = ["STALL_SECONDS", "Channel"]
+__all__ = ["STALL_SECONDS", "Channel", "ChiefEnd"]
+
+M = TypeVar("M", bound=Message)
 
 STALL_SECONDS = 30.0  # without a byte in the middle of a message
 _LIMIT = 1 << 30  # bytes of a message: a ledger's row holds no more
@@ -28,7 +34,7 @@ _LONGEST_LOOK_SECONDS = 5.0  # between two looks of a chief that runs
 
 
 class Channel:
-    """One end of a pair of sockets. `send` may be called in any thread, the rest in one.
+    """The chief's end, of a pair of sockets. `send` may be called in any thread, the rest in one.
 
     Attributes:
       is_closed: The other end is gone; what it said before has been received.
@@ -128,3 +134,44 @@ class Channel:
 
     def close(self) -> None:
         self._end.close()
+
+
+class ChiefEnd(Generic[M]):
+    """The worker's end. It says messages in any thread, and hears them in a thread of its own: so it notices at once
+    where the chief is gone.
+
+    Args:
+      codec: Of what the chief may say.
+      owns_process: Whether a chief that is gone ends this process: nothing that it could still do is wanted.
+    """
+
+    def __init__(self, connection: Connection, codec: Codec[M], *, owns_process: bool) -> None:
+        self._connection, self._codec, self._owns_process = connection, codec, owns_process
+        self._take: Callable[[M | None], None] = lambda message: None
+        self._sending = threading.Lock()
+
+    def say(self, message: Message) -> None:
+        """Sends a message; to a chief that is gone, nothing."""
+        data = message.to_bytes()
+        try:
+            with self._sending:
+                self._connection.send_bytes(data)
+        except OSError:
+            self._gone()
+
+    def listen(self, take: Callable[[M | None], None]) -> None:
+        """Has `take` called with each message, in the thread that listens, and with None once the chief is gone."""
+        self._take = take
+        threading.Thread(target=self._listen, name="lobench listens to its chief", daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._take(self._codec.from_bytes(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            self._gone()
+
+    def _gone(self) -> None:
+        if self._owns_process:
+            os._exit(1)
+        self._take(None)

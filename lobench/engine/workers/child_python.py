@@ -1,16 +1,32 @@
-"""How processes that evaluate are started: the current folder may be anything, a folder of checkpoints say."""
+"""How processes that evaluate are started, and where jax keeps what they have compiled."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-__all__ = ["PYTHON", "current_folder_last"]
+__all__ = ["PYTHON", "cache_environment", "cache_folder", "current_folder_last"]
 
-# Without -P, `python -m` looks for modules in the current folder first: a file `queue.py` there would be run.
+# The current folder may be anything, a folder of checkpoints say. Without -P, `python -m` looks for modules there
+# first, and runs a file `queue.py`.
 PYTHON = (sys.executable, "-P")
 
 
 def current_folder_last() -> None:
     """Makes modules of the current folder importable all the same, if no installed package has their name."""
     sys.path.append(os.getcwd())
+
+
+def cache_folder(store: Path) -> Path:
+    """Returns the folder of the programs that were compiled for a store."""
+    return store / "xla_cache"
+
+
+def cache_environment(folder: str | Path) -> dict[str, str]:
+    """Returns the environment that has jax keep all programs in a folder; what the user sets comes before it."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }

@@ -15,8 +15,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from lobench.engine.workers.child_python import current_folder_last
-from lobench.engine.workers.compilation_cache import cache_environment
+from lobench.engine.workers.child_python import cache_environment, current_folder_last
 from lobench.engine.workers.devices import settle_blas
 from lobench.engine.workers.protocol import Configure
 

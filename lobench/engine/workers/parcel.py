@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
-from lobench.engine.config.files_around import INI_FILES, files_above, files_of_suite, included_files
 from lobench.engine.config.origin import ORIGIN, git_state
+from lobench.engine.config.suite_files import INI_FILES, files_above, files_of_suite, included_files
 
 __all__ = ["Parcel"]
 

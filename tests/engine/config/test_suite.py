@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lobench.core.errors import SuiteError
-from lobench.engine.config.called import names_of_one, spec_called, specs_called, specs_of
+from lobench.engine.config.suite import names_of_one, spec_called, specs_called, specs_of
 
 _A = "Case.task = @Quadratic()"
 _FILES = {
