@@ -62,7 +62,7 @@ def results(
     patch: int | None,
 ) -> None:
     """Show or export the evaluations of a store; it may be in use."""
-    from lobench.cli.results_output import by_method_text, export, history_text, patch_text, table_text, written
+    from lobench.cli.results_output import by_method_text, export, history_text, table_text, written
     from lobench.core.errors import UsageError
 
     def show(content: str | bytes) -> None:
@@ -86,7 +86,9 @@ def results(
             raise UsageError("--patch is a patch, and no JSON", expected="no --format beside it")
         if not history:
             raise UsageError("--patch is of an experiment of the history", expected="--history beside it")
-        show(patch_text(store, patch))
+        from lobench.analysis.history import patch_of
+
+        show(patch_of(store, patch))
         return
     if kind in ("csv", "parquet"):
         export(store, kind, output, pattern)

@@ -21,7 +21,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 if TYPE_CHECKING:
     from lobench.analysis.table import Tabulated
 
-__all__ = ["by_method_text", "export", "history_text", "patch_text", "table_text", "tabulated", "written"]
+__all__ = ["by_method_text", "export", "history_text", "table_text", "tabulated", "written"]
 
 
 def table_text(store: Path, kind: str, pattern: str, *, sort: str, curves: bool) -> str:
@@ -89,13 +89,6 @@ def history_text(store: Path, kind: str) -> str:
         for one in those
     ]
     return json_text("results.history", records)
-
-
-def patch_text(store: Path, experiment: int) -> bytes:
-    """Returns the patch of an experiment's dirty tree."""
-    from lobench.analysis.history import patch_of
-
-    return patch_of(store, experiment)
 
 
 def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:

@@ -15,7 +15,7 @@ from lobench.core.metric import spread_directions
 from lobench.core.phases import state_prefix
 from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
-from lobench.engine.config.bound import BoundCase, bind_case, num_cpus_of
+from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.provenance import provenance
 from lobench.engine.store.states import BlockStates, States, owner_of
@@ -49,9 +49,9 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
     Nothing that the case names is imported by it.
 
     Raises:
-      ConfigError: see `num_cpus_of`.
+      ConfigError: see `number_of`.
     """
-    num_cpus = num_cpus_of(spec, layers)
+    num_cpus = number_of("num_cpus", spec, layers)
     if num_cpus is not None:
         settle_blas(num_cpus)
     return num_cpus is None or claim_backend(num_cpus)

@@ -14,7 +14,7 @@ from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Method
 from lobench.core.subject import Given
-from lobench.engine.config.bound import first_seed_of, num_seeds_of
+from lobench.engine.config.bound import number_of
 from lobench.engine.config.experiment_files import ExperimentFile, is_experiment, read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_file
@@ -148,8 +148,8 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
     sessions = experiment.sessions
     if sessions is None:
         layers = Layers(gin_params=selected.file.shared)
-        first = first_seed_of(spec, layers)
-        sessions = range(first, first + (num_seeds_of(spec, layers) or 0))
+        first = number_of("first_seed", spec, layers) or 0
+        sessions = range(first, first + (number_of("num_seeds", spec, layers) or 0))
     methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
     return [ItemMember(method=method, session=session) for method in methods for session in sessions]
 

@@ -9,7 +9,7 @@ import pytest
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
-from lobench.core.subject import GivenCheckpoint, Subject
+from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.asked import ThetaLeaves
@@ -26,7 +26,6 @@ __all__ = [
     "layers_of",
     "loaded_subject",
     "manager_of",
-    "method_subject",
     "metrics_of",
     "option",
     "read_checkpoint",
@@ -37,8 +36,7 @@ __all__ = [
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
-_SUBJECT: pytest.StashKey[LoadedSubject] = pytest.StashKey()
-_METHOD_SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()
+_SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by method; "": the session's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,32 +160,21 @@ def layers_of(config: pytest.Config) -> Layers:
 
 
 def loaded_subject(item: pytest.Item) -> LoadedSubject:
-    """Reads what an item evaluates, once a process: as `subject_of` and `method_subject`."""
+    """Reads what an item evaluates, once a process; see `subject_of`."""
     member = member_of(item)
-    return subject_of(item.config) if member is None else method_subject(item.config, member.method.name)
+    return subject_of(item.config, "" if member is None else member.method.name)
 
 
-def subject_of(config: pytest.Config) -> LoadedSubject:
-    """Reads the checkpoint that the session evaluates, once a process.
-
-    Raises:
-      UsageError: neither a checkpoint nor an optimizer was given, or both.
-      CheckpointError: it cannot be read.
-    """
-    if _SUBJECT not in config.stash:
-        config.stash[_SUBJECT] = _subject(config)
-    return config.stash[_SUBJECT]
-
-
-def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
-    """Reads what a method of the session's experiment is, once a process.
+def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
+    """Reads what the session evaluates, or what a method of its experiment is, once a process.
 
     Raises:
+      UsageError: neither a checkpoint nor an optimizer was given.
       CheckpointError: it cannot be read.
     """
-    known = config.stash.setdefault(_METHOD_SUBJECTS, {})
+    known = config.stash.setdefault(_SUBJECTS, {})
     if method not in known:
-        given = config.stash[EXPERIMENT].given[method]
+        given = config.stash[EXPERIMENT].given[method] if method else _given(config)
         theta = ThetaLeaves(leaves=None, where=given.uri)
         if isinstance(given, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, given.uri)
@@ -196,17 +183,15 @@ def method_subject(config: pytest.Config, method: str) -> LoadedSubject:
     return known[method]
 
 
-def _subject(config: pytest.Config) -> LoadedSubject:
+def _given(config: pytest.Config) -> Given:
     path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
     if optimizer:
-        theta = ThetaLeaves(leaves=None, where="--lobench-optimizer")
-        return LoadedSubject(subject=Subject.of_optimizer(optimizer), theta=theta)
+        return Subject.of_optimizer(optimizer)
     if not path:
         raise UsageError(
             "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
         )
-    checkpoint, theta = read_checkpoint(config, path)
-    return LoadedSubject(subject=Subject.of_checkpoint(checkpoint), theta=theta)
+    return GivenCheckpoint(uri=path)
 
 
 def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, ThetaLeaves]:

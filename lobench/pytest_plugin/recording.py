@@ -204,9 +204,9 @@ class _ExperimentSessions:
         Raises:
           CheckpointError: it cannot be read.
         """
-        from lobench.pytest_plugin.options import method_subject
+        from lobench.pytest_plugin.options import subject_of
 
-        return method_subject(self._config, method).subject
+        return subject_of(self._config, method).subject
 
     def is_news(self, method: str, finished: Finished) -> bool:
         """Says whether an evaluation is to be recorded: not for every session of it, unless it now has curves."""

@@ -17,7 +17,7 @@ from lobench.core.subject import Given, Subject
 from lobench.core.trials import FIRST_REPORT_SEED, is_over
 from lobench.engine.checkpoints.given import given_checkpoint, given_optimizer
 from lobench.engine.checkpoints.readers import load_checkpoint
-from lobench.engine.config.bound import num_seeds_of
+from lobench.engine.config.bound import number_of
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.layers import Layers
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -190,7 +190,7 @@ def plan_of(
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
     if blocks is not None:
         return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed, blocks.widths))
-    return list(seed_blocks(num_seeds_of(spec, Layers(gin_params=file.shared)) or 1, None))
+    return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
 
 
 def _plan_search(

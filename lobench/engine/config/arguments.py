@@ -18,7 +18,7 @@ import gin
 import gin.config as gin_state
 
 from lobench.core.case import OPTIMIZER_FIELDS
-from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, source_of, walk
+from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, reached_from, source_of
 
 __all__ = ["Settings", "settings_of", "settings_of_phases"]
 
@@ -82,9 +82,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     """
     bound = bindings_in(scope, "lobench.Case")
     used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
-    reached: dict[str, Reached] = {}
-    if used is not None:
-        walk(scope, "lobench.Case", {used: bound[used]}, reached, set())
+    reached, _ = reached_from(scope, "lobench.Case", () if used is None else (used,))
     real = {one.name.removeprefix(f"{scope}/"): one for one in reached.values() if type(one.value) is float}
     names = tuple(sorted(real))
     found = [real[name] for name in names]

@@ -31,11 +31,11 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.reach import Reached, bindings_in, isolated_gin, task_lines, walk
+from lobench.engine.config.reach import bindings_in, isolated_gin, reached_from, task_lines
 from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "expectations_of", "first_seed_of", "num_cpus_of", "num_seeds_of"]
+__all__ = ["BoundCase", "bind_case", "expectations_of", "number_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -190,25 +190,19 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     return problems
 
 
-def num_cpus_of(spec: CaseSpec, layers: Layers) -> int | None:
-    """Returns `Case.num_cpus` without importing what the case names: jax's backend is to be made before that.
+def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
+    """Returns a number of a case without importing what the case names: jax's backend is to be made before that.
 
+    Args:
+      name: Of a field of `Case`: "num_cpus".
     Returns:
-      The number; None where what is bound is none, which binding the case tells.
+      The number, >= 1; None where what is bound is none, which binding the case tells.
     Raises:
       ConfigError: a file cannot be read, a syntax error.
     """
-    return _number_of(spec, layers, "num_cpus", Case().num_cpus)
-
-
-def num_seeds_of(spec: CaseSpec, layers: Layers) -> int | None:
-    """Returns `Case.num_seeds` likewise."""
-    return _number_of(spec, layers, "num_seeds", Case().num_seeds)
-
-
-def first_seed_of(spec: CaseSpec, layers: Layers) -> int:
-    """Returns `Case.first_seed` likewise."""
-    return _number_of(spec, layers, "first_seed", Case().first_seed) or 0
+    values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
+    value = values.get(name, getattr(Case(), name))
+    return value if type(value) is int and value >= 1 else None
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
@@ -218,12 +212,6 @@ def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
         return None
     values = _plain_values(groups, spec.scope, "lobench.expect")
     return None if None in values.values() else Expectations(**values)
-
-
-def _number_of(spec: CaseSpec, layers: Layers, name: str, default: int) -> int | None:
-    values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
-    value = values.get(name, default)
-    return value if type(value) is int and value >= 1 else None
 
 
 def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
@@ -260,8 +248,7 @@ def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list
     phase_lines = [line for phase in phases for line in phase.case_lines]
     # What phases say themselves is no binding of the case, nor is the length that theirs take the place of.
     left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
-    lines: dict[str, Reached] = {}
-    walk(scope, "lobench.Case", {name: bindings[name] for name in bindings if name not in left_out}, lines, set())
+    lines, _ = reached_from(scope, "lobench.Case", bindings.keys() - left_out)
     expected = bindings_in(scope, "lobench.expect")
     case_lines = [*lines, *phase_lines, *(f"expect.{name} = {value!r}" for name, value in sorted(expected.items()))]
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)

@@ -27,7 +27,6 @@ from lobench.engine.config.searches import (
     is_of_search,
     is_space,
     search_of,
-    search_problem,
     space_of,
 )
 from lobench.engine.config.shipped import find_suite
@@ -51,6 +50,7 @@ _OF_COMMANDS = ("checkpoints", "num_cpus", "num_gpus")
 _OF_CURVES = ("metrics", "paired_seeds")
 _METHOD_KEYS = (*_SUBJECTS, "label", *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
+_REFERENCES = {"optimizer": "a reference such as @adam()", "search": "a call such as @random()"}
 _PLACEHOLDERS = ("session", "folder", "gin")
 
 
@@ -163,8 +163,14 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
 
 
 def _check_value(kind: str, key: str, binding: Binding) -> None:
-    if expected := problem_of(key, binding.value):
-        raise ConfigError(f"{kind}.{key}", where=binding.where, got=gin_text(binding.value), expected=expected)
+    value = binding.value
+    if key in _REFERENCES:
+        is_right = isinstance(value, Reference) and (value.evaluate or key == "optimizer")
+        expected = "" if is_right else _REFERENCES[key]
+    else:
+        expected = problem_of(key, value)
+    if expected:
+        raise ConfigError(f"{kind}.{key}", where=binding.where, got=gin_text(value), expected=expected)
 
 
 def _method_names(bindings: Sequence[Binding]) -> list[str]:
@@ -281,12 +287,7 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         if key in _SUBJECTS and places.get(key) == place and not place.startswith("--gin-param"):
             raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
         places[key] = place
-        if key == "search":
-            search_problem(binding)
-        elif key == "optimizer":
-            _check_subject_kind(name, binding)
-        else:
-            _check_value(f"{name}/Method", key, binding)
+        _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
     subjects = [key for key in _SUBJECTS if key in values]
     if len(subjects) != 1:
@@ -318,16 +319,6 @@ def _files_of_curves(method: Method, folder: Path, where: str) -> str:
     if not glob.glob(place, recursive=True):
         raise ConfigError(f"method {method.name!r}: there is no such file of curves", where=where, got=place)
     return place + mark + name
-
-
-def _check_subject_kind(name: str, binding: Binding) -> None:
-    if not isinstance(binding.value, Reference):
-        raise ConfigError(
-            f"{name}/Method.optimizer",
-            where=binding.where,
-            got=gin_text(binding.value),
-            expected="a reference such as @adam()",
-        )
 
 
 def _check_command(method: Method, folder: Path, where: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from lobench.core.case import OPTIMIZER_FIELDS
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method, is_fixed
+from lobench.engine.config.suite import gin_files_of
 from lobench.engine.config.syntax import (
     Binding,
     Macro,
@@ -30,8 +31,7 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     """
     statements: list[Statement] = []
     for suite in suites:
-        files = sorted(suite.rglob("*.gin")) if suite.is_dir() else [suite]
-        found = [statement for file in files for statement in _parsed(file)]
+        found = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
         if not case_scopes(found) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
             raise ConfigError("the suite holds no case", where=str(suite), expected="a scope that binds Case.task")
         statements += found

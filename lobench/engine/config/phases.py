@@ -18,7 +18,7 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.headline import cause, headline
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.engine.config.arguments import Settings, settings_of
-from lobench.engine.config.reach import Reached, bindings_in, enclosing, walk
+from lobench.engine.config.reach import bindings_in, enclosing, reached_from
 from lobench.engine.config.syntax import last_name
 
 __all__ = [
@@ -125,11 +125,9 @@ def optimizer_lines(scope: str) -> list[str]:
 
     The scope must not part optimizers that are the same: cases compare across optimizers and back.
     """
-    bindings = bindings_in(scope, _CASE)
-    lines: dict[str, Reached] = {}
-    walk(scope, _CASE, {name: bindings[name] for name in bindings if name in OPTIMIZER_FIELDS}, lines, set())
-    found = list(lines)
-    if "learned_optimizer" in bindings:  # which part of a checkpoint is theta is no less part of what is evaluated
+    found = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
+    # Which part of a checkpoint is theta is no less part of what is evaluated.
+    if "learned_optimizer" in bindings_in(scope, _CASE):
         found += [
             f"lobench.Checkpoint.{name} = {value!r}" for name, value in bindings_in(scope, "lobench.Checkpoint").items()
         ]
@@ -177,9 +175,7 @@ def prefixes(
 def without_optimizers(scope: str) -> Iterator[None]:
     """Has the case build no optimizer: its phases do, each with values of its own."""
     with _restored():
-        for ancestor in enclosing(scope):
-            for name in (*OPTIMIZER_FIELDS, "phases"):
-                gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
+        _unbind(scope, *OPTIMIZER_FIELDS, "phases")
         yield
 
 
@@ -205,9 +201,7 @@ def _as_in_phase(
                     if bound_scope == ancestor and selector not in _NOT_ITS_OPTIMIZER:
                         gin_state._CONFIG.setdefault((scope, selector), {}).update(parameters)
         if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
-            for ancestor in enclosing(scope):
-                for name in OPTIMIZER_FIELDS:
-                    gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
+            _unbind(scope, *OPTIMIZER_FIELDS)
             gin_state._CONFIG.setdefault((scope, _CASE), {}).update(chosen)
         for (reached_scope, selector, name), values in _lists(scope).items():
             if len(values) != count:
@@ -222,6 +216,13 @@ def _as_in_phase(
                 if name in parameters:
                     parameters[name] = values[index]
         yield
+
+
+def _unbind(scope: str, *names: str) -> None:
+    """Has a case bind nothing of these names, neither in its scope nor around it."""
+    for ancestor in enclosing(scope):
+        for name in names:
+            gin_state._CONFIG.get((ancestor, _CASE), {}).pop(name, None)
 
 
 @contextlib.contextmanager
@@ -241,9 +242,7 @@ def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
     A parameter that could take a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is no single value, and
     its type says so, or says nothing.
     """
-    bindings = bindings_in(scope, _CASE)
-    seen: set[Any] = set()
-    walk(scope, _CASE, {name: bindings[name] for name in bindings if name in OPTIMIZER_FIELDS}, {}, seen)
+    _, seen = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
     return {
         (reached, selector, name): value
         for reached, selector in sorted(seen)
@@ -297,9 +296,7 @@ def _share(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
 
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
     """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
-    bindings = bindings_in(scope, _CASE)
-    seen: set[tuple[str, str]] = set()
-    walk(scope, _CASE, {name: bindings[name] for name in bindings if name == "task"}, {}, seen)
+    _, seen = reached_from(scope, _CASE, ("task",))
     of_task = {selector for _, selector in seen}
     for (bound_scope, selector), parameters in gin_state._CONFIG.items():
         if bound_scope == phase_scope and selector in of_task and parameters:

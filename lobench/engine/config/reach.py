@@ -9,14 +9,14 @@ import contextlib
 import copy
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import gin.config as gin_state
 
 from lobench.engine.config.syntax import values_in
 
-__all__ = ["Reached", "bindings_in", "enclosing", "isolated_gin", "source_of", "task_lines", "walk"]
+__all__ = ["Reached", "bindings_in", "enclosing", "isolated_gin", "reached_from", "source_of", "task_lines"]
 
 # Held while gin's state is not the process's own: a notebook may have threads.
 _LOCK = threading.RLock()
@@ -87,7 +87,18 @@ def enclosing(scope: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def walk(
+def reached_from(
+    scope: str, selector: str, parameters: Collection[str]
+) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
+    """Returns what some of a configurable's parameters reach: bindings by their lines, and scopes with selectors."""
+    bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
+    found: dict[str, Reached] = {}
+    seen: set[tuple[str, str]] = set()
+    _walk(scope, selector, bindings, found, seen)
+    return found, seen
+
+
+def _walk(
     scope: str, selector: str, bindings: dict[str, Any], found: dict[str, Reached], seen: set[tuple[str, str]]
 ) -> None:
     """Adds every binding reached, by its line; a reference with a scope of its own replaces the scope."""
@@ -99,7 +110,7 @@ def walk(
             inner = reference.configurable.selector
             if (inner_scope, inner) not in seen:
                 seen.add((inner_scope, inner))
-                walk(inner_scope, inner, bindings_in(inner_scope, inner), found, seen)
+                _walk(inner_scope, inner, bindings_in(inner_scope, inner), found, seen)
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:

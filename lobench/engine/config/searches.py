@@ -17,7 +17,6 @@ from lobench.engine.config.syntax import (
     Reference,
     Statement,
     binding_text,
-    gin_text,
     only_bindings,
     parse_text,
     references_in,
@@ -31,7 +30,6 @@ __all__ = [
     "is_space",
     "search_identity",
     "search_of",
-    "search_problem",
     "space_of",
     "without_searches",
 ]
@@ -131,21 +129,6 @@ def space_of(name: str, own: Sequence[Binding], bindings: Sequence[Binding]) -> 
     if found:
         check_parameters(found, f"method {name!r}")
     return tuple(found)
-
-
-def search_problem(binding: Binding) -> None:
-    """Refuses a `Method.search` that is no call.
-
-    Raises:
-      ConfigError: it is none.
-    """
-    if not isinstance(binding.value, Reference) or not binding.value.evaluate:
-        raise ConfigError(
-            f"{binding.scope}/Method.search",
-            where=binding.where,
-            got=gin_text(binding.value),
-            expected="a call such as @random()",
-        )
 
 
 def search_of(

@@ -18,7 +18,16 @@ from lobench.engine.config.syntax import case_scopes, parse_file
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["cases", "claimed_gin_files", "names_of_one", "spec_called", "specs_called", "specs_in", "specs_of"]
+__all__ = [
+    "cases",
+    "claimed_gin_files",
+    "gin_files_of",
+    "names_of_one",
+    "spec_called",
+    "specs_called",
+    "specs_in",
+    "specs_of",
+]
 
 
 def specs_in(path: Path) -> list[CaseSpec]:
@@ -39,11 +48,12 @@ def specs_in(path: Path) -> list[CaseSpec]:
 
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
     """Returns all cases of gin files, and of all gin files in folders, in order."""
-    files = dict.fromkeys(file.resolve() for suite in suites for file in _gin_files(Path(suite)))
+    files = dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite)))
     return [spec for file in files for spec in specs_in(file)]
 
 
-def _gin_files(suite: Path) -> list[Path]:
+def gin_files_of(suite: Path) -> list[Path]:
+    """Returns the gin files of a folder, in order, or the one that it is."""
     return sorted(file for file in files_below(suite) if file.suffix == ".gin") if suite.is_dir() else [suite]
 
 

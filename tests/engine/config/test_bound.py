@@ -11,7 +11,7 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config import syntax as gin_syntax
-from lobench.engine.config.bound import BoundCase, bind_case, expectations_of, num_cpus_of
+from lobench.engine.config.bound import BoundCase, bind_case, expectations_of, number_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 
@@ -340,8 +340,8 @@ def test_how_many_cores_is_known_before_anything_is_imported(
 ) -> None:
     suite.write_text("import nowhere\na/Case.task = @Nothing()\nb/Case.task = @Nothing()\nb/Case.num_cpus = 5\n")
     a, b = specs_in(suite)
-    assert num_cpus_of(a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
-    assert num_cpus_of(b, Layers()) == 5
+    assert number_of("num_cpus", a, Layers(gin_modules=("nowhere",), **layers)) == want  # type: ignore[arg-type]
+    assert number_of("num_cpus", b, Layers()) == 5
 
 
 @pytest.mark.parametrize(
