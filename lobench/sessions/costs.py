@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lobench.core.case import CaseInfo
 from lobench.core.cost import CaseCost, checkpoint_cost
 from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.subject import Variant
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
 from lobench.hookspecs import Died, Said
 
-__all__ = ["Costs", "costs_of"]
+__all__ = ["Costs", "collected", "costs_of"]
 
 _COLLECT_SECONDS = 600.0
 
@@ -59,7 +61,7 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     Raises:
       SuiteError: the suites cannot be collected.
     """
-    cases = _collect(config)
+    cases = collected(config, {Variant(): ""})[""]
     durations = {}
     if (store / "ledger.sqlite").is_file():
         with Ledger.open(store, read_only=True) as ledger:
@@ -67,8 +69,17 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 
-def _collect(config: WorkerConfig) -> list[CaseInfo]:
+def collected(config: WorkerConfig, labels: Mapping[Variant, str]) -> dict[str, Sequence[CaseInfo]]:
+    """Collects the suites in a worker of this machine, and returns their cases in each variant, by its key.
+
+    Args:
+      labels: The variants, and what errors call who has them.
+    Raises:
+      SuiteError: the suites cannot be collected, or their cases not be bound.
+    """
     deadline = time.monotonic() + _COLLECT_SECONDS
+    found: dict[str, Sequence[CaseInfo]] = {}
+    called = {variant.key: repr(label) for variant, label in labels.items() if label}
     with tempfile.TemporaryDirectory() as folder:
         pool = LocalPool(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
         try:
@@ -79,11 +90,14 @@ def _collect(config: WorkerConfig) -> list[CaseInfo]:
                         raise LobenchError(f"the worker that collects the suites {heard.message}")
                     match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else None:
                         case Ready():
-                            pool.send(0, Describe().to_bytes())
-                        case Described(cases=cases):
-                            return list(cases)
-                        case Failed(messages=messages):
-                            raise SuiteError("; ".join(messages))
+                            for variant in labels:
+                                pool.send(0, Describe(variant=variant).to_bytes())
+                        case Described(variant_key=key, cases=cases):
+                            found[key] = cases
+                        case Failed(messages=messages, variant_key=failed):
+                            raise SuiteError("; ".join(messages), where=called.get(failed or "", ""))
+                if len(found) == len(labels):
+                    return found
         finally:
             pool.close()
     raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")
