@@ -56,7 +56,7 @@ def _next_step(text: str) -> str:
     if "disk I/O error" in text:  # a disk without room for the log's index says so, too
         return "is the disk full, or failing? free some space and start again: nothing acknowledged is lost"
     if "readonly" in text or "unable to open" in text:
-        return "choose another folder with --store"
+        return "choose another folder"
     if "locked" in text or "busy" in text:
         return (
             f"another program has held its lock for {_BUSY_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
@@ -193,7 +193,7 @@ class StoreLock:
 
 def unusable_store(store: Path, what: str = "cannot use the result store") -> contextlib.AbstractContextManager[None]:
     """Turns what the system says against a store's folder into one clear line."""
-    return one_line_of(OSError, StoreError, what, where=store, next_step="choose another folder with --store")
+    return one_line_of(OSError, StoreError, what, where=store, next_step="choose another folder")
 
 
 def _describe(content: bytes) -> str:
