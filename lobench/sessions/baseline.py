@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -200,13 +201,14 @@ def _tuned_elsewhere(
     grid: Grid | Searched,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns what was tuned on the same problem beside another suite of the same folder, and in which file."""
-    for other in sorted(path.parents[2].glob(f"*/{path.parent.name}/{path.name}")):
-        if other != path and bound.info.problem in other.read_text(encoding="utf-8"):
+    here = path.resolve()  # of a suite that is the working directory itself the folder has no name
+    for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
+        if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
             theirs = Baseline.load(other)
             if isinstance(grid, Searched) and not _is_same_search(theirs.refresh, baseline.refresh):
                 continue
             if (found := _kept(theirs, spec, bound, command, grid)) is not None:
-                return found, other
+                return found, other if path.is_absolute() else Path(os.path.relpath(other))
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from lobench.analysis.reading import read_store
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.headline import cause
+from lobench.core.headline import cause, counted
 from lobench.core.metric import UnknownDirection
 from lobench.engine.chief.contract import Progress
 from lobench.engine.config.shipped import find_suite
@@ -87,12 +88,7 @@ def best(
     measured, scales, ranked = ranked_run(store, places, metric)
     chosen, gone = _there(ranked, top)
     if not chosen:
-        raise UsageError(
-            "no checkpoint to choose from",
-            where=str(store),
-            got=", ".join(gone) or "none",
-            next_step=("they are gone from their places" if gone else "watch the run first"),
-        )
+        raise _nothing(store, places, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
         raise LobenchError("no candidate could be evaluated again", next_step="see the lines above")
@@ -139,6 +135,20 @@ def _metric(asked: str, subjects: Sequence[Subject], store: Path) -> str | None:
     if asked and asked not in known:
         raise UsageError("nobody has this metric", where=str(store), got=repr(asked), expected=", ".join(sorted(known)))
     return asked or None
+
+
+def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
+    if ranked and not gone:
+        return UsageError(
+            "no checkpoint has a score: where none ends better than it began, only a tuned baseline gives a scale",
+            where=str(store),
+            got=counted(len(ranked), "checkpoint"),
+            next_step=f"`{shlex.join(['lobench', 'baseline', *suites])}` makes one",
+        )
+    next_step = "they are gone from their places" if gone else "watch the run first"
+    return UsageError(
+        "no checkpoint to choose from", where=str(store), got=", ".join(gone) or "none", next_step=next_step
+    )
 
 
 def _there(ranked: Sequence[Ranked], top: int) -> tuple[list[Ranked], list[str]]:
