@@ -43,30 +43,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "lobench.analysis.frames": "CaseCurves StoredResults open_results",
-    "lobench.core.case": "Case",
-    "lobench.core.errors": "CheckpointError ConfigError LobenchError StoreError SuiteError ThetaMismatch UsageError",
-    "lobench.core.phases": "Phase",
-    "lobench.core.result": "Outcome",
-    "lobench.engine.config.suite": "cases",
-    "lobench.evaluation.notebook": "evaluate",
-    "lobench.evaluation.result": "Result",
-    "lobench.inner.configurable": "configurable",
-    "lobench.inner.optimizer": "LearnedOptimizer",
-    "lobench.inner.schedule": "Schedule",
-    "lobench.inner.task": "ArrayDataset Datasets IteratorDataset SampledDataset Task TaskFamily",
-    "lobench.inner.tasks.multitask": "MultiTask",
-    "lobench.inner.wanting": "wanting",
-    "lobench.sessions.baseline": "baseline",
-    "lobench.sessions.best": "best",
-    "lobench.sessions.bisect": "bisect",
-    "lobench.sessions.compare": "compare",
-    "lobench.sessions.imports": "import_curves",
-    "lobench.sessions.run": "run",
-    "lobench.sessions.watch": "watch",
-}
-
 __all__ = [
     "ArrayDataset",
     "Case",
@@ -104,7 +80,7 @@ __all__ = [
     "watch",
 ]
 
-__getattr__ = on_first_use(__name__, _HOMES)
+__getattr__ = on_first_use(__name__)
 
 
 def __dir__() -> list[str]:

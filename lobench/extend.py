@@ -59,49 +59,6 @@ if TYPE_CHECKING:
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.lines import text_table
 
-_HOMES = {
-    "lobench.core": "schedule",
-    "lobench.analysis.event_numbers": "Group Number numbers_of run_label",
-    "lobench.analysis.imports.wandb_log": "wandb_rows",
-    "lobench.analysis.intervals": "Interval stratified_t_mean",
-    "lobench.cli.output": "emit format_option",
-    "lobench.core.case": "CaseInfo CaseSpec SeedBlock",
-    "lobench.core.checkpoint": "Checkpoint CheckpointContent SeenCheckpoint",
-    "lobench.core.codec": "Codec Message kind_of",
-    "lobench.core.draws": "Draws fold",
-    "lobench.core.errors": "CheckpointGone PickleRefused PluginError StoreBusy suggestion",
-    "lobench.core.finite": "finite_or_none",
-    "lobench.core.headline": "cause counted headline",
-    "lobench.core.metric": "Direction",
-    "lobench.core.population": "Member Objective Pool Selection better oriented rank weighted",
-    "lobench.core.result": "Curves",
-    "lobench.core.search": "Grid Trial grid_values trials_left",
-    "lobench.core.space": "Kind Parameter Rule Scale Space Value check_parameters",
-    "lobench.core.subject": "Subject Variant",
-    "lobench.engine.checkpoints.files": "content_of flatten is_settled reading",
-    "lobench.engine.checkpoints.spool": "checkpoint_sha256",
-    "lobench.engine.config.bound": "bind_case",
-    "lobench.engine.config.layers": "Layers",
-    "lobench.engine.config.suite": "specs_called specs_in",
-    "lobench.engine.config.syntax": "parse_file parse_text",
-    "lobench.engine.store.database": (
-        "StoreLock database_errors newer_schema open_to_read open_to_write schema_version transaction write_ahead"
-    ),
-    "lobench.engine.store.states": "leave_mark marked_folder",
-    "lobench.engine.workers.channel": "Channel ChiefEnd",
-    "lobench.engine.workers.parcel": "Parcel",
-    "lobench.engine.workers.pool": "LocalPool WorkerConfig",
-    "lobench.engine.workers.protocol": "Configure Exit",
-    "lobench.engine.whole_file": "sync write_whole",
-    "lobench.evaluation.runner": "claim_for",
-    "lobench.inner.adapters": "as_learned_optimizer as_stepper as_task",
-    "lobench.inner.backend": "compiler_options device_description",
-    "lobench.inner.schedule": "LossSchedule",
-    "lobench.inner.theta": "leaf_paths",
-    "lobench.report.lines": "text_table",
-    "lobench.plugins": "PluginManager load_plugins",
-}
-
 # fmt: off
 __all__ = [
     "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
@@ -119,7 +76,7 @@ __all__ = [
 ]
 # fmt: on
 
-__getattr__ = on_first_use(__name__, _HOMES)
+__getattr__ = on_first_use(__name__)
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import specs_in
 found = find_suite("reference")
 (spec,) = specs_in(found / "reference.gin")
-print(Path(lobench.__file__).parent, found, bind_case(spec, Layers(), build=False).identity)
+print(Path(lobench.__file__).parent, found, bind_case(spec, Layers(), build=False).info.identity)
 """
 
 
@@ -85,7 +85,7 @@ def test_an_installed_suite_has_a_name_and_its_cases_the_identities_of_the_check
     done = run_away(installed, tmp_path, "-c", ASK)
     assert done.returncode == 0, done.stderr
     (spec,) = specs_in(ROOT / "suites" / "reference" / "reference.gin")
-    identity = bind_case(spec, Layers(), build=False).identity
+    identity = bind_case(spec, Layers(), build=False).info.identity
     package = installed / "lobench"
     assert done.stdout.split() == [str(package), str(package / "suites" / "reference"), identity]
 

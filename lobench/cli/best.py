@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, told_aside
 
 __all__ = ["best"]
 
@@ -41,10 +40,7 @@ def best(location: str, kind: str, **options: object) -> None:
     nothing was chosen by, is the one to report. STORE/best.json keeps what was found.
     """
     from lobench.report.best import best_text
-    from lobench.report.progress import make_progress
     from lobench.sessions.best import best as found_best
 
-    # What is told meanwhile goes to the standard error: standard output is the record's.
-    with make_progress(sys.stderr) as progress:
-        found = found_best(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    found = told_aside(found_best, location, **options)
     emit("best", found.to_record()) if kind == "json" else click.echo(best_text(found))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Number
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, told_aside
 
 __all__ = ["bisect"]
 
@@ -55,12 +54,9 @@ def bisect(location: str, kind: str, **options: object) -> None:
     watch's store holds counts; what is new goes to STORE/bisect, and a second call repeats none of it.
     """
     from lobench.report.bisection import bisection_text
-    from lobench.report.progress import make_progress
     from lobench.sessions.bisect import bisect as bisected
 
-    # What is told meanwhile goes to the standard error: standard output is the record's.
-    with make_progress(sys.stderr) as progress:
-        found = bisected(location, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    found = told_aside(bisected, location, **options)
     emit("bisect", found.to_record()) if kind == "json" else click.echo(bisection_text(found))
     if found.status == "undecided":
         raise click.exceptions.Exit(ExitCode.BUDGET)

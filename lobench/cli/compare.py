@@ -9,7 +9,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Number
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, told_aside
 
 __all__ = ["compare"]
 
@@ -74,12 +74,9 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
 def compare(subjects: tuple[str, ...], strict: bool, kind: str, **options: object) -> None:
     """Is B better than A, on which cases, by how much, and is that noise? The gate's verdict is the exit code."""
     from lobench.report.comparison import comparison_records, comparison_text
-    from lobench.report.progress import make_progress
     from lobench.sessions.compare import compare as compared
 
-    # What is told meanwhile goes to the standard error: standard output is the comparison's.
-    with make_progress(sys.stderr) as progress:
-        found = compared(*subjects, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    found = told_aside(compared, *subjects, **options)
     if kind == "json":
         emit("compare", comparison_records(found.pairs, scale=found.scale, steps=found.steps))
     else:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option
+from lobench.cli.output import emit, format_option, told_aside
 from lobench.sessions.settings import WatchSettings
 
 __all__ = ["debug"]
@@ -42,10 +41,7 @@ def debug(case: str, kind: str, **options: object) -> None:
     shows losses, updates, gradients and states step by step.
     """
     from lobench.report.debugging import debugged_text
-    from lobench.report.progress import make_progress
     from lobench.sessions.debug import debug as debugged
 
-    # What is told meanwhile goes to the standard error: standard output is the record's.
-    with make_progress(sys.stderr) as progress:
-        found = debugged(case, progress=progress, **options)  # type: ignore[arg-type]  # checked by click
+    found = told_aside(debugged, case, **options)
     emit("debug", found.to_record()) if kind == "json" else click.echo(debugged_text(found))

@@ -24,9 +24,20 @@ from lobench.core.errors import LobenchError, StoreError
 from lobench.core.finite import finite_or_none
 from lobench.core.headline import cause
 
-__all__ = ["emit", "emit_error", "emit_text", "format_option", "json_alone", "json_text", "open_streams", "unwritten"]
+__all__ = [
+    "emit",
+    "emit_error",
+    "emit_text",
+    "format_option",
+    "json_alone",
+    "json_text",
+    "open_streams",
+    "told_aside",
+    "unwritten",
+]
 
 C = TypeVar("C", bound=Callable[..., object])
+T = TypeVar("T")
 Record = Mapping[str, Any]
 
 _HELP = "json: one document on standard output, all else on standard error; `lobench schema` describes it."
@@ -153,6 +164,14 @@ def emit_text(text: str) -> None:
         raise
     except OSError as error:
         raise StoreError("cannot write this", where="standard output", got=cause(error)) from error
+
+
+def told_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Calls a session; what it tells meanwhile goes to the standard error: standard output is the record's."""
+    from lobench.report.progress import make_progress
+
+    with make_progress(sys.stderr) as progress:
+        return session(*arguments, progress=progress, **options)
 
 
 def emit_error(error: BaseException | str, exit_code: int, *, where: str = "") -> None:

@@ -2,32 +2,43 @@
 
 `import lobench` must import neither jax nor pandas, yet `lobench.Task` lives beside jax. Example: after
 
-    __getattr__ = on_first_use(__name__, {"lobench.inner.task": "Task TaskFamily"})
+    if TYPE_CHECKING:
+        from lobench.inner.task import Task, TaskFamily
 
-`lobench.Task` imports `lobench.inner.task`, once, when somebody asks for it.
+    __getattr__ = on_first_use(__name__)
+
+`lobench.Task` imports `lobench.inner.task`, once, when somebody asks for it; who checks types reads the same lines.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
-def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Returns the `__getattr__` of `package`.
+def on_first_use(package: str) -> Callable[[str], object]:
+    """Returns the `__getattr__` of a package: it loads what the package's text imports below `if TYPE_CHECKING:`.
 
     Args:
       package: The `__name__` of the module that gets it.
-      homes: Module -> the names that live there, with blanks between them; of a package also its modules.
     """
-    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    @functools.cache
+    def homes() -> dict[str, str]:
+        text = Path(sys.modules[package].__file__ or "").read_text(encoding="utf-8")
+        blocks = [node for node in ast.parse(text).body if isinstance(node, ast.If)]
+        imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> object:
-        if name not in home_of:
+        if name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = importlib.import_module(home_of[name])
+        home = importlib.import_module(homes()[name])
         value = getattr(home, name, None) or importlib.import_module(f"{home.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value

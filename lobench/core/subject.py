@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -81,26 +80,19 @@ class Subject:
     run: str = ""
 
     @classmethod
-    def of_checkpoint(
-        cls,
-        checkpoint: Checkpoint,
-        bindings: Sequence[str] = (),
-        *,
-        label: str = "",
-        trainer_config: str | None = None,
-    ) -> Subject:
-        """Returns a checkpoint with bindings of its own.
+    def of_checkpoint(cls, checkpoint: Checkpoint, variant: Variant = Variant(), *, label: str = "") -> Subject:
+        """Returns a checkpoint.
 
         Args:
-          bindings, trainer_config: See `Variant`.
+          variant: The bindings that its cases are trained with.
           label: How people call it; "": by the end of its path, and its bindings.
         """
         name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASHED]
         return cls(
             kind="checkpoint",
             sha256=checkpoint.sha256,
-            label=label or "; ".join((name, *bindings)),
-            variant=Variant(bindings=tuple(bindings), trainer_config=trainer_config),
+            label=label or "; ".join((name, *variant.bindings)),
+            variant=variant,
             uri=checkpoint.uri,
             outer_step=checkpoint.outer_step,
             generation=checkpoint.generation,
@@ -189,10 +181,7 @@ class GivenCheckpoint:
 
     def read_as(self, checkpoint: Checkpoint) -> Subject:
         """Returns the subject that it is, once it is read."""
-        variant = self.variant
-        return Subject.of_checkpoint(
-            checkpoint, variant.bindings, label=self.label, trainer_config=variant.trainer_config
-        )
+        return Subject.of_checkpoint(checkpoint, self.variant, label=self.label)
 
 
 Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading

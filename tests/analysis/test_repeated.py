@@ -10,13 +10,14 @@ from stores import case_info
 from lobench.analysis.repeated import seeds_arguments, with_subject
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
 
 
 def test_subjects_are_named_as_pytest_takes_them() -> None:
     assert with_subject(Subject.of_optimizer("adam(); adam.b1 = 0.8")) == "--lobench-optimizer 'adam(); adam.b1 = 0.8'"
     checkpoint = Checkpoint(uri="/runs/my run/theta_3.npz", sha256="3", outer_step=3)
-    assert shlex.split(with_subject(Subject.of_checkpoint(checkpoint, ["Case.learned_optimizer = @Celo()"]))) == [
+    celo = Subject.of_checkpoint(checkpoint, Variant(bindings=("Case.learned_optimizer = @Celo()",)))
+    assert shlex.split(with_subject(celo)) == [
         "--lobench-checkpoint", "/runs/my run/theta_3.npz", "--lobench-gin-param", "Case.learned_optimizer = @Celo()"
     ]  # fmt: skip
     assert with_subject(Subject.of_imported("adam")) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,10 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant, optimizer_bindings, optimizer_sha256
 
 THETA = Checkpoint(uri="runs/a/checkpoint_100.npz", sha256="ab" * 32, outer_step=100, generation=2, run="a")
+
+
+def of_theta(**variant: Any) -> Subject:
+    return Subject.of_checkpoint(THETA, Variant(**variant))
 
 
 def test_a_checkpoint_keeps_where_it_stands() -> None:
@@ -20,13 +25,13 @@ def test_a_checkpoint_keeps_where_it_stands() -> None:
 
 
 def test_one_theta_with_other_bindings_is_another_subject() -> None:
-    plain, celo = Subject.of_checkpoint(THETA), Subject.of_checkpoint(THETA, ["Case.learned_optimizer = @Celo()"])
+    plain, celo = Subject.of_checkpoint(THETA), of_theta(bindings=("Case.learned_optimizer = @Celo()",))
     assert plain.key != celo.key
     assert celo.label == "checkpoint_100.npz; Case.learned_optimizer = @Celo()"
     elsewhere = Checkpoint(uri="copy.npz", sha256=THETA.sha256, outer_step=7)
     assert Subject.of_checkpoint(elsewhere, label="ours").key == plain.key  # neither place nor label counts
-    assert Subject.of_checkpoint(THETA, trainer_config="A.b = 1").key != plain.key
-    assert Subject.of_checkpoint(THETA, trainer_config="").key != plain.key  # none is not the run's
+    assert of_theta(trainer_config="A.b = 1").key != plain.key
+    assert of_theta(trainer_config="").key != plain.key  # none is not the run's
 
 
 def test_an_optimizer_has_the_hash_of_its_text_as_stores_have_it() -> None:

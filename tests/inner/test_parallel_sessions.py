@@ -260,6 +260,6 @@ def test_sessions_are_another_problem_for_a_baseline(tmp_path: Path) -> None:
     for lines in ("", "Case.sessions = 'apart'", "Case.sessions = 'mean'\nCase.num_lanes = 2"):
         path.write_text(f"a/Case.task = @Quadratic()\n{lines}\n")
         (spec,) = specs_in(path)
-        problems.add(bind_case(spec, Layers(gin_modules=("lobench.inner.tasks",)), build=False).problem)
+        problems.add(bind_case(spec, Layers(gin_modules=("lobench.inner.tasks",)), build=False).info.problem)
     assert len(problems) == 2
     assert key_of(0).shape == ()

@@ -23,16 +23,23 @@ __all__ = ["NpzReader", "PickleReader", "SafetensorsReader", "load_checkpoint", 
 _LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
 
 
-class NpzReader:
-    """numpy's `.npz`; the member names are the paths of the leaves."""
+class _FileReader:
+    """A reader of single files, which it knows by the ends of their names."""
 
     in_place = True
+    suffixes: tuple[str, ...]
 
     def __init__(self, allow_pickle: bool = False) -> None:
         self._allow_pickle = allow_pickle
 
     def recognises(self, path: epath.Path) -> bool:
-        return bool(path.suffix == ".npz")
+        return path.suffix in self.suffixes
+
+
+class NpzReader(_FileReader):
+    """numpy's `.npz`; the member names are the paths of the leaves."""
+
+    suffixes = (".npz",)
 
     def is_complete(self, path: epath.Path) -> bool:
         # The directory of a zip archive is written last.
@@ -59,16 +66,10 @@ class NpzReader:
             return content_of(leaves, str(path))
 
 
-class SafetensorsReader:
+class SafetensorsReader(_FileReader):
     """`.safetensors`; the tensor names are the paths of the leaves."""
 
-    in_place = True
-
-    def __init__(self, allow_pickle: bool = False) -> None:
-        del allow_pickle
-
-    def recognises(self, path: epath.Path) -> bool:
-        return bool(path.suffix == ".safetensors")
+    suffixes = (".safetensors",)
 
     def is_complete(self, path: epath.Path) -> bool:
         try:
@@ -85,16 +86,10 @@ class SafetensorsReader:
             return content_of(load(path.read_bytes()), str(path))
 
 
-class PickleReader:
+class PickleReader(_FileReader):
     """Pickles, which can run code when they are loaded: refused unless `--allow-pickle` was given."""
 
-    in_place = True
-
-    def __init__(self, allow_pickle: bool = False) -> None:
-        self._allow_pickle = allow_pickle
-
-    def recognises(self, path: epath.Path) -> bool:
-        return path.suffix in (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+    suffixes = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
     def is_complete(self, path: epath.Path) -> bool:
         return bool(path.is_file())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
 
 __all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of"]
 
@@ -49,12 +49,9 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
     if kind == "imported":
         found = Subject.of_imported(uri.partition(":")[2])
         return dataclasses.replace(found, label=label or found.label)
-    return Subject.of_checkpoint(
-        Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run),
-        json.loads(bindings) if bindings != "[]" else (),
-        label=label,
-        trainer_config=trainer_config,
-    )
+    checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
+    own = tuple(json.loads(bindings)) if bindings != "[]" else ()
+    return Subject.of_checkpoint(checkpoint, Variant(bindings=own, trainer_config=trainer_config), label=label)
 
 
 def sightings_of_evaluations(

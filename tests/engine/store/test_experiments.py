@@ -14,7 +14,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
 from lobench.core.result import EvaluationKey, Outcome
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import Ledger
@@ -131,7 +131,7 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
     """Each is told of its own evaluations alone; labels and bindings come back, and survive a merge."""
     theta = Checkpoint(uri="theta.npz", sha256="t", outer_step=3)
     plain = Subject.of_checkpoint(theta)
-    bound = Subject.of_checkpoint(theta, ["Celo.width = 8"], label="wide", trainer_config="x = 1")
+    bound = Subject.of_checkpoint(theta, Variant(bindings=("Celo.width = 8",), trainer_config="x = 1"), label="wide")
     adam = Subject.of_optimizer("adam()", label="Adam")
     info = {False: case_info("a"), True: dataclasses.replace(case_info("a"), optimizer_hash="wide")}
     with contextlib.closing(Ledger.open(tmp_path / "store")) as ledger:

@@ -159,7 +159,7 @@ def test_ours_keeps_its_name_and_its_hash_beside_optaxs(suite: Path) -> None:
     before = bind(suite, ours)
     theirs = bind(suite, "optax.adamw(); optax.adamw.learning_rate = 0.01")
     after = bind(suite, ours)
-    assert before.optimizer_hash == after.optimizer_hash != theirs.optimizer_hash
+    assert before.info.optimizer_hash == after.info.optimizer_hash != theirs.info.optimizer_hash
     assert "lobench.Case.optimizer = @adamw()" in after.bindings and "lobench.adamw.learning_rate" in after.bindings
     assert "lobench.Case.optimizer = @optax.adamw()" in theirs.bindings
     assert "optax.adamw.learning_rate = 0.01" in theirs.bindings.splitlines()
