@@ -91,7 +91,7 @@ class Methods:
         self._done = Counter[str]()  # of these, by method
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, Interval] = {}
-        self._through: dict[str, float] = {}  # mean scores
+        self._through: list[str] = []
         self._began: float | None = None
         self._num_new = 0
         self._scored_until, self._scored_rows = -math.inf, 0
@@ -176,14 +176,18 @@ class Methods:
         return "" if found is None or math.isnan(found.mean) else interval_text(found)
 
     def through(self, name: str) -> tuple[str, bool]:
-        """Takes that a method is through; returns how it is beside the best of those before, and whether it is best."""
+        """Takes that a method is through; returns how it is beside the best of those before, and whether it is best.
+
+        They are compared as they score now: without a baseline a better method moves the scale under those before it.
+        """
         found = self._scores.get(name)
         if found is None or math.isnan(found.mean):
             return "", False
-        best = max((mean, other) for other, mean in self._through.items()) if self._through else None
-        self._through[name] = found.mean
-        if best is None:
+        before = [(self._scores[other].mean, other) for other in self._through if other != name]
+        self._through.append(name)
+        if not before:
             return "", False
+        best = max(before)
         return beside_best(found.mean, *best), found.mean > best[0]
 
     def left(self) -> str:

@@ -108,3 +108,17 @@ def test_a_terminal_has_a_table() -> None:
         and "about 16 s left" in shown
         and "[b]tuned" in shown
     )
+
+
+def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() -> None:
+    clock, file = Clock(), io.StringIO()
+    methods = Methods(lambda subject: ["adam"] if subject == ADAM else ["sgd"], clock=clock)
+    methods.plan({"adam": 1, "sgd": 1})
+    progress = PlainMethods(file, methods, clock=clock)
+    run(progress, clock, [event(ADAM, "a", 0.5), event(SGD, "a", 0.001)])
+    adam, sgd = file.getvalue().splitlines()
+    assert "score 1.0" in adam or "score 0.99" in adam, "alone it is the best mean that is known, 1 on the scale"
+    now = {state.name: float(state.score.split()[0]) for state in methods.states()}
+    assert now["adam"] < 0.9
+    said = re.search(r", ([0-9.]+) above the best so far \(adam\)", sgd)
+    assert said is not None and abs(float(said[1]) - (now["sgd"] - now["adam"])) < 0.002
