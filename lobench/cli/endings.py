@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lobench.core.cost import CaseCost
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
-    from lobench.sessions.costs import Costs
     from lobench.sessions.methods import MethodPlan
     from lobench.sessions.rounds import Watched
     from lobench.sessions.run import ExperimentPlan, Ran
     from lobench.sessions.settings import WatchSettings
+    from lobench.sessions.watch import Costs
 
 __all__ = [
     "cost_lines",

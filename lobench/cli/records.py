@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from lobench.analysis.findings import Findings
     from lobench.core.subject import Subject
     from lobench.engine.chief.contract import Ending
-    from lobench.sessions.costs import Costs
     from lobench.sessions.rounds import Watched
     from lobench.sessions.run import ExperimentPlan, Ran
+    from lobench.sessions.watch import Costs
 
 __all__ = ["costs_record", "plan_record", "ran_record", "verdict_record", "watched_record"]
 
