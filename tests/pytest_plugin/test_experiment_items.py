@@ -219,3 +219,12 @@ def test_two_tests_of_one_case_have_ids_of_their_own(folder: Path) -> None:
 def test_an_experiment_has_subjects_of_its_own(folder: Path) -> None:
     output = run_pytest(folder, "x.gin", "--lobench-optimizer", "adam()")
     assert "an experiment's methods are its subjects; leave --lobench-optimizer out" in output
+
+
+def test_methods_that_lobench_run_trains_are_skipped_on_bare_files_too(folder: Path) -> None:
+    command = 'mine/Method.command = "python train.py {session} {folder}"\n'
+    (folder / "tiny" / "bare.gin").write_text(BARE.partition("Experiment")[0])
+    (folder / "x.gin").write_text(EXPERIMENT.replace('"tiny"', '"tiny/bare.gin"') + command)
+    said = run_pytest(folder, "x.gin", "-rs", "-k", "mine")
+    assert "2 skipped" in said and "`lobench run x.gin` runs it" in said
+    assert "INTERNALERROR" not in said

@@ -34,6 +34,24 @@ __all__ = [
 
 _BUSY_SECONDS = 30.0  # for so long another program may hold the database
 
+_FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
+_ANOTHER_FOLDER = "choose another folder with --store"
+_LOCKED = (
+    f"another program has held its lock for {_BUSY_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
+    "and the same command goes on; nothing acknowledged is lost"
+)
+_RESTORE = "move the file away, or restore a copy"
+_NEXT_STEPS = {
+    "FULL": _FREE_SPACE,
+    "IOERR": f"is the disk full, or failing? {_FREE_SPACE}",  # a disk without room for the log's index says so, too
+    "READONLY": _ANOTHER_FOLDER,
+    "CANTOPEN": _ANOTHER_FOLDER,
+    "BUSY": _LOCKED,
+    "LOCKED": _LOCKED,
+    "CORRUPT": _RESTORE,
+    "NOTADB": _RESTORE,
+}
+
 
 @contextlib.contextmanager
 def database_errors(where: Path | str, what: str) -> Iterator[None]:
@@ -47,26 +65,14 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         got = cause(error)
-        raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=_next_step(got)) from error
+        raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=_next_step(error)) from error
 
 
-def _next_step(text: str) -> str:
-    if "full" in text:
-        return "free some space and start again: nothing acknowledged is lost"
-    if "disk I/O error" in text:  # a disk without room for the log's index says so, too
-        return "is the disk full, or failing? free some space and start again: nothing acknowledged is lost"
-    if "readonly" in text or "unable to open" in text:
-        return "choose another folder with --store"
-    if "locked" in text or "busy" in text:
-        return (
-            f"another program has held its lock for {_BUSY_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
-            "and the same command goes on; nothing acknowledged is lost"
-        )
-    if "malformed" in text or "not a database" in text:
-        return "move the file away, or restore a copy"
-    if "no such table" in text:
+def _next_step(error: sqlite3.Error) -> str:
+    if "no such table" in str(error):
         return "was its database emptied? restore a copy, or start again, which begins anew"
-    return ""
+    name = getattr(error, "sqlite_errorname", "SQLITE_NOTADB")  # SQLITE_IOERR_WRITE, say; none: see `schema_version`
+    return next((text for kind, text in _NEXT_STEPS.items() if name.startswith(f"SQLITE_{kind}")), "")
 
 
 def open_to_write(database: Path) -> sqlite3.Connection:
