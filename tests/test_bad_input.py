@@ -361,3 +361,13 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     said = "lobench: plugin 'wrong': the command 'mine' is none of click's; got builtin_function_or_method; decorate it"
     assert done.returncode == 2 and done.stderr.startswith(said)
+
+
+def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_path: Path) -> None:
+    declared = "def lobench_cli_commands(): return [Declaration(name='watch', factory='own:watch')]\n"
+    install(tmp_path, "own", "from lobench.hookspecs import Declaration\n" + declared)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "lobench.cli", "list", "commands"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    said = "lobench: plugin 'own': the command 'watch' is lobench's own: nobody reaches the plugin's; rename it"
+    assert done.returncode == 2 and done.stderr.strip() == said

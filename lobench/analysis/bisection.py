@@ -56,6 +56,7 @@ class Bisection:
       level: The probability that was asked for.
       num_evaluations: Seed blocks of checkpoints.
       num_new: Those that were evaluated for it; the others were in the stores.
+      looked_at: Places of checkpoints that were evaluated; of the others the curve between them tells.
       command: What repeats it.
     """
 
@@ -70,6 +71,7 @@ class Bisection:
     num_seeds: int
     scale: str
     command: str
+    looked_at: frozenset[int]
 
     @property
     def broken(self) -> Checkpoint:

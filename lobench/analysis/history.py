@@ -62,7 +62,7 @@ def find_stores(folder: Path) -> list[Path]:
     """
     found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
     if not found:
-        raise StoreError("there is no result store here", where=str(folder), next_step="is --store right?")
+        raise StoreError("there is no result store here", where=str(folder), next_step="is the path right?")
     return [store for store in found if not set(store.parents) & set(found)]
 
 

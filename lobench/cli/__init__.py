@@ -55,14 +55,14 @@ class _Group(click.Group):
     """Knows the commands' names and summaries without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *_plugin_commands()]
+        return [*_COMMANDS, *plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
-        found = _plugin_commands().get(cmd_name)
+        found = plugin_commands().get(cmd_name)
         if found is None:
             return None
         command = found.load()
@@ -103,10 +103,17 @@ class _Group(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
 
-def _plugin_commands() -> dict[str, Any]:
+def plugin_commands() -> dict[str, Any]:
     from lobench.plugins import load_plugins
 
-    return load_plugins().declarations("lobench_cli_commands")
+    found = load_plugins().declarations("lobench_cli_commands")
+    for name in found.keys() & _COMMANDS.keys():
+        raise PluginError(
+            f"the command {name!r} is lobench's own: nobody reaches the plugin's",
+            where=f"plugin {found[name].plugin!r}",
+            next_step="rename it",
+        )
+    return found
 
 
 @click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

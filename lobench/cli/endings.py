@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lobench.core.cost import CaseCost
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
-    from lobench.sessions.methods import MethodPlan
+    from lobench.sessions.costs import Costs
+    from lobench.sessions.plan import MethodPlan
     from lobench.sessions.rounds import Watched
     from lobench.sessions.run import ExperimentPlan, Ran
     from lobench.sessions.settings import WatchSettings
-    from lobench.sessions.watch import Costs
 
 __all__ = [
     "cost_lines",
@@ -170,12 +170,12 @@ def _cost_line(cost: CaseCost) -> str:
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     """Returns what `--check` says."""
     lines = [_method_line(method) for method in plan.methods]
-    planned, missing = (sum(getattr(one, name) for one in plan.methods) for name in ("num_planned", "num_missing"))
+    planned, missing = plan.num_planned, plan.num_missing
     size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
     lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} are missing in {plan.store}")
     unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
     if missing:
-        seconds = sum(one.seconds for one in plan.methods)
+        seconds = plan.seconds
         known = f"by recorded durations {seconds:.3g} core-seconds: {seconds / max_cores:.3g} s"
         but = f", without {', '.join(sorted(unknown))}, which never ran here" if unknown else ""
         lines.append(f"{known} on {counted(max_cores, 'core')}{but}")
@@ -190,4 +190,6 @@ def _method_line(plan: MethodPlan) -> str:
     subject = "; ".join((method.named, *method.bindings))
     fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
     planned = counted(plan.num_planned, "evaluation")
-    return f"{method.title}: {trainings}{planned}{fresh}, {recorded} of them recorded ({subject})"
+    num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0
+    repeated = f", {num_repeated} of them another method's too" if num_repeated else ""
+    return f"{method.title}: {trainings}{planned}{fresh}, {recorded} of them recorded{repeated} ({subject})"

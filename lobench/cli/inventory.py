@@ -65,10 +65,11 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
 
 
 def _list_declared(hook: str) -> list[Item]:
+    from lobench.cli import plugin_commands
     from lobench.plugins import load_plugins
     from lobench.report.lines import text_table
 
-    found = load_plugins().declarations(hook)
+    found = plugin_commands() if hook == "lobench_cli_commands" else load_plugins().declarations(hook)
     if found:
         click.echo(text_table([(name, each.declaration.summary, f"[{each.plugin}]") for name, each in found.items()]))
     return [{"name": name, "summary": each.declaration.summary, "plugin": each.plugin} for name, each in found.items()]

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from lobench.analysis.findings import Findings
     from lobench.core.subject import Subject
     from lobench.engine.chief.contract import Ending
+    from lobench.sessions.costs import Costs
     from lobench.sessions.rounds import Watched
     from lobench.sessions.run import ExperimentPlan, Ran
-    from lobench.sessions.watch import Costs
 
 __all__ = ["costs_record", "plan_record", "ran_record", "verdict_record", "watched_record"]
 
@@ -100,12 +100,12 @@ def costs_record(costs: Costs) -> Record:
 
 def plan_record(plan: ExperimentPlan, max_cores: int) -> Record:
     """Returns what an experiment would run."""
-    seconds = sum(one.seconds for one in plan.methods)
+    seconds = plan.seconds
     return {
         "store": plan.store,
         "num_cases": plan.num_cases,
-        "num_planned": sum(one.num_planned for one in plan.methods),
-        "num_missing": sum(one.num_missing for one in plan.methods),
+        "num_planned": plan.num_planned,
+        "num_missing": plan.num_missing,
         "core_seconds": seconds,
         "max_cores": max_cores,
         "wall_seconds": seconds / max_cores,

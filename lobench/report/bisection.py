@@ -26,8 +26,8 @@ def bisection_text(found: Bisection) -> str:
         lines += [
             f"{_share(found.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"the fall: {size}; that there is one: {_share(belief.fall)}",
-            f"last good: {found.good.uri} (outer step {found.good.outer_step})",
-            f"first broken: {found.broken.uri} (outer step {found.broken.outer_step})",
+            f"last good: {_named(found, belief.place - 1)}",
+            f"first broken: {_named(found, belief.place)}",
         ]
     if belief.begin:
         step = found.checkpoints[belief.begin].outer_step
@@ -39,6 +39,12 @@ def bisection_text(found: Bisection) -> str:
         f"again: {found.command}",
     ]
     return "\n".join(map(one_line, lines))
+
+
+def _named(found: Bisection, place: int) -> str:
+    one = found.checkpoints[place]
+    guessed = "" if place in found.looked_at else "; it was not evaluated: by those around it"
+    return f"{one.uri} (outer step {one.outer_step}{guessed})"
 
 
 def _share(probability: float) -> str:

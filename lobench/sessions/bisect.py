@@ -138,6 +138,7 @@ def bisect(
         num_new=search.num_new,
         num_seeds=seen.case.seed_block or seen.case.num_seeds,
         scale=seen.scale,
+        looked_at=frozenset(probe.place for probe in seen.probes),
         command=command_text(
             *("lobench", "bisect", str(location)),
             suite=texts(suites),

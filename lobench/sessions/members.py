@@ -23,9 +23,15 @@ from lobench.sessions.roster import Roster
 from lobench.sessions.search_run import Place
 from lobench.sessions.trials import Trials, search_runs
 
-__all__ = ["ExperimentRecord"]
+__all__ = ["ExperimentRecord", "states_by_folder"]
 
 _WITHOUT: tuple[CommandState, ...] = ("failed", "infeasible")  # they bring no checkpoint
+
+
+def states_by_folder(ledger: Ledger) -> Mapping[str, CommandState]:
+    """Returns what became of commands in any form of any experiment, by `CommandRun.name`."""
+    trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
+    return {row.parameters.get("folder", ""): row.state for row in trials}
 
 
 class ExperimentRecord:
@@ -93,8 +99,7 @@ class ExperimentRecord:
 
     def _known_states(self, ledger: Ledger) -> Callable[[CommandRun], CommandState]:
         """Returns what says what became of a command in any form of any experiment: its folder says which it is."""
-        trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
-        by_folder = {row.parameters.get("folder"): row.state for row in trials}
+        by_folder = states_by_folder(ledger)
 
         def state_of(run: CommandRun) -> CommandState:
             state: CommandState = by_folder.get(run.name, "waiting")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lobench.analysis.frames import StoredResults, open_results
 from lobench.core.experiment import CommandState, Experiment
 from lobench.core.subject import Subject
 from lobench.engine.chief.contract import Ending, Progress
-from lobench.engine.config.experiment_files import read_experiment
+from lobench.engine.config.experiment_files import ExperimentFile, read_experiment
 from lobench.engine.config.suite import specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.plugins import load_plugins
@@ -20,7 +21,8 @@ from lobench.report.methods import Methods
 from lobench.report.notebook_progress import default_progress
 from lobench.sessions.experiment_curves import read_curves
 from lobench.sessions.members import ExperimentRecord
-from lobench.sessions.methods import MethodPlan, blocks_of, chosen_methods, given_methods, plan_of
+from lobench.sessions.methods import blocks_of, chosen_methods, given_methods
+from lobench.sessions.plan import MethodPlan, plan_of
 from lobench.sessions.repeated import repeating_command
 from lobench.sessions.roster import Roster
 from lobench.sessions.rounds import HERE, run_rounds
@@ -59,11 +61,28 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPlan:
-    """What is planned, and what of it is missing."""
+    """What is planned, and what of it is missing; what two methods share counts once."""
 
     store: Path
     methods: tuple[MethodPlan, ...]
     num_cases: int
+
+    @property
+    def num_planned(self) -> int:
+        return int(self._sum("num_planned"))
+
+    @property
+    def num_missing(self) -> int:
+        return int(self._sum("num_missing"))
+
+    @property
+    def seconds(self) -> float:
+        return self._sum("seconds")
+
+    def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
+        repeated = [one.repeated for one in self.methods if one.repeated is not None]
+        every, again = (math.fsum(getattr(one, name) for one in plans) for plans in (self.methods, repeated))
+        return every - again
 
 
 def store_of(settings: RunSettings, experiment: Experiment) -> Path:
@@ -71,7 +90,7 @@ def store_of(settings: RunSettings, experiment: Experiment) -> Path:
 
 
 def plan_experiment(settings: RunSettings) -> ExperimentPlan:
-    """Returns what is planned. Nothing is started or written.
+    """Returns what is planned. Nothing is trained or written.
 
     Raises:
       LobenchError: the experiment is wrong, or a checkpoint of it cannot be read.
@@ -79,7 +98,8 @@ def plan_experiment(settings: RunSettings) -> ExperimentPlan:
     file = read_experiment(Path(settings.experiment), settings.gin_params)
     methods = chosen_methods(file.experiment, settings.methods)
     store, cases = store_of(settings, file.experiment), specs_called(settings.cases, *file.experiment.suites)
-    plans = plan_of(file, methods, cases, store, load_plugins(), allow_pickle=settings.allow_pickle)
+    names = tuple(spec.names[-1] for spec in cases) if settings.cases else ()
+    plans = plan_of(file, methods, cases, _watch_settings(settings, file, store, names), load_plugins())
     return ExperimentPlan(store=store, methods=tuple(plans), num_cases=len(cases))
 
 
@@ -163,7 +183,7 @@ class ExperimentRun:
         given = tuple(self._given.values())
         with read_curves(self._curves) as curves:
             record.curves = curves
-            watched = run_rounds(self._watch_settings(), progress, given=given, has_source=False, guest=record)
+            watched = run_rounds(self._watched(), progress, given=given, has_source=False, guest=record)
         return Ran(
             store=self._store,
             name=self._file.experiment.name,
@@ -175,6 +195,9 @@ class ExperimentRun:
             utilisation=watched.utilisation,
         )
 
+    def _watched(self) -> WatchSettings:
+        return _watch_settings(self._settings, self._file, self._store, self._cases)
+
     def repeating_command(self, subject: Subject, row: EvaluationRow) -> str:
         """Returns the command that computes an evaluation of this experiment again."""
         name = f"{row.case.suite}/{row.case.name}"
@@ -185,22 +208,28 @@ class ExperimentRun:
             for seed in row.key.seed_block.seeds
         ]
         if not items:
-            return repeating_command(subject, row.case, self._watch_settings().found())
+            return repeating_command(subject, row.case, self._watched().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
-    def _watch_settings(self) -> WatchSettings:
-        settings, experiment = self._settings, self._file.experiment
-        blocks = blocks_of(experiment, self._store)
-        return WatchSettings(
-            location="",
-            suites=tuple(experiment.suites),
-            store=str(self._store),
-            name=experiment.name,
-            checkpoints="all",
-            once=True,
-            gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
-            import_folders=(str(self._file.path.parent),),
-            cases=self._cases,
-            **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
-        )
+
+def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:
+    """Returns what a watch without a source would be told.
+
+    Args:
+      cases: Longest names of those that are run; (): all.
+    """
+    experiment = file.experiment
+    blocks = blocks_of(experiment, store)
+    return WatchSettings(
+        location="",
+        suites=tuple(experiment.suites),
+        store=str(store),
+        name=experiment.name,
+        checkpoints="all",
+        once=True,
+        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+        import_folders=(str(file.path.parent),),
+        cases=cases,
+        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from stores import add
 from tiny import KILLED_CHIEF, PATIENCE, make_run, make_suite, results, write_checkpoint
 
 from lobench.analysis.reading import read_store
+from lobench.report.bisection import bisection_text
+from lobench.sessions.bisect import bisect as lobench_bisect
 
 
 def bisect(run: Path, suite: Path, *options: str | Path) -> Done:
@@ -123,3 +126,12 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     assert "no case 'a'" not in line
     with pytest.raises(StopIteration):  # nothing was written where nothing was evaluated
         next((empty / "lobench_results").rglob("*"))
+
+
+def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without_saying_so(tmp_path: Path) -> None:
+    run, suite, store = falling(tmp_path, 5, 12)
+    found = lobench_bisect(run, suite, case="a", store=store)
+    assert "not evaluated" not in bisection_text(found)
+    text = bisection_text(dataclasses.replace(found, looked_at=found.looked_at - {found.belief.place - 1}))
+    good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
+    assert "it was not evaluated" in good and "it was not evaluated" not in broken

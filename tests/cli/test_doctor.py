@@ -68,4 +68,4 @@ def test_a_store_is_as_it_was_also_beside_its_writer(store: Path) -> None:
 def test_a_store_that_cannot_be_written_is_wrong(read_only: Path) -> None:
     done = lobench("doctor", "--store", read_only)
     assert done.returncode == 3
-    assert "wrong  store:" in done.stdout and "choose another folder with --store" in done.stdout
+    assert "wrong  store:" in done.stdout and "choose another folder" in done.stdout

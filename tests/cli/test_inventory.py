@@ -68,7 +68,7 @@ def test_a_name_that_is_nearly_right_is_suggested(
 
 
 def test_a_command_of_a_plugin_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_plugin_commands", dict)
+    monkeypatch.setattr(cli, "plugin_commands", dict)
     done = CliRunner().invoke(cli.cli, ["evolve"])
     assert "No such command 'evolve'; it comes with the plugin lobench-evolve: pip install -e plugins/" in done.output
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
-from tiny import make_suite
+from tiny import make_suite, write_checkpoint
 
 EXPERIMENT = """
 Experiment.suites = ["tiny"]
@@ -53,3 +53,49 @@ def test_what_is_wrong_is_one_line(experiment: Path, options: list[str], expecte
 def test_one_method_is_planned_alone(experiment: Path) -> None:
     done = lobench("run", experiment, "--check", "--method", "adam")
     assert "1 method x 2 cases: 2 of 2 evaluations" in done.stdout
+
+
+LEARNED = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+given/Method.checkpoint = "theta.npz"
+given/Case.learned_optimizer = @LearnableSGD()
+mine/Method.command = "cp theta.npz {folder}"
+mine/Case.learned_optimizer = @LearnableSGD()
+"""
+
+
+def recorded(folder: Path, *options: str) -> list[str]:
+    done = lobench("run", "x.gin", "--check", "--workers", "2", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return [line.partition(" (")[0] for line in done.stdout.splitlines() if ": " in line and "core-seconds" not in line]
+
+
+def test_what_is_missing_is_what_the_same_run_would_compute(experiment: Path) -> None:
+    folder = experiment.parent
+    experiment.write_text(LEARNED)
+    write_checkpoint(folder / "theta.npz", -1.0)
+    done = lobench("run", "x.gin", "--workers", "1", "--executor", "inline", cwd=folder)
+    assert "done: 2 of 2 evaluations" in done.stdout  # both sessions bring the theta that is given
+    assert recorded(folder) == [
+        "given: 2 evaluations, 2 of them recorded",
+        "mine: 2 trainings and 2 evaluations, 2 of them recorded, 2 of them another method's too",
+        "2 methods x 2 cases: 0 of 2 evaluations are missing in .lobench/x",
+    ]
+    # A binding of a theta's own, and of a case: the names are as they were.
+    assert recorded(folder, "--gin-param", "given/LearnableSGD.initial_lr = 0.5")[0].endswith(" 0 of them recorded")
+    with (folder / "tiny" / "tiny.gin").open("a") as suite:
+        suite.write("a/Case.num_inner_steps = 20\n")
+    assert recorded(folder)[:2] == [
+        "given: 2 evaluations, 1 of them recorded",
+        "mine: 2 trainings and 2 evaluations, 1 of them recorded, 2 of them another method's too",
+    ]
+
+
+def test_a_binding_that_nothing_reads_is_said_where_the_store_knows_the_method(experiment: Path) -> None:
+    folder = experiment.parent
+    experiment.write_text(LEARNED.partition("mine/")[0])
+    write_checkpoint(folder / "theta.npz", -1.0)
+    lobench("run", "x.gin", "--workers", "1", "--executor", "inline", cwd=folder)
+    done = lobench("run", "x.gin", "--check", "--gin-param", "given/LearnableSGD.initial_l = 0.5", cwd=folder)
+    assert done.returncode == 2 and "did you mean 'initial_lr'?" in done.stderr

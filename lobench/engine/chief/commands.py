@@ -169,10 +169,11 @@ class CommandRuns:
         run = self._runs[command]
         state: CommandState = "failed" if problem else "infeasible"
         if not problem and not (problem := self._refused.get(command, "")):
-            if self._has_checkpoint(run):
+            seen, problem = self._look(run)
+            if seen:
                 state = "done"
             else:
-                problem = f"it wrote no checkpoint into {run.folder}"
+                problem = "; ".join(filter(None, (f"it wrote no checkpoint into {run.folder}", problem)))
         self._tell(command, state, problem)
 
     def refuse(self, uri: str, problem: str) -> bool:
@@ -207,7 +208,7 @@ class CommandRuns:
                 continue
             looks = _LOOKS if is_done else 1
             seen = (
-                self._last(run)
+                self._look(run)[0]
                 if is_last_wanted
                 else [one for _ in range(looks) for one in self._sources[command].poll()]
             )
@@ -216,13 +217,15 @@ class CommandRuns:
                 self._drained.add(command)
         return found
 
-    def _last(self, run: CommandRun) -> Sequence[SeenCheckpoint]:
+    def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
+        """Returns the last checkpoint that a command wrote to its end, and why others in its folder are none."""
         source = self._source(run)
         seen = [one for _ in range(_LOOKS) for one in source.poll()]
-        return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:]
+        left_out = "; ".join(f"{path} is left out: {found.reason}" for path, found in source.pending().items())
+        return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
 
     def _has_checkpoint(self, run: CommandRun) -> bool:
-        return run.folder.is_dir() and bool(self._last(run))
+        return run.folder.is_dir() and bool(self._look(run)[0])
 
     def _source(self, run: CommandRun) -> DirectorySource:
         return DirectorySource(SourceContext(location=str(run.folder), readers=self._readers))

@@ -35,7 +35,7 @@ __all__ = [
 _BUSY_SECONDS = 30.0  # for so long another program may hold the database
 
 _FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
-_ANOTHER_FOLDER = "choose another folder with --store"
+_ANOTHER_FOLDER = "choose another folder"
 _LOCKED = (
     f"another program has held its lock for {_BUSY_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
     "and the same command goes on; nothing acknowledged is lost"
@@ -199,7 +199,7 @@ class StoreLock:
 
 def unusable_store(store: Path, what: str = "cannot use the result store") -> contextlib.AbstractContextManager[None]:
     """Turns what the system says against a store's folder into one clear line."""
-    return one_line_of(OSError, StoreError, what, where=store, next_step="choose another folder with --store")
+    return one_line_of(OSError, StoreError, what, where=store, next_step="choose another folder")
 
 
 def _describe(content: bytes) -> str:

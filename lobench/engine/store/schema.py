@@ -54,7 +54,7 @@ def connect(
     """
     database = database or store / "ledger.sqlite"
     if read_only and not database.is_file():
-        raise StoreError("there is no result store here", where=str(store), next_step="is --store right?")
+        raise StoreError("there is no result store here", where=str(store), next_step="is the path right?")
     with store_errors(store):
         connection, version = _look_on(database) if read_only else _open_to_write(database)
     try:

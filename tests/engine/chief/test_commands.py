@@ -104,3 +104,19 @@ def test_a_folder_is_emptied_only_where_it_holds_no_checkpoint(tmp_path: Path) -
     assert world.states[-1] == "waiting"
     world.start().begin(COMMAND, 2)
     assert (world.folder / "state").exists()
+
+
+@pytest.mark.parametrize("has_good", [True, False])
+def test_a_checkpoint_that_is_half_written_at_the_end_is_said(tmp_path: Path, has_good: bool) -> None:
+    world = World(tmp_path)
+    runs = world.start()
+    runs.begin(COMMAND, 0)
+    write_checkpoint(world.folder / "theta_1.npz", -1.0)
+    half = (world.folder / "theta_1.npz").read_bytes()[:100]
+    (world.folder / "theta_2.npz").write_bytes(half)
+    if not has_good:
+        (world.folder / "theta_1.npz").unlink()
+    runs.end(COMMAND, "")
+    assert world.states[-1] == ("done" if has_good else "infeasible")
+    assert f"{world.folder / 'theta_2.npz'} is left out: half-written" in world.said[-1]
+    assert found(runs) == (["theta_1.npz"] if has_good else [])

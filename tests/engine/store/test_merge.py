@@ -105,3 +105,12 @@ def test_what_cannot_be_merged_is_refused_before_anything_is_written(stores: lis
     with pytest.raises(StoreBusy, match="'watch'"):
         merge_stores(stores, tmp_path / "held")
     holder.close()
+
+
+def test_a_target_that_cannot_be_is_one_line_without_an_option_of_other_commands(
+    stores: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = lobench("merge", *stores, "--output", tmp_path / "file" / "x")
+    assert done.returncode == 2 and "Not a directory; choose another folder" in done.stderr
+    assert "--store" not in done.stderr

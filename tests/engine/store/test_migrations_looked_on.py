@@ -24,5 +24,5 @@ def test_a_store_of_schema_1_on_a_disk_that_is_read_only(tmp_path: Path) -> None
         shutil.copytree(store, disk.path / "store")
         disk.remount("ro")
         assert lobench("results", "--store", disk.path / "store", "--format", "json").stdout == shown
-        with pytest.raises(StoreError, match="Read-only file system; choose another folder with --store"):
+        with pytest.raises(StoreError, match="Read-only file system; choose another folder"):
             Ledger.open(disk.path / "store")

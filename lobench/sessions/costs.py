@@ -1,0 +1,103 @@
+"""What one checkpoint would cost, before anything is evaluated."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lobench.core.case import CaseInfo
+from lobench.core.cost import CaseCost, checkpoint_cost
+from lobench.core.errors import LobenchError, SuiteError
+from lobench.core.subject import Variant
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.pool import LocalPool, WorkerConfig
+from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
+from lobench.hookspecs import Died, Said
+
+__all__ = ["Costs", "collected", "costs_of"]
+
+_COLLECT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What one checkpoint costs on each case.
+
+    Attributes:
+      max_cores: Cores that workers may take together.
+    """
+
+    cases: tuple[CaseCost, ...]
+    max_cores: int
+
+    @property
+    def num_evaluations(self) -> int:
+        return sum(cost.num_evaluations for cost in self.cases)
+
+    @property
+    def core_seconds(self) -> float:
+        return sum(cost.core_seconds for cost in self.cases)
+
+    @property
+    def device_seconds(self) -> float:
+        return sum(cost.device_seconds for cost in self.cases)
+
+    @property
+    def wall_seconds(self) -> float:
+        """At best, once programs are compiled."""
+        return max(self.core_seconds / self.max_cores, max(cost.seconds for cost in self.cases))
+
+
+def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float) -> Costs:
+    """Collects the suites in a worker of this machine and returns what a checkpoint costs. Nothing is written.
+
+    Args:
+      store: Whose recorded durations count, where it is there already.
+      max_cores: Cores that workers may take together.
+      widest: Cores that a case can have at most.
+    Raises:
+      SuiteError: the suites cannot be collected.
+    """
+    cases = collected(config, {Variant(): ""})[""]
+    durations = {}
+    if (store / "ledger.sqlite").is_file():
+        with Ledger.open(store, read_only=True) as ledger:
+            durations = dict(ledger.history(()).durations)
+    return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
+
+
+def collected(config: WorkerConfig, labels: Mapping[Variant, str]) -> dict[str, Sequence[CaseInfo]]:
+    """Collects the suites in a worker of this machine, and returns their cases in each variant, by its key.
+
+    Args:
+      labels: The variants, and what errors call who has them.
+    Raises:
+      SuiteError: the suites cannot be collected, or their cases not be bound.
+    """
+    deadline = time.monotonic() + _COLLECT_SECONDS
+    found: dict[str, Sequence[CaseInfo]] = {}
+    called = {variant.key: repr(label) for variant, label in labels.items() if label}
+    with tempfile.TemporaryDirectory() as folder:
+        pool = LocalPool(replace(config, log_folder=Path(folder), compilation_cache=Path(folder)))
+        try:
+            pool.start(0, 1)
+            while time.monotonic() < deadline:
+                for heard in pool.wait(1.0):
+                    if isinstance(heard, Died):
+                        raise LobenchError(f"the worker that collects the suites {heard.message}")
+                    match FROM_WORKER.from_bytes(heard.message) if isinstance(heard, Said) else None:
+                        case Ready():
+                            for variant in labels:
+                                pool.send(0, Describe(variant=variant).to_bytes())
+                        case Described(variant_key=key, cases=cases):
+                            found[key] = cases
+                        case Failed(messages=messages, variant_key=failed):
+                            raise SuiteError("; ".join(messages), where=called.get(failed or "", ""))
+                if len(found) == len(labels):
+                    return found
+        finally:
+            pool.close()
+    raise SuiteError("the suites were not collected", got=f"nothing after {_COLLECT_SECONDS:g} s")
