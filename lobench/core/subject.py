@@ -116,18 +116,13 @@ class Subject:
         )
 
     @classmethod
-    def of_imported(cls, name: str, *, label: str = "") -> Subject:
-        """Returns a method whose curves were made elsewhere.
-
-        Args:
-          name: What its file calls it, `adam`.
-          label: How people call it; "": by its name. `(imported)` stands behind either.
-        """
+    def of_imported(cls, name: str) -> Subject:
+        """Returns a method whose curves were made elsewhere; `name` is what its file calls it, `adam`."""
         uri = _IMPORTED + name
         return cls(
             kind="imported",
             sha256=hashlib.sha256(uri.encode()).hexdigest(),
-            label=f"{label or name} (imported)",
+            label=f"{name} (imported)",
             variant=Variant(trainer_config=""),
             uri=uri,
         )

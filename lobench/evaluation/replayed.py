@@ -30,15 +30,12 @@ class Replayed:
     """What a replay showed.
 
     Attributes:
-      evaluated: The curves of the evaluation, computed as always.
-      replayed: Those of the replay.
-      difference: Largest difference of the two, NaN as a value like others; 0: bit for bit the same.
+      difference: The largest one between the curves of the evaluation, computed as always, and those of the replay, NaN
+        as a value like others; 0: bit for bit the same.
     """
 
     training: Training
     block: SeedBlock
-    evaluated: Curves
-    replayed: Curves
     difference: float
 
 
@@ -81,8 +78,6 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
             minimum=bound.case.minimum or 0.0,
         ),
         block=block,
-        evaluated=evaluated,
-        replayed=replayed,
         difference=_difference(evaluated, replayed),
     )
 

@@ -46,7 +46,6 @@ def tune(
     *,
     num_seeds: int,
     horizon_factor: int,
-    on_progress: Callable[[int], None] | None = None,
 ) -> BaselineCase:
     """Trains every point of the grid on the case, seeds 0 .. num_seeds-1, and keeps what comparisons need.
 
@@ -68,7 +67,7 @@ def tune(
     curves: list[Curves] = []
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
-        found = _run(spec, case, optimizer, grid, points, num_seeds, on_progress)
+        found = _run(spec, case, optimizer, grid, points, num_seeds)
         curves.extend(found)
         return [_worth(one, budget // case.eval_every) for one in found]
 
@@ -123,7 +122,6 @@ def _run(
     grid: Grid | Searched,
     points: Sequence[Mapping[str, float]],
     num_seeds: int,
-    on_progress: Callable[[int], None] | None = None,
 ) -> list[Curves]:
     """Trains points of the grid, seeds 0 .. num_seeds-1, in one program."""
     make = _factory(optimizer, grid)
@@ -137,10 +135,10 @@ def _run(
     thetas = [{name: np.float32(value) for name, value in point.items()} for point in points]
     try:
         if thetas == [{}]:
-            only = program.run({}, block, on_progress=on_progress)
+            only = program.run({}, block)
             curves = [only] if only is not None else None
         else:
-            curves = program.run_many(thetas, block, on_progress=on_progress)
+            curves = program.run_many(thetas, block)
     except LobenchError:
         raise
     except Exception as error:  # a task's or an optimizer's own

@@ -75,7 +75,7 @@ class ExperimentRecord:
             experiment.name, self._file.text, revision=revision, versions=versions_here()
         )
         states = {run.id: state_of(run) for run in self._roster.runs}
-        self._commands = CommandRuns(
+        self._commands = commands = Trials(
             self._roster.runs, readers, states=states, record=lambda row: ledger.set_trial(self.form, row), say=say
         )
         place = Place(
@@ -87,13 +87,15 @@ class ExperimentRecord:
             is_retried=self._retry_errors,
         )
         make_commands = functools.partial(
-            CommandSearch, commands=self._commands, runs_of=self._roster.runs_of, state_of=state_of
+            CommandSearch, commands=commands, runs_of=self._roster.runs_of, state_of=state_of
         )
         planned = self._roster.planned_searches.values()
-        self._roster.searches = search_runs(planned, self._file, place, self._num_slots, make_commands)
-        for search in self._roster.searches:
+        self._roster.searches = commands.searches = search_runs(
+            planned, self._file, place, self._num_slots, make_commands
+        )
+        for search in commands.searches:
             search.begin()
-        return Trials(self._commands, self._roster.searches)
+        return commands
 
     def _known_states(self, ledger: Ledger) -> Callable[[CommandRun], CommandState]:
         """Returns what says what became of a command in any form of any experiment: its folder says which it is."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lobench.core.case import CaseInfo
-from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
 from lobench.core.subject import Given, Subject
 from lobench.engine.chief.commands import CommandRuns
-from lobench.engine.chief.hands import WatchWorkers
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.sessions.command_search import CommandSearch
 from lobench.sessions.search_run import Place, SearchRun, SubjectSearch
@@ -20,47 +18,38 @@ __all__ = ["Trials", "search_runs"]
 _EVENT = "search"  # how wide the waves of a method's search are, said once
 
 
-class Trials:
-    """The commands of a run and its searches as one."""
+class Trials(CommandRuns):
+    """The commands of a run, and its searches beside them.
 
-    def __init__(self, commands: CommandRuns, searches: Sequence[SearchRun]) -> None:
-        self._commands, self._searches = commands, searches
+    Attributes:
+      searches: Set once they are made; a search of a command adds trials to the commands.
+    """
+
+    searches: Sequence[SearchRun] = ()
 
     @property
     def is_open(self) -> bool:
-        return self._commands.is_open or any(one.is_open for one in self._searches)
+        return super().is_open or any(one.is_open for one in self.searches)
 
     @property
     def has_news(self) -> bool:
-        return self._commands.has_news or any(one.has_news for one in self._searches)
+        return super().has_news or any(one.has_news for one in self.searches)
 
     def given(self) -> list[Given]:
         # The searches first: what commands gave at the last call was taken since.
-        return [*(given for one in self._searches for given in one.given()), *self._commands.given()]
+        return [*(given for one in self.searches for given in one.given()), *super().given()]
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        for one in self._searches:
+        for one in self.searches:
             one.taken(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        for one in self._searches:
+        for one in self.searches:
             one.know_cases(variant, cases)
 
     def finished(self, subject: Subject) -> None:
-        for one in self._searches:
+        for one in self.searches:
             one.finished(subject)
-
-    def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
-        return self._commands.waiting()
-
-    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
-        self._commands.act(action, workers)
-
-    def refuse(self, uri: str, problem: str) -> bool:
-        return self._commands.refuse(uri, problem)
-
-    def leave(self) -> None:
-        self._commands.leave()
 
 
 def search_runs(

@@ -16,7 +16,7 @@ from lobench.plugins import PluginManager
 __all__ = ["given_checkpoint", "given_optimizer", "given_subject", "layers_at", "trainer_config_at"]
 
 
-def given_subject(text: str, *, label: str = "") -> Given:
+def given_subject(text: str) -> Given:
     """Returns what a text names: a path or a URL with bindings after semicolons, or an optimizer without theta.
 
     Raises:
@@ -24,9 +24,9 @@ def given_subject(text: str, *, label: str = "") -> Given:
     """
     name, *bindings = (part.strip() for part in text.split(";"))
     if not name.endswith(".gin") and (Path(name).exists() or "://" in name):
-        return given_checkpoint(name, [binding for binding in bindings if binding], label=label)
+        return given_checkpoint(name, [binding for binding in bindings if binding])
     if "(" in name or "=" in name or name.startswith("@") or name.endswith(".gin"):
-        return given_optimizer(text, label=label)
+        return given_optimizer(text)
     raise UsageError(
         "neither a checkpoint nor an optimizer", got=repr(text), expected="a path, or a call such as 'adam()'"
     )

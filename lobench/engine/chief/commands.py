@@ -14,7 +14,7 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import CommandState, Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
-from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.subject import Given, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.hands import WatchWorkers
@@ -129,9 +129,9 @@ class CommandRuns:
     def finished(self, subject: Subject) -> None:
         """Evaluations change nothing of a command."""
 
-    def given(self) -> list[GivenCheckpoint]:
+    def given(self) -> list[Given]:
         """Returns what `poll` finds as subjects, with the method's bindings and the folder's `config.gin`."""
-        found: list[GivenCheckpoint] = []
+        found: list[Given] = []
         for run, seen in self.poll():
             try:
                 found.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))

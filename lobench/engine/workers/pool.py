@@ -36,16 +36,11 @@ class WorkerConfig:
     """What every worker of a watch is started with.
 
     Attributes:
-      arguments: pytest's, the suites among them.
-      layers: gin text around the cases.
-      serve: "module:function" that a worker runs; see `lobench.engine.workers.protocol.Configure`.
+      arguments, layers, serve, compilation_cache, file_folder, state_folder: As `Configure` says them; None: "" there.
       log_folder: Where each worker's own output goes, a file each.
-      compilation_cache: jax's persistent cache, so that a restarted worker compiles little.
       max_cores: Cores that workers may take together; None: as many as there are, also where that changes.
       address: Where an executor of many machines finds them; "" where it needs none.
       insecure: Whether it may use machines that let anybody in.
-      file_folder: Where files that messages name lie by their names alone; None: where the messages say.
-      state_folder: Where trainings are saved as they go; None: nowhere.
     """
 
     arguments: tuple[str, ...]
