@@ -269,6 +269,10 @@ class _Maker:
         found = {place: self._findings.mean_score(place, metric).interval for place in places}
         if all(math.isnan(one.mean) for one in found.values()):
             return []
+        # Elsewhere, in the history say, others set the scale too.
+        note = "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)"
+        if not self._findings.scales.tuned and note not in self._notes:
+            self._notes.append(note)
         bold: set[int] = set()
         if self._spec.bold == "indistinct":
             bold = {places[index] for index in bold_means(self._findings, places, metric)}

@@ -83,7 +83,7 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
 
 def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
     """Returns the seed blocks of an experiment's members, whichever of its forms they are of."""
-    with looked_at(store) as ledger:
+    with looked_at(store, is_written=True) as ledger:
         if ledger is None:
             return set()
         return {block for block in member_blocks(ledger, name) if block.start < FIRST_REPORT_SEED}
@@ -96,11 +96,19 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 
 @contextlib.contextmanager
-def looked_at(store: Path) -> Iterator[Ledger | None]:
-    """Opens a ledger to look on; None where there is none, or where who opens it to write will say what is wrong."""
+def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
+    """Opens a ledger to look on; None where there is none.
+
+    Args:
+      is_written: Whether it will be opened to write too, and what is wrong be said then: it is None here.
+    Raises:
+      StoreError: it cannot be read.
+    """
     try:
         ledger = Ledger.open(store, read_only=True) if (store / "ledger.sqlite").is_file() else None
     except StoreError:
+        if not is_written:
+            raise
         ledger = None
     try:
         yield ledger

@@ -99,3 +99,11 @@ def test_a_binding_that_nothing_reads_is_said_where_the_store_knows_the_method(e
     lobench("run", "x.gin", "--workers", "1", "--executor", "inline", cwd=folder)
     done = lobench("run", "x.gin", "--check", "--gin-param", "given/LearnableSGD.initial_l = 0.5", cwd=folder)
     assert done.returncode == 2 and "did you mean 'initial_lr'?" in done.stderr
+
+
+def test_a_store_that_cannot_be_read_is_said_and_not_taken_for_an_empty_one(experiment: Path) -> None:
+    store = experiment.parent / "store"
+    store.mkdir()
+    (store / "ledger.sqlite").write_text("no database" * 99)
+    done = lobench("run", experiment, "--check", "--store", store)
+    assert (done.returncode, done.stdout) == (2, "") and "file is not a database" in done.stderr

@@ -236,3 +236,11 @@ def test_what_methods_were_trained_with_stands_beside_tables_and_plots(tmp_path:
     page = render_page(findings)
     assert page.count(NAMES[0]) >= 3 and 'id="h-methods"' in page and "Trained with: Adam" in page
     assert isinstance(findings, Findings)
+
+
+def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) -> None:
+    done = lobench("results", "--store", make(tmp_path / "store"), "--by", "method")
+    assert done.returncode == 0, done.stderr
+    assert "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)" in (
+        done.stdout.splitlines()
+    )
