@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,8 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
     name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
     header = ["case", name, "seeds", "outcome", "train final", "test final"]
     header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
-    rows = [header, *(_cells(line, step(line.subject), with_accuracy) for line in ordered)]
+    names = _told_apart({line.subject: step(line.subject) for line in lines})
+    rows = [header, *(_cells(line, names[line.subject], with_accuracy) for line in ordered)]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
@@ -93,6 +94,22 @@ def _cells(line: Overview, subject: str, with_accuracy: bool) -> list[str]:
 
 def _step(subject: Subject) -> str:
     return f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
+
+
+def _told_apart(names: Mapping[Subject, str]) -> dict[Subject, str]:
+    """Returns names of subjects; those of one name, two checkpoints of one outer step say, with the end of their path.
+
+    The same theta may lie in two places: these are two lines as well.
+    """
+    found = dict(names)
+    for name in [name for name, count in Counter(names.values()).items() if count > 1]:
+        alike = [subject for subject, own in names.items() if own == name]
+        paths = [subject.uri.rstrip("/").split("/") for subject in alike]
+        ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
+        hashes = [subject.sha256[:8] for subject in alike]
+        told = next((own for own in ends if len({*own}) == len(own)), hashes)
+        found |= {subject: f"{name} ({own})" for subject, own in zip(alike, told, strict=True)}
+    return found
 
 
 def _number(final: dict[str, float], name: str) -> str:

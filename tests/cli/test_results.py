@@ -162,3 +162,12 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
     assert both in (tmp_path / "report.html").read_text()
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert [record["program"] for record in records] == [first, second]
+
+
+def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> None:
+    for place in ("left", "right"):
+        add(tmp_path, 100, {"a": {"train/loss": [1.0]}}, uri=f"{place}/theta.npz", sha256=place[0].encode().hex() * 32)
+    add(tmp_path, 200, {"a": {"train/loss": [1.0]}})
+    lines = run("--store", tmp_path).stdout.splitlines()
+    said = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
+    assert said == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
