@@ -62,7 +62,8 @@ class MethodState:
         score = f", score {self.score}{change}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
         trials = f"{self.trials}, " if self.trials else ""
-        return f"{self.name}: {trials}{self.count} evaluations{score}{running}{left}"
+        what = "evaluation" if self.count == "1" else "evaluations"
+        return f"{self.name}: {trials}{self.count} {what}{score}{running}{left}"
 
 
 class Methods:

@@ -122,3 +122,11 @@ def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() 
     assert now["adam"] < 0.9
     said = re.search(r", ([0-9.]+) above the best so far \(adam\)", sgd)
     assert said is not None and abs(float(said[1]) - (now["sgd"] - now["adam"])) < 0.002
+
+
+def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
+    clock, file = Clock(), io.StringIO()
+    methods = Methods(methods_of, clock=clock)
+    methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
+    run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
+    assert file.getvalue().startswith("sgd: 1 evaluation, score ")
