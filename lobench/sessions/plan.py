@@ -108,7 +108,8 @@ def _found(
         method.name: trainings.brought(method) if method.kind == "command" else [planner.subject_of(method)]
         for method in methods
     }
-    wanted = {one for own in subjects.values() for one in own if one.sha256 in planner.sha256s}
+    there = {row.key.checkpoint_sha256 for row in planner.rows}
+    wanted = {one for own in subjects.values() for one in own if one.sha256 in there}
     held = Held(ledger, settings, planner.manager, settings.store_folder, wanted) if ledger and wanted else None
     blocks_of = {
         one.key: held.blocks_of(one) if held is not None and one in wanted else (planner.planned, planner.planned)
@@ -213,10 +214,6 @@ class _Planner:
     durations: Mapping[str, float]
     manager: PluginManager
     allow_pickle: bool
-
-    @property
-    def sha256s(self) -> set[str]:
-        return {row.key.checkpoint_sha256 for row in self.rows}
 
     def subject_of(self, method: Method) -> Subject:
         """Returns what a method that is an optimizer or a checkpoint evaluates."""
