@@ -230,10 +230,19 @@ class _Methods(PlainProgress):
             if state.name in names and state.trials and state.is_through:
                 self.tell(state)
 
+    def closed(self) -> None:
+        """Says what of a method is there that is through only now, since nobody knew how many evaluations it has."""
+        for state in self._methods.states():
+            if state.num_done and not state.num_planned and not state.trials:
+                self._tell_end(state)
+        super().closed()
+
     def tell(self, state: MethodState) -> None:
         """Says what is to be said of a method with news."""
-        if not state.is_through:
-            return
+        if state.is_through:
+            self._tell_end(state)
+
+    def _tell_end(self, state: MethodState) -> None:
         state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
         change, is_best = self._methods.through(state.name)
         self.say_compiled()

@@ -130,3 +130,7 @@ def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
     assert file.getvalue().startswith("sgd: 1 evaluation, score ")
+    progress = PlainMethods(file, methods, clock=clock)
+    run(progress, clock, [event(SGD, "b", 1.0)])
+    progress.closed()
+    assert re.match(r"sgd: 2 evaluations, score 1.000 \[.*\]$", file.getvalue().splitlines()[-1]), "the end is said then"
