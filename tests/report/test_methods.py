@@ -133,4 +133,4 @@ def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     progress = PlainMethods(file, methods, clock=clock)
     run(progress, clock, [event(SGD, "b", 1.0)])
     progress.closed()
-    assert re.match(r"sgd: 2 evaluations, score 1.000 \[.*\]$", file.getvalue().splitlines()[-1]), "the end is said then"
+    assert re.match(r"sgd: 2 evaluations, score 1.000 \[.*\]$", file.getvalue().splitlines()[-1])  # said at its end
