@@ -15,20 +15,6 @@ from typing import Any
 
 import pytest
 
-# Tests start many workers that compile the same small programs.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "xla"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# How tests compile: at LLVM's first level, as lobench's own programs say themselves; without XLA's newer kernels, which
-# take twice as long to make and are faster to run; all kernels in one piece. That is half the time. What users have is
-# asked by the golden bits.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-)
-# Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of options
-# of a plugin that only tests of lobench itself install.
-os.environ.setdefault("PYTEST_TIMEOUT", "1200")
 with contextlib.suppress(ImportError):
     from hypothesis import HealthCheck, settings
 
@@ -40,9 +26,33 @@ with contextlib.suppress(ImportError):
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from left_behind import as_before
 
-# What modules and tests are made of stays to the end: nobody looks for garbage among it. Of a test process on cold
-# caches that was a tenth.
-gc.disable()
+_HERE = Path(__file__).parent
+_ENVIRONMENT = {
+    # Tests start many workers that compile the same small programs.
+    "JAX_COMPILATION_CACHE_DIR": str(_HERE / ".pytest_cache" / "xla"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # How tests compile: at LLVM's first level, as lobench's own programs say themselves; without XLA's newer kernels,
+    # which take twice as long to make and are faster to run; all kernels in one piece. That is half the time. What
+    # users have is asked by the golden bits.
+    "XLA_FLAGS": " ".join(
+        [
+            "--xla_backend_optimization_level=1",
+            "--xla_cpu_use_fusion_emitters=false",
+            "--xla_cpu_parallel_codegen_split_count=1",
+        ]
+    ),
+    # Bounds a hang; beside eight busy processes a test takes six times as long. Not in the ini file, which warns of
+    # options of a plugin that only tests of lobench itself install.
+    "PYTEST_TIMEOUT": "1200",
+}
+
+
+def _is_of_tests(config: pytest.Config) -> bool:
+    """Whether a session runs tests of lobench; a suite of this checkout is to have the bits that a watch has."""
+    asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
+    tests = [_HERE / "tests", _HERE / "plugins"]
+    return any(path == _HERE or path.is_relative_to(test) for path in asked for test in tests)
 
 
 @contextlib.contextmanager
@@ -60,8 +70,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    with one_thread():
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    with one_thread() if _is_of_tests(session.config) else contextlib.nullcontext():
         return (yield)
 
 
@@ -113,10 +123,18 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sessions of pytest that tests start, workers' too, do without hypothesis, which is imported when they end.
+    """Gives tests an environment of their own.
 
-    It takes a worker a third of a second. xdist's own workers are started before: they have it.
+    Sessions of pytest that they start, workers' too, do without hypothesis, which is imported when they end: it takes a
+    worker a third of a second. xdist's own workers are started before: they have it.
     """
+    if not _is_of_tests(config):
+        return
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # What modules and tests are made of stays to the end: nobody looks for garbage among it. Of a test process on cold
+    # caches that was a tenth.
+    gc.disable()
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         given = os.environ.get("PYTEST_ADDOPTS", "")
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from reference import ROOT
 
 PLUGINS = [path for path in ROOT.glob("plugins/lobench-*/lobench_*") if path.suffix != ".egg-info"]
@@ -69,3 +70,13 @@ def test_a_broken_contract_is_named(tmp_path: Path) -> None:
     )
     kept = [name for name in contracts() if f"{name} BROKEN" not in done.stdout]
     assert (done.returncode, kept) == (1, []), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("asked", "is_of_tests"), [("suites/bare", False), ("tests/core/test_result.py", True)])
+def test_suites_of_a_checkout_are_compiled_as_a_watch_compiles_them(asked: str, is_of_tests: bool) -> None:
+    code = (
+        "import os, pytest, sys; pytest.main(['--collect-only', '-q', sys.argv[1]]); print(os.environ.get('XLA_FLAGS'))"
+    )
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run([sys.executable, "-c", code, asked], cwd=ROOT, env=own, capture_output=True, text=True)
+    assert ("fusion_emitters=false" in done.stdout.splitlines()[-1]) is is_of_tests, done.stdout + done.stderr
