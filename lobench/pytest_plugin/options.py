@@ -199,10 +199,10 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
       UsageError: neither a checkpoint nor an optimizer was given, and its case insists on none.
     """
     member, config, spec = member_of(item), item.config, case_of(item)
-    if member is None and spec is not None and not (option(config, "checkpoint") or option(config, "optimizer")):
-        if not insists_on_optimizer(spec, layers_of(config)):
-            raise UsageError("nothing to evaluate", next_step=_GIVE_ONE)
-    return subject_of(item.config, "" if member is None else member.method.name)
+    is_given = member is not None or option(config, "checkpoint") or option(config, "optimizer")
+    if not is_given and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
+        raise UsageError("nothing to evaluate", next_step=_GIVE_ONE)
+    return subject_of(config, "" if member is None else member.method.name)
 
 
 def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:

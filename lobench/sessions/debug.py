@@ -66,7 +66,8 @@ def debug(
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
-      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0. SuiteError: no such case.
+      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0.
+      SuiteError: no such case.
       LobenchError: as for `lobench.evaluate`.
     """
     if checkpoint and optimizer:

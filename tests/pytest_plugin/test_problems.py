@@ -58,7 +58,7 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
     (suite / "test_more.py").write_text("def test_more():\n    pass\n")
     beside = subprocess.run([*command, str(suite)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert beside.returncode == 1 and "1 failed, 2 passed" in beside.stdout, beside.stdout
-    assert "nothing to evaluate; give --lobench-checkpoint" in beside.stdout
+    assert "no optimizer; put `Case.learned_optimizer" in beside.stdout
 
 
 def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(tmp_path: Path) -> None:
