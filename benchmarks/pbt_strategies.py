@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 from lobench_pbt.decide import suggest
-from lobench_pbt.space import Kind, Parameter, Rule, Scale
 from lobench_pbt.study import Opponents, Study, load_strategy
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 
-from lobench.extend import Direction, Draws, Objective
+from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale
 from lobench.plugins import load_plugins
 
 WORKERS = 4
