@@ -50,7 +50,7 @@ def test_a_qualified_name_is_what_python_calls_so(tmp_path: Path, package: str) 
     for path in (f"{package}.{package}Step", f"{package}.rules.{package}Step", f"{package}Step"):
         bound = bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rate = 0.25")
         assert f"lobench.{package}Step.rate = 0.25" in bound.optimizer_bindings
-        with pytest.raises(ConfigError, match="has no parameter 'rat'.*did you mean 'rate'"):
+        with pytest.raises(ConfigError, match=r"has no parameter 'rat'.*did you mean 'rate'"):
             bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rat = 0.25")
 
 
