@@ -132,7 +132,7 @@ class ExperimentRun:
             is_elsewhere=settings.executor not in HERE,
             num_slots=num_workers(settings.workers),
         )
-        self.methods = Methods(roster.titles, experiment.suites, self._record.plan, trials_of=roster.trial_texts)
+        self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
 
     def check(self, progress: Progress, *, is_offline: bool = False) -> ExperimentPlan:
         """Returns what is planned, once all that the run names is found and bound as it will be.
