@@ -13,6 +13,7 @@ from typing import Any
 from lobench.analysis.comparison import Comparison, Effect, MeanDifference
 from lobench.analysis.findings import CaseFinding, Findings, seeds_say
 from lobench.analysis.intervals import Interval
+from lobench.analysis.mean_scores import MeanScore
 from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
@@ -27,6 +28,7 @@ __all__ = [
     "Card",
     "cards",
     "interval_text",
+    "score_text",
     "subtitle",
     "title",
     "verdict_lines",
@@ -94,6 +96,13 @@ def interval_text(found: Interval | MeanDifference) -> str:
     if math.isnan(found.lower):
         return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
     return interval_cell(found)
+
+
+def score_text(found: MeanScore) -> str:
+    """Returns a mean score with its bounds, and over how many cases it is where some are missing."""
+    num_all = found.num_cases + found.num_missing
+    over = f" over {found.num_cases} of {counted(num_all, 'case')}" if found.num_missing else ""
+    return interval_text(found.interval) + over
 
 
 def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:

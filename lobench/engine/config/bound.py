@@ -16,7 +16,7 @@ from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
-from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
+from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
@@ -178,9 +178,18 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     makes it known, and whatever this process has imported before.
     """
     import_all(parsed.modules)
-    import_what_is_there(parsed.trainer)
+    failed = import_what_is_there(parsed.trainer)
     import_all(parsed.case)
     import_all(parsed.overrides)
+    try:
+        return _bind_imported(parsed)
+    except UnknownName as error:
+        if not failed:
+            raise
+        raise UnknownName(error.what, where=error.where, next_step="; ".join((*failed, error.next_step))) from error
+
+
+def _bind_imported(parsed: ParsedLayers) -> list[str]:
     later = (*parsed.case, *parsed.overrides)
     is_needed = not any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(later))
     problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
