@@ -57,7 +57,9 @@ def _is_worse(cell: Cell | None, best: Cell | None, metric: str, scales: Scales)
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:
     """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse."""
-    means = [findings.mean_score(subject, metric).interval.mean for subject in subjects]
+    found_means = [findings.mean_score(subject, metric) for subject in subjects]
+    most = max((one.num_cases for one in found_means), default=0)  # one over fewer is no better for the easy ones
+    means = [one.interval.mean if one.num_cases == most else math.nan for one in found_means]
     if all(map(math.isnan, means)):
         return set()
     best = int(np.nanargmax(means))

@@ -253,6 +253,7 @@ class _Maker:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0]
         found = {place: self._findings.mean_score(place, metric).interval for place in places}
+        self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
             return []
         # Elsewhere, in the history say, others set the scale too.
@@ -271,11 +272,28 @@ class _Maker:
             else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
             for place, _ in self._methods
         ]
-        asked = None if metric == "primary" else metric
         return [
-            self._with_search(entry, place, lambda own: mean_score(own, asked, self._findings.scales).interval.mean)
+            self._with_search(entry, place, lambda own: self._mean_of_search(own, metric))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
+
+    def _mean_of_search(self, subject: Subject, metric: str) -> float:
+        found = mean_score(subject, None if metric == "primary" else metric, self._findings.scales)
+        return found.over(self._findings.common_cases(metric)).interval.mean
+
+    def _note_left_out(self, metric: str) -> None:
+        """Says which cases are in no mean score and no rank, since a method lacks them."""
+        num_cases, labels = len(self._findings.reading.cases), self._findings.reading.labels
+        if missing := self._findings.left_out(metric):
+            common = len(self._findings.common_cases(metric))
+            who = "; ".join(f"{case}: not of {', '.join(names)}" for case, names in sorted(missing.items()))
+            note = f"mean scores are over the {common} of {counted(num_cases, 'case')} that all methods have ({who})"
+            self._notes += [note] if note not in self._notes else []
+            return
+        found = {place: self._findings.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
+        fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
+        note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
+        self._notes += [note] if fewer and note not in self._notes else []
 
 
 def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:

@@ -17,6 +17,7 @@ from lobench.analysis.findings import Findings, findings_of
 from lobench.analysis.intervals import share_mean, stratified_t_mean
 from lobench.analysis.methods import read_methods
 from lobench.analysis.table import TableSpec, read_table
+from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
@@ -244,3 +245,17 @@ def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) 
     assert "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)" in (
         done.stdout.splitlines()
     )
+
+
+def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_table_says_which(tmp_path: Path) -> None:
+    """`lucky` has no curve of the hard case, on which all others score less: its mean was the best."""
+    for name, easy, hard in (("good", 0.10, 1.0), ("worse", 0.11, 1.1), ("lucky", 0.12, None)):
+        cases = {"easy": easy} if hard is None else {"easy": easy, "hard": hard}
+        losses = {case: {"train/loss": [value, value * 1.01]} for case, value in cases.items()}
+        add(tmp_path / "store", 0, losses, optimizer=name)
+    found = tabulate(findings_of(tmp_path / "store", []))
+    (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
+    by_name = dict(zip([column.label for column in found.columns], means.entries, strict=True))
+    assert by_name["good"].interval.mean > by_name["worse"].interval.mean > by_name["lucky"].interval.mean
+    assert by_name["good"].is_bold and not by_name["lucky"].is_bold
+    assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
