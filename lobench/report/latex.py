@@ -51,11 +51,7 @@ def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision:
       StoreError: the store holds no evaluation. ConfigError: the file names what is not there.
     """
     found = tabulate(findings, spec, digits=precision)
-    bold = {
-        "indistinct": "bold: the best, and what a paired t test does not tell apart from it",
-        "best": "bold: the best",
-        "none": "nothing is bold",
-    }[(spec or TableSpec()).bold]
+    bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
     width = 1 + len(found.columns)
     lines = [
         *(f"% {one_line(note)}" for note in found.notes),

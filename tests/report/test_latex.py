@@ -34,7 +34,7 @@ def bold(columns: Sequence[dict[int, float]], metric: str = "train/loss", draws:
     cells = [cell(values, draws) if values else None for values in columns]
     known = [one for one in cells if one is not None]
     scales = Scales(among={"case": known}, cases={"case": known[0].case} if known else {})
-    return bold_cells(cells, metric, scales)
+    return set(bold_cells(cells, metric, scales).places)
 
 
 def test_best_by_direction_and_within_noise_are_bold() -> None:
