@@ -85,7 +85,6 @@ def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
 def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import tune, tuned_again
-    from lobench.inner.backend import device_description
 
     grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
     found = list(_bound_cases(suite, command, layers))
@@ -106,29 +105,19 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                     say(f"{optimizer} {name}: fresh")
                     continue
                 if before.program:
-                    what = "scored as the case says now"
-                    again: BaselineCase | None = dataclasses.replace(
-                        before, scale=bound.case.scale, minimum=bound.case.minimum
-                    )
-                else:
-                    again, what = tuned_again(spec, layers, optimizer, before), "its best point evaluated again"
-                if again is not None:
-                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: again})
+                    scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                     baseline.save(path)
-                    say(f"{optimizer} {name}: tuned as before, {what}")
+                    say(f"{optimizer} {name}: tuned as before, scored as the case says now")
+                    continue
+                if (again := tuned_again(spec, layers, optimizer, before)) is not None:
+                    baseline = _with(baseline, name, again, spec)
+                    baseline.save(path)
+                    say(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
             started = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
-            made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
-            baseline = dataclasses.replace(
-                baseline,
-                provenance={
-                    "device": made.device,
-                    "versions": dict(made.versions),
-                    "git_revision": made.git_revision,
-                },
-                cases={**baseline.cases, name: case},
-            )
+            baseline = _with(baseline, name, case, spec)
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
@@ -143,6 +132,15 @@ def _make(suite: Path, command: BaselineSettings, say: Callable[[str], None]) ->
                 baseline = dataclasses.replace(baseline, cases=kept)
                 baseline.save(path)
         say(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
+    """Returns a baseline with a case that was trained now."""
+    from lobench.inner.backend import device_description
+
+    made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
+    said = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
+    return dataclasses.replace(baseline, provenance=said, cases={**baseline.cases, name: case})
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
