@@ -117,7 +117,7 @@ class BaselineCase:
     starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     scale: str | None = None
     minimum: float | None = None
-    program: str = ""
+    program: str = PROGRAM_VERSION
     is_told_horizon: bool = False
 
     @property
@@ -148,7 +148,7 @@ class BaselineCase:
     @property
     def is_current(self) -> bool:
         """Whether this lobench's inner program trained it."""
-        return self.program.partition("-")[0] == PROGRAM_VERSION
+        return self.program.partition("-")[0] in (PROGRAM_VERSION, "")
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether it has the scale and minimum that the case declares."""
