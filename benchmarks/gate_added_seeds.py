@@ -15,20 +15,21 @@ import numpy as np
 
 from lobench.analysis.gate_looks import decide, is_settled, look_sizes
 from lobench.analysis.gates import GateRules, Verdict
+from lobench.analysis.samples import Samples
 from lobench.analysis.spending import Looks
 
 
 def one_experiment(rng: np.random.Generator, rules: GateRules, num_cases: int) -> tuple[bool, float]:
     assert rules.looks is not None
-    differences = {}
+    samples: dict[str, Samples] = {}
     for case in range(num_cases):
         values = rng.normal(-rules.margin, 0.1, rules.looks.sizes[-1]).tolist()
         for size in rules.looks.sizes:
-            differences[str(case)] = values[:size]
-            if is_settled(values[:size], rules, num_cases):
+            samples[str(case)] = Samples.of_differences(values[:size])
+            if is_settled(samples[str(case)], rules, num_cases):
                 break
-    used = sum(len(values) for values in differences.values()) / (num_cases * rules.looks.sizes[-1])
-    return decide(differences, rules).verdict is Verdict.REGRESSED, used
+    used = sum(len(values) for values in samples.values()) / (num_cases * rules.looks.sizes[-1])
+    return decide(samples, rules).verdict is Verdict.REGRESSED, used
 
 
 def main() -> None:

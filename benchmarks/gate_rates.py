@@ -21,7 +21,9 @@ from simulated_seeds import Losses, Population
 from lobench.analysis.baseline_file import Baseline
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
-from lobench.analysis.score_scale import ScaleKind, ScoreScale, scores
+from lobench.analysis.paired_values import scored
+from lobench.analysis.samples import Samples
+from lobench.analysis.score_scale import ScaleKind, ScoreScale
 from lobench.analysis.spending import Looks
 
 __all__ = [
@@ -59,7 +61,7 @@ def _gate(differences: np.ndarray, rules: GateRules) -> Verdict:
     num_seeds = dict.fromkeys(range(len(differences)), sizes[0])
     previous: dict[str, GateResult] = {}
     while True:
-        cells = {str(case): differences[case, :n].tolist() for case, n in num_seeds.items()}
+        cells = {str(case): Samples.of_differences(differences[case, :n].tolist()) for case, n in num_seeds.items()}
         report = gate_cases(cells, rules, previous=previous)
         undecided = [int(found.case) for found in report.cases if found.verdict is Verdict.INCONCLUSIVE]
         open_cases = [case for case in undecided if num_seeds[case] < sizes[-1]]
@@ -156,8 +158,8 @@ def _gate_pair(
         if (after > ratio * before).all():
             beyond.add(case)
         worse += int(case in beyond) - int((before > ratio * after).all())
-        scored = [scores(side, scale, starts=starts) for side in (after, before)]
-        differences[case] = (scored[0] - scored[1]).tolist()
+        sides = [dict(enumerate(side.tolist())) for side in (before, after)]
+        differences[case] = scored(sides[0], sides[1], dict(enumerate(starts)), scale)
         margins[case] = scale.default_margin
     return worse, beyond, decide(differences, GateRules(), margins)
 

@@ -226,3 +226,21 @@ def test_ctrl_c_shows_what_is_there_and_the_same_command_goes_on(folder: Path) -
     rest = run(folder, "--store", "store")
     assert num_new(rest) == 4 - num_done and f"{num_done} of 4" not in rest.stdout
     assert by_method(folder) in rest.stdout and ": 2 of 2 evaluations, score " in rest.stdout
+
+
+def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines_say_its_scores(folder: Path) -> None:
+    """Each has its own form of the case, which was each its own scale, and only the last form was in the table."""
+    methods = {"slow": (0.02, 2), "fast": (0.2, 5)}
+    bindings = "".join(
+        f"{name}/Method.optimizer = @sgd()\n{name}/sgd.learning_rate = {rate}\n"
+        f"{name}/Case.phases = [@{name}1/Phase(), @{name}2/Phase()]\n"
+        f"{name}1/Phase.num_inner_steps = {first}\n{name}2/Phase.num_inner_steps = {10 - first}\n"
+        for name, (rate, first) in methods.items()
+    )
+    (folder / "x.gin").write_text(f"{SUITE}Experiment.num_sessions = 2\nExperiment.fixed = []\n{bindings}")
+    done = run(folder, "--store", "store", "--case", "tiny.a")
+    assert done.returncode == 0, done.stderr
+    live = re.findall(r"^(slow|fast): 1 of 1 evaluations, score (\S+ \[\S+ \S+\])", done.stdout, re.M)
+    table = dict(re.findall(r"^(slow|fast) .*? (\S+ \[\S+ \S+\])$", done.stdout, re.M))
+    assert table.keys() == methods.keys() and table["fast"].startswith("1.000") and table["slow"] < "0.5", done.stdout
+    assert {name for name, _ in live} == methods.keys() and live[-1][1] == table[live[-1][0]].replace("*", "")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.intervals import is_share, share_mean
+from lobench.analysis.intervals import is_share, is_trial, share_mean
 from lobench.analysis.student import t_isf
 from lobench.core.metric import Direction
 
@@ -56,10 +56,10 @@ def _interval(
         for side, plain in ((-reach, lower), (reach, upper))
     )
     whole = ((rows == 0) | (rows == 1)).all(axis=-2)  # each seed is a success or a failure
-    for right in range(count + 1):
+    for right in range(count + 1) if is_trial(metric) else ():
         at = whole & (np.rint(mean * count) == right)
         if at.any():
-            found = share_mean([1.0] * right + [0.0] * (count - right))
+            found = share_mean([1.0] * right + [0.0] * (count - right), trials=True)
             lower[at], upper[at] = found.lower, found.upper
     return lower, upper
 

@@ -1,4 +1,4 @@
-"""What a table shows in bold: the best, and what is not told apart from it."""
+"""What a table shows in bold: the best mean that it prints, and what no test says is worse than that."""
 
 from __future__ import annotations
 
@@ -7,101 +7,64 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lobench.analysis.comparison import Effect, mean_difference
+from lobench.analysis.comparison import Effect, compare_cases
 from lobench.analysis.findings import Findings
-from lobench.analysis.intervals import Interval
-from lobench.analysis.samples import Apart, Differences, Estimate, pooled
-from lobench.analysis.student import t_sf
-from lobench.analysis.subjects import LOBENCH_SEEDS, are_common
+from lobench.analysis.paired_values import finals_of, paired_values, values_of
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import Cell
 from lobench.core.metric import Direction
-from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.core.result import mean_of
 
-__all__ = ["Column", "bold_columns", "bold_means"]
-
-_ALPHA = 0.05
-
-# Final values of one column by seed; NaN where it diverged.
-Column = dict[int, float]
+__all__ = ["bold_cells", "bold_means"]
 
 
-def bold_columns(
-    columns: Sequence[Column],
-    direction: Direction | None,
-    *,
-    alone: bool = False,
-    draws: Sequence[str] = (),
-) -> set[int]:
-    """Returns the columns that are best, or not told apart from the best by a paired t test over their common seeds.
+def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> set[int]:
+    """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
-    Of two of which one was found by a search, and is shown on fresh seeds, Welch's t test tells; so it does where the
-    seeds of one are not the other's draws.
+    The means are those that are printed; one that lost a seed to divergence has none. The comparison is that of
+    `lobench compare` on the case, at level .05.
 
     Args:
-      direction: None: nobody knows what is better, and nothing is bold.
+      cells: None where a method was not evaluated.
       alone: The best, and what equals it, alone.
-      draws: `Cell.draws` of each column; (): all are lobench's own.
     """
-    if direction is None:
+    finals = [finals_of(cell, metric) if cell is not None else {} for cell in cells]
+    case = next((cell.case for cell in cells if cell is not None), None)
+    direction = scales.direction(case, metric) if case is not None else None
+    if direction is None:  # nobody knows what is better
         return set()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    means = [sign * float(np.mean(list(column.values()))) if column else math.nan for column in columns]
-    if all(math.isnan(mean) for mean in means):
+    means = [sign * mean_of(list(values.values())) if values else math.nan for values in finals]
+    if all(map(math.isnan, means)):
         return set()
     best = int(np.nanargmin(means))
     if alone:
         return {index for index, mean in enumerate(means) if mean == means[best]}
-    found = {best}
-    draws = draws or [LOBENCH_SEEDS] * len(columns)
-    for index, column in enumerate(columns):
-        if index == best or math.isnan(means[index]):
-            continue
-        sides = columns[best], column
-        found_on: Differences = [column[seed] - columns[best][seed] for seed in sorted(column.keys() & sides[0].keys())]
-        if _is_fresh(column) != _is_fresh(columns[best]) or not are_common(draws[index], draws[best]):
-            found_on = Apart(a=tuple(sides[0].values()), b=tuple(sides[1].values()))
-        if not mean_difference(found_on).p_value <= _ALPHA:  # NaN below two seeds: nothing tells the two apart
-            found.add(index)
-    return found
+    return {
+        index
+        for index, mean in enumerate(means)
+        if index == best or (not math.isnan(mean) and not _is_worse(cells[index], cells[best], metric, scales))
+    }
 
 
-def _is_fresh(column: Column) -> bool:
-    """Says whether a column is of seeds that a search is reported on, which nobody without a search has."""
-    return min(column) >= FIRST_REPORT_SEED
+def _is_worse(cell: Cell | None, best: Cell | None, metric: str, scales: Scales) -> bool:
+    found = paired_values(best, cell, metric, scales)
+    samples = found.samples
+    if best is not None and cell is not None and not found.scale.is_usable:  # it has values, if no scores
+        samples = values_of(best, cell, metric, found.scale.direction)
+    return compare_cases({"": samples}).verdict is Effect.WORSE
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:
-    """Returns the places in `subjects` of the best mean score, and of those that a comparison leaves undecided."""
+    """Returns the places in `subjects` of the best mean score, and of those that a comparison does not find worse."""
     means = [findings.mean_score(subject, metric).interval.mean for subject in subjects]
     if all(map(math.isnan, means)):
         return set()
     best = int(np.nanargmax(means))
     found = {best}
     for index, subject in enumerate(subjects):
-        if index == best or math.isnan(means[index]):
-            continue
-        if _is_searched(findings, subject) != _is_searched(findings, subjects[best]):  # they share no seed
-            sides = [findings.mean_score(one, metric).interval for one in (subject, subjects[best])]
-            is_open = not _independent_p(*sides) <= _ALPHA
-        else:
+        if index != best and not math.isnan(means[index]):
             comparison = findings.comparison(subjects[best], subject, metric)
-            is_open = comparison is not None and comparison.verdict is Effect.UNDECIDED
-        found |= {index} if is_open else set()
+            if comparison is not None and comparison.verdict is not Effect.WORSE:
+                found.add(index)
     return found
-
-
-def _is_searched(findings: Findings, subject: int) -> bool:
-    search = findings.reading.search(subject)
-    return search is not None and search.is_fresh
-
-
-def _independent_p(one: Interval, other: Interval) -> float:
-    """Returns the two-sided p-value of two means that share no seed, by Welch's t test; NaN where one has no spread."""
-    sides = (one, other)
-    if any(math.isnan(side.upper) for side in sides):
-        return math.nan
-    variance, degrees = pooled(
-        [Estimate(mean=side.mean, variance=side.error() ** 2, degrees=side.degrees) for side in sides]
-    )
-    if not variance:
-        return 1.0 if one.mean == other.mean else 0.0
-    return 2 * t_sf(abs(one.mean - other.mean) / math.sqrt(variance), degrees)

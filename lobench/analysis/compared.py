@@ -7,22 +7,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lobench.analysis.comparison import Comparison, MeanDifference, compare_cases, mean_difference
-from lobench.analysis.findings import between, differences, improvement, is_changed
+import numpy as np
+
+from lobench.analysis.comparison import Comparison, MeanDifference, compare_cases, effect_words, mean_difference
+from lobench.analysis.findings import differences, improvement, is_changed
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateReport, GateRules
 from lobench.analysis.intervals import Interval
+from lobench.analysis.paired_values import PairedValues, finals_of, samples_of, without_scale
 from lobench.analysis.reading import case_names
-from lobench.analysis.samples import Apart, Differences
+from lobench.analysis.samples import Samples
 from lobench.analysis.scales import Scales
-from lobench.analysis.score_scale import SIGNED, ScoreScale, are_plain, say_nothing, silence
+from lobench.analysis.score_scale import SIGNED, are_plain, say_nothing, silence
 from lobench.analysis.subjects import Subject, headline_metrics
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.headline import counted
 from lobench.core.metric import UnknownDirection
 
-__all__ = ["Compared", "MetricEffect", "compare_subjects"]
+__all__ = ["APART", "Compared", "MetricEffect", "compare_subjects"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +184,12 @@ def _effect(
         return None
     cases = {key: (a.cells.get(key) or b.cells[key]).case for key in found}
     names = {key: metric or case.primary_metric for key, case in cases.items()}
-    scale_of = {key: scales.scale(case, names[key]) for key, case in cases.items()}
-    signed = {key for key, case in cases.items() if scales.is_signed(case, names[key])}
-    margins = {key: scale.default_margin if margin is None else margin for key, scale in scale_of.items()}
+    signed = {key for key, case in cases.items() if scales.is_signed(case, names[key]) and not found[key].is_of_finals}
+    margins = {key: one.scale.default_margin if margin is None else margin for key, one in found.items()}
+    samples = {key: one.samples for key, one in found.items()}
     # Reports have the linear scale where a loss is signed; whether that was meant only the suite can say.
-    gated = {key: [math.nan] * len(values) if key in signed else values for key, values in found.items()}
-    comparison = compare_cases(found, alpha=rules.alpha)
+    gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
+    comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in found if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
     return MetricEffect(
@@ -194,12 +197,12 @@ def _effect(
         comparison=comparison,
         gate=decide(gated, rules, margins),
         improvement=improvement(a, b, metric, scales),
-        num_pairs=sum(len(values) for values in found.values() if not isinstance(values, Apart)),
+        num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
         margins=margins,
-        tolerated={key: scale.tolerated_ratio(margins[key]) for key, scale in scale_of.items()},
-        ratios={key: _ratio(effects[key], one, scale_of[key]) for key, one in ends.items()},
-        values={key: mean_difference(one.differences, 1 - rules.alpha) for key, one in ends.items()},
-        notes={key: note for key, one in ends.items() if (note := _note(one, scale_of[key], key in signed))},
+        tolerated={key: one.scale.tolerated_ratio(margins[key]) for key, one in found.items()},
+        ratios={key: _ratio(effects[key], one, found[key]) for key, one in ends.items()},
+        values={key: mean_difference(one.samples, 1 - rules.alpha) for key, one in ends.items()},
+        notes={key: note for key, one in ends.items() if (note := _note(one, found[key], effects[key], key in signed))},
     )
 
 
@@ -210,30 +213,25 @@ class _Ends:
     Attributes:
       begins: Where each seed of either side began, as far as it is known.
       num_seeds: Of either side, those without a partner too.
+      samples: The same in the metric's own unit, whichever way is better.
     """
 
     ours: list[float]
     theirs: list[float]
     begins: tuple[list[float], list[float]]
     num_seeds: tuple[int, int]
-    differences: Differences
+    samples: Samples
 
     @classmethod
     def of(cls, a: Subject, b: Subject, identity: str, metric: str, scales: Scales) -> _Ends | None:
         if identity not in a.cells or identity not in b.cells:
             return None
         cells = [side.cells[identity] for side in (a, b)]
-        finals = [
-            {
-                seed: math.nan if seed in cell.diverged_at else value
-                for seed, value in cell.final.get(metric, {}).items()
-            }
-            for cell in cells
-        ]
-        found = between(finals[0], finals[1], cells[0], cells[1])
+        finals = [finals_of(cell, metric) for cell in cells]
+        found = samples_of(finals[0], finals[1], *cells)
         if not len(found):
             return None
-        common = None if isinstance(found, Apart) else sorted(finals[0].keys() & finals[1].keys())
+        common = sorted(finals[0].keys() & finals[1].keys()) if found.is_paired else None
         seeds = [common or list(side) for side in finals]
         starts = [scales.starts_of(cell, metric) for cell in cells]
         ours, theirs = ([side[seed] for seed in own] for side, own in zip(finals, seeds, strict=True))
@@ -241,31 +239,37 @@ class _Ends:
             [begun.get(seed, math.nan) for seed in own] for begun, own in zip(starts, seeds, strict=True)
         )
         counts = (len(finals[0]), len(finals[1]))
-        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, differences=found)
+        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=found)
 
 
-def _ratio(paired: MeanDifference, ends: _Ends, scale: ScoreScale) -> Interval:
-    is_plain = all(
-        are_plain(side, scale, starts=begins).all()
-        for side, begins in zip((ends.ours, ends.theirs), ends.begins, strict=True)
-    )
+def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
+    """Returns how many times A's loss B's is, of the seeds that converge; NaN where one of them is clipped."""
+    scale, is_plain = values.scale, values.is_of_finals
+    if not is_plain:
+        sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
+        is_plain = all((are_plain(side, scale, starts=begins) | ~np.isfinite(side)).all() for side, begins in sides)
     mean, lower, upper = (
         scale.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
     )
     return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
 
 
-def _note(ends: _Ends, scale: ScoreScale, is_signed: bool) -> str:
-    found, seeds = [SIGNED] if is_signed else [], len(ends.ours)
-    if isinstance(ends.differences, Apart):
-        found.append("no common seeds: Welch's interval")
-    else:
-        if seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
-            found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
+# What is said of the interval of a difference whose sides share no seed.
+APART = {"welch": "no common seeds: Welch's interval", "permutation": "no common seeds: a permutation interval"}
+
+
+def _note(ends: _Ends, values: PairedValues, paired: MeanDifference, is_signed: bool) -> str:
+    found, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
+    found += [text for text in (effect_words(paired), values.note) if text]
+    if not ends.samples.is_paired:
+        found.append(APART.get(paired.method, ""))
+    elif seeds < max(ends.num_seeds):  # a mean is over all seeds, a difference over these
+        found.append("{} of {} and {}".format(counted(seeds, "common seed"), *ends.num_seeds))
+    if not values.is_of_finals:
         if silent := say_nothing(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
             found.append(silence(silent, seeds))
-    if scale.is_usable and scale.is_thin:
-        found.append("thin scale")
+        if scale.is_usable and scale.is_thin:
+            found.append("thin scale")
     return "; ".join(found)
 
 

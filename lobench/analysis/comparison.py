@@ -1,4 +1,4 @@
-"""Is B better than A, by how much, and on which cases? Common seeds make pairs; of others Welch's t test tells."""
+"""Is B better than A, by how much, and on which cases? Of the seeds that converge, and of how many diverge."""
 
 from __future__ import annotations
 
@@ -6,38 +6,57 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from lobench.analysis.intervals import Interval, stratified_t
-from lobench.analysis.samples import Apart, Differences, are_finite, estimate
-from lobench.analysis.student import t_isf, t_sf
+from lobench.analysis.intervals import Interval
+from lobench.analysis.location import LEAST_P, Location, Method, locate, mean_location
+from lobench.analysis.proportions import Counts, p_fewer, p_more, two_sided
+from lobench.analysis.samples import Samples
 
-__all__ = ["CaseEffect", "Comparison", "Effect", "MeanDifference", "compare_cases", "holm", "mean_difference"]
+__all__ = [
+    "CaseEffect",
+    "Comparison",
+    "Effect",
+    "MeanDifference",
+    "compare_cases",
+    "comparison_words",
+    "counts_of",
+    "effect_words",
+    "holm",
+    "mean_difference",
+]
 
 
 class Effect(enum.StrEnum):
-    """What the interval of a difference of scores says of B against A."""
+    """What the test of a difference of scores says of B against A."""
 
     BETTER = "better"
     WORSE = "worse"
+    MIXED = "mixed"  # better on the seeds that converge, of which there are fewer; or the other way round
     UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanDifference:
-    """A mean difference, with Student's interval over paired seeds or Welch's over two samples.
+    """A mean difference over the seeds that converge, and how many diverge.
 
     Attributes:
-      num_seeds: Pairs; of two samples the size of the smaller one.
-      mean: Of b - a; of scores: above 0, B is better.
-      lower, upper: NaN where one pair, or none, leaves nothing to say.
-      sd: Of one seed's part: the standard error times the root of `num_seeds`. Of pairs that is the standard deviation
-        of the differences, ddof 1.
-      p_value: Two-sided; 1 where every difference is 0, NaN below two pairs.
+      num_seeds: Pairs; of two samples the size of the smaller one. Those that diverged count.
+      mean: Of b - a; of scores: above 0, B is better. Over the pairs on which both converged, or the seeds that did.
+      lower, upper: By inverting the test; NaN where there is nothing to say.
+      sd: Of one seed's part: the standard error times the root of `num_converged`. Of pairs that is the standard
+        deviation of the differences, ddof 1, but for the floor that rounding sets.
+      p_value: Two-sided, of no difference; where a seed diverged min(1, 2 min(p_converged, p_diverged)). NaN where
+        nothing can be tested, never 0.
       degrees: Of freedom; Satterthwaite's of two samples.
-      method: "paired", or "welch" of sides whose seeds are not the same draws.
+      method: "paired"; of sides whose seeds are not the same draws "welch", or "permutation" where one has more than
+        twice the other's seeds.
+      num_converged: Pairs on which both converged, or seeds of the side that has fewer.
+      p_converged: Of the mean alone.
+      p_diverged: Two-sided, of the counts of diverged seeds; NaN where none diverged.
+      num_a, num_b: Seeds of either side.
+      diverged_a, diverged_b: Those of them that diverged.
       note: Why nothing was decided, where that does not hang on the values.
     """
 
@@ -48,8 +67,19 @@ class MeanDifference:
     sd: float = math.nan
     p_value: float = math.nan
     degrees: float = math.nan
-    method: Literal["paired", "welch"] = "paired"
+    method: Method = "paired"
+    num_converged: int = 0
+    p_converged: float = math.nan
+    p_diverged: float = math.nan
+    num_a: int = 0
+    num_b: int = 0
+    diverged_a: int = 0
+    diverged_b: int = 0
     note: str = ""
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.diverged_a + self.diverged_b > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,55 +98,107 @@ class Comparison:
 
     Attributes:
       cases: In the order given.
-      overall: Mean over the cases of the mean difference over seeds, with its stratified t interval.
-      p_value: Two-sided, of the overall difference.
+      overall: Mean over the cases of the mean difference over the seeds that converge, with its stratified t interval.
+      p_value: Two-sided, of no difference overall; where a seed diverged min(1, 2 min(p_converged, p_diverged)).
+      p_converged, p_diverged: Its two parts, as of a case; p_diverged is stratified by case.
       verdict: Of the overall difference at `alpha`.
-      num_undecidable: Cases with fewer than two finite pairs: shown, and in no mean.
+      num_undecidable: Cases with fewer than two seeds that converge on both sides: shown, and in no mean.
     """
 
     cases: tuple[CaseEffect, ...]
     overall: Interval
     p_value: float
+    p_converged: float
+    p_diverged: float
     verdict: Effect
     alpha: float
     num_undecidable: int
 
+    @property
+    def diverged(self) -> Counts:
+        """Seeds that diverged, summed over the cases."""
+        cases = [one.paired for one in self.cases]
+        return Counts(*(sum(getattr(one, name) for one in cases) for name in _COUNTS))
 
-def mean_difference(differences: Differences, confidence: float = 0.95) -> MeanDifference:
-    """Returns the mean of differences with its t interval and two-sided p-value.
+
+_COUNTS = ("diverged_a", "num_a", "diverged_b", "num_b")
+
+
+def counts_of(samples: Samples) -> Counts:
+    """Returns how many seeds of either side diverged."""
+    lost_a, lost_b = samples.num_diverged
+    return Counts(lost_a, len(samples.a), lost_b, len(samples.b))
+
+
+def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifference:
+    """Returns what B and A differ by on one case: the only place where a pair gets its p-value.
+
+    Two parts, of which either may tell: the mean of the seeds that converge, and how many diverge. Where a seed
+    diverged each has half of the level, and the interval is that of the half: a mean with a diverged seed as a constant
+    in it is a mixture, in which one lost seed drowns all others.
 
     Args:
-      differences: b - a of each common seed, or both samples; of scores a NaN (a case without a scale) makes the whole
-        undecidable.
+      samples: A NaN (a case without a scale) makes the whole undecidable.
       confidence: Strictly between 0 and 1.
-    Source: Student 1908; Welch 1947.
+    Source: Student 1908; Welch 1947; Janssen 1997; Boschloo 1970.
     """
-    n = len(differences)
-    method: Literal["paired", "welch"] = "welch" if isinstance(differences, Apart) else "paired"
-    if n == 0 or not are_finite(differences):
-        none = "no seed" if method == "welch" else "no common seed"
+    n, counts = len(samples), counts_of(samples)
+    known = dict(zip(_COUNTS, counts, strict=True))
+    usual: Method = "paired" if samples.is_paired else "welch"
+    if n == 0 or not samples.has_scale:
+        none = "no common seed" if samples.is_paired else "no seed"
         note = none if n == 0 else "no score: the case has no scale"
-        return MeanDifference(num_seeds=n, method=method, note=note)
-    found = estimate(differences)
-    mean, degrees = found.mean, found.degrees
+        return MeanDifference(num_seeds=n, method=usual, note=note, **known)
+    found, kept = locate(samples), samples.converged()
+    p_diverged = _p_diverged([counts])
+    level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
+    note = _too_few(found, kept, n, level)
     if n < 2:
-        return MeanDifference(num_seeds=n, mean=mean, method=method, note="undecidable below n = 2")
-    if found.variance == 0:
-        p_value, half = (1.0 if mean == 0 else 0.0), 0.0
-    else:
-        error = math.sqrt(found.variance)
-        half = t_isf(0.5 - confidence / 2, degrees) * error
-        p_value = 2 * t_sf(abs(mean) / error, degrees)
+        return MeanDifference(num_seeds=n, mean=found.estimate.mean, method=found.method, note=note, **known)
+    lower, upper = (math.nan, math.nan) if note and found.permutation is None else found.bounds(level / 2)
+    p_converged = math.nan if note and found.permutation is None else found.p_value()
     return MeanDifference(
         num_seeds=n,
-        mean=mean,
-        lower=mean - half,
-        upper=mean + half,
-        sd=math.sqrt(found.variance * n),
-        p_value=p_value,
-        degrees=degrees,
-        method=method,
+        mean=found.estimate.mean,
+        lower=lower,
+        upper=upper,
+        sd=found.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
+        p_value=_either(p_converged, p_diverged),
+        degrees=found.estimate.degrees,
+        method=found.method,
+        num_converged=len(kept),
+        p_converged=p_converged,
+        p_diverged=p_diverged,
+        note=note,
+        **known,
     )
+
+
+def _too_few(found: Location, kept: Samples, num_seeds: int, level: float) -> str:
+    """Returns why the seeds that converge cannot tell, whatever their values; "" where they can."""
+    if num_seeds < 2:
+        return "undecidable below n = 2"
+    if len(kept) < 2:
+        return f"too few seeds: {len(kept) or 'none'} converged on both sides"
+    if len(kept) == 2 and found.estimate.mean != 0 and kept.step and not kept.has_spread:
+        return "too few seeds: two without spread"
+    if found.permutation is not None and 2 * found.permutation.least > level:
+        return f"too few seeds: a permutation test has no p below {2 * found.permutation.least:.2g} here"
+    return ""
+
+
+def _p_diverged(counts: Sequence[Counts]) -> float:
+    """Returns the two-sided p-value of equal shares of diverged seeds; NaN where none diverged."""
+    if not any(one.a + one.b for one in counts):
+        return math.nan
+    return max(LEAST_P, two_sided(p_more(counts), p_fewer(counts)))
+
+
+def _either(p_converged: float, p_diverged: float) -> float:
+    """Returns the p-value of the two parts: of the mean alone where no seed diverged."""
+    if math.isnan(p_diverged):
+        return p_converged
+    return two_sided(p_diverged, 1.0 if math.isnan(p_converged) else p_converged)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -139,45 +221,99 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def compare_cases(differences: Mapping[str, Differences], *, alpha: float = 0.05) -> Comparison:
+def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Comparison:
     """Compares B with A on every case and overall.
 
     Args:
-      differences: score(B) - score(A) of each seed, or the scores of both, by case.
+      samples: The scores of both sides, by case.
       alpha: Level of the overall verdict, and of the cases' verdicts together (Holm).
     Raises:
       ValueError: no case.
     """
-    if not differences:
+    if not samples:
         raise ValueError("compare_cases needs at least one case")
-    found = {case: mean_difference(values, 1 - alpha) for case, values in differences.items()}
+    found = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
     adjusted = holm([paired.p_value for paired in found.values()])
     cases = tuple(
-        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_verdict(paired.mean, p_holm, alpha))
+        CaseEffect(case=case, paired=paired, p_holm=p_holm, verdict=_case_verdict(paired, p_holm, alpha))
         for (case, paired), p_holm in zip(found.items(), adjusted, strict=True)
     )
-    usable = [estimate(differences[case]) for case, paired in found.items() if not math.isnan(paired.p_value)]
-    overall = stratified_t(usable, 1 - alpha) if usable else Interval()
-    p_value = _two_sided_p(overall, alpha) if usable else math.nan
+    usable = [locate(samples[case]) for case, paired in found.items() if not math.isnan(paired.p_converged)]
+    counts = [counts_of(one) for one in samples.values() if one.has_scale and len(one) > 1]
+    p_diverged = _p_diverged(counts)
+    mean = mean_location(usable) if usable else None
+    p_converged = mean.p_value() if mean else math.nan
+    level = alpha if math.isnan(p_diverged) else alpha / 2
+    p_value = _either(p_converged, p_diverged)
+    fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
     return Comparison(
         cases=cases,
-        overall=overall,
+        overall=_interval(mean, level) if mean else Interval(),
         p_value=p_value,
-        verdict=_verdict(overall.mean, p_value, alpha),
+        p_converged=p_converged,
+        p_diverged=p_diverged,
+        verdict=_verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha),
         alpha=alpha,
         num_undecidable=len(found) - len(usable),
     )
 
 
-def _two_sided_p(interval: Interval, alpha: float) -> float:
-    """Returns the p-value of no difference from the interval that the same t distribution made."""
-    error = interval.error(alpha)
-    if error == 0:
-        return 1.0 if interval.mean == 0 else 0.0
-    return 2 * t_sf(abs(interval.mean) / error, interval.degrees)
+def _interval(mean: Location, level: float) -> Interval:
+    lower, upper = mean.bounds(level / 2)
+    return Interval(mean=mean.estimate.mean, lower=lower, upper=upper, degrees=mean.estimate.degrees)
 
 
-def _verdict(mean: float, p_value: float, alpha: float) -> Effect:
-    if math.isnan(p_value) or p_value > alpha or mean == 0:
+def _case_verdict(paired: MeanDifference, p_holm: float, alpha: float) -> Effect:
+    share_a, share_b = paired.diverged_a * paired.num_b, paired.diverged_b * paired.num_a
+    return _verdict(paired.mean, paired.p_converged, paired.p_diverged, share_b < share_a, p_holm, alpha)
+
+
+def _verdict(
+    mean: float, p_converged: float, p_diverged: float, is_fewer: bool, adjusted: float, alpha: float
+) -> Effect:
+    """Returns what follows from the parts that are significant.
+
+    Args:
+      is_fewer: Whether a smaller share of B diverged.
+      adjusted: The p-value of both parts, after Holm where there are others.
+    """
+    p_value = _either(p_converged, p_diverged)
+    if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
         return Effect.UNDECIDED
-    return Effect.BETTER if mean > 0 else Effect.WORSE
+    level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # each part's own
+    says = set()
+    if p_converged <= level and mean != 0:
+        says.add(Effect.BETTER if mean > 0 else Effect.WORSE)
+    if p_diverged <= level:
+        says.add(Effect.BETTER if is_fewer else Effect.WORSE)
+    return Effect.UNDECIDED if not says else says.pop() if len(says) == 1 else Effect.MIXED
+
+
+def effect_words(found: MeanDifference, alpha: float = 0.05) -> str:
+    """Returns the two parts of a difference where a seed diverged, else "".
+
+    Example: "better on the 7 seeds that converge (p .01); diverged 0 of 8 against 1 of 8".
+    """
+    counts = Counts(found.diverged_a, found.num_a, found.diverged_b, found.num_b)
+    shared = f"{found.num_converged} seeds" if found.method == "paired" else "seeds"
+    return _words(found.mean, found.p_converged, shared, counts, found.p_diverged, alpha)
+
+
+def comparison_words(found: Comparison) -> str:
+    """Returns the same of the mean over the cases."""
+    return _words(found.overall.mean, found.p_converged, "seeds", found.diverged, found.p_diverged, found.alpha)
+
+
+def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diverged: float, alpha: float) -> str:
+    if not counts.a + counts.b:
+        return ""
+    diverged = f"diverged {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
+    diverged += f" ({_p(p_diverged)})" if 2 * p_diverged <= alpha else ""
+    if math.isnan(p_converged):
+        return diverged
+    told = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
+    return f"{told} on the {shared} that converge ({_p(p_converged)}); {diverged}"
+
+
+def _p(value: float) -> str:
+    return "p < .001" if value < 0.001 else "p " + f"{value:.2g}".removeprefix("0")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,21 +12,21 @@ import numpy as np
 from lobench.analysis.aggregates import iqm_interval, probability_of_improvement_interval
 from lobench.analysis.baseline_file import BaselineCase
 from lobench.analysis.comparison import CaseEffect, Comparison, Effect, compare_cases
-from lobench.analysis.intervals import Interval, stratified_t, stratified_t_mean
+from lobench.analysis.intervals import Interval, stratified_t_mean
 from lobench.analysis.mean_scores import MeanScore, mean_score
+from lobench.analysis.paired_values import PairedValues, paired_values
 from lobench.analysis.reading import Reading, read_store
-from lobench.analysis.samples import Apart, Differences, are_finite, estimate
+from lobench.analysis.samples import Samples
 from lobench.analysis.scales import Scales
 from lobench.analysis.speedup import BaselineCurve, Form, Speedup, speedup
-from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject, are_common, headline_metrics, place_of
-from lobench.core.case import HEADLINES, ROLES
+from lobench.analysis.subjects import Cell, Subject, headline_metrics, place_of
+from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.result import mean_of
 
 __all__ = [
     "AgainstTuned",
     "CaseFinding",
     "Findings",
-    "between",
     "differences",
     "findings_of",
     "improvement",
@@ -63,10 +62,8 @@ def seeds_say(comparison: Comparison, found: Interval) -> str:
     return ""
 
 
-def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, Differences]:
-    """Returns score(B) - score(A) of each common seed, by the identity of the case.
-
-    Where the seeds of the two are not the same draws, as those of imported curves, they are both sides' scores.
+def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
+    """Returns what B is compared with A by, by the identity of the case; see `paired_values`.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, has no common seed: it is there,
     empty. Cases of which neither side knows the metric are not, nor those that were changed between the two.
@@ -74,29 +71,15 @@ def differences(a: Subject, b: Subject, metric: str | None, scales: Scales) -> d
     Args:
       metric: None: each case's primary one.
     """
-    found: dict[str, Differences] = {}
+    found: dict[str, PairedValues] = {}
     for identity in {**a.cells, **b.cells}:
         if is_changed(identity, a, b):
             continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
-        ours, theirs = (scales.scores(cell, metric) if cell is not None else {} for cell in sides)
-        if ours or theirs or any(cell is not None and cell.lost for cell in sides):
-            found[identity] = between(ours, theirs, *sides)
+        known = [cell for cell in sides if cell is not None]
+        if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in known):
+            found[identity] = paired_values(sides[0], sides[1], metric, scales)
     return found
-
-
-def between(a: Mapping[int, float], b: Mapping[int, float], of_a: Cell | None, of_b: Cell | None) -> Differences:
-    """Returns b - a of the common seeds of two cells, or both sides where their seeds are not the same draws.
-
-    Args:
-      a, b: A value of each seed.
-      of_a, of_b: None where a side was not evaluated.
-    """
-    if of_a is None or of_b is None:
-        return []
-    if are_common(of_a.draws, of_b.draws):
-        return [b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())]
-    return Apart(a=tuple(a.values()), b=tuple(b.values()))
 
 
 def is_changed(identity: str, a: Subject, b: Subject) -> bool:
@@ -133,17 +116,27 @@ class CaseFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstTuned:
-    """A subject's scores less those of the tuned baseline's own seeds, paired by seed.
+    """A subject against the tuned baseline's own seeds, over the cases that have a baseline; better: above tuned."""
 
-    Attributes:
-      difference: Mean over the cases that have two common seeds or more; above 0: better than tuned.
-      num_cases: Those.
-      num_undecided: Cases with a baseline that have fewer, or no scale.
-    """
+    comparison: Comparison | None = None
 
-    difference: Interval
-    num_cases: int
-    num_undecided: int
+    @property
+    def difference(self) -> Interval:
+        return self.comparison.overall if self.comparison else Interval()
+
+    @property
+    def verdict(self) -> Effect:
+        return self.comparison.verdict if self.comparison else Effect.UNDECIDED
+
+    @property
+    def num_undecided(self) -> int:
+        """Cases with fewer than two common seeds that converge, or without a scale."""
+        return self.comparison.num_undecidable if self.comparison else 0
+
+    @property
+    def num_cases(self) -> int:
+        """The others: those that the difference is the mean of."""
+        return len(self.comparison.cases) - self.num_undecided if self.comparison else 0
 
 
 class Findings:
@@ -230,6 +223,14 @@ class Findings:
         scores = [list(found.values()) for found in self.mean_score(subject, metric).scores.values()]
         return iqm_interval(scores) if scores else Interval()
 
+    def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
+        """Returns what the tuned baseline's own seeds ended at; None where no baseline has the metric."""
+        baseline = self.scales.tuned.get(case.identity)
+        if baseline is None or metric not in baseline.tuned:
+            return None
+        finals = dict(zip(baseline.seeds, baseline.tuned[metric], strict=True))
+        return Cell(case=case, final={metric: finals}, untrained={})
+
     def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
         """Returns the scores of the tuned baseline's own seeds, by the identity of the case."""
         found = {}
@@ -242,20 +243,13 @@ class Findings:
 
     def against_tuned(self, metric: str) -> AgainstTuned:
         """Compares the shown subject with the seeds that the baselines were tuned with."""
-        found, undecided = [], 0
-        tuned = self.tuned_scores(metric)
+        found: dict[str, Samples] = {}
         for identity, cell in self.reading.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric
-            if identity not in tuned or name not in cell.final:
-                continue
-            ours, theirs = self.scales.scores(cell, name), tuned[identity]
-            pairs = between(theirs, ours, dataclasses.replace(cell, draws=LOBENCH_SEEDS), cell)
-            if len(pairs) > 1 and are_finite(pairs):
-                found.append(estimate(pairs))
-            else:
-                undecided += 1
-        difference = stratified_t(found) if found else Interval()
-        return AgainstTuned(difference=difference, num_cases=len(found), num_undecided=undecided)
+            tuned = self.tuned_cell(cell.case, name)
+            if tuned is not None and name in cell.final:
+                found[identity] = paired_values(tuned, cell, name, self.scales).samples
+        return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
     def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
@@ -263,7 +257,7 @@ class Findings:
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
-        return compare_cases(found) if found else None
+        return compare_cases({case: one.samples for case, one in found.items()}) if found else None
 
     def improvement(self) -> Interval:
         """Returns the chance that a seed of the shown subject ends better than one of the first."""

@@ -1,9 +1,10 @@
 """Gates: does B harm by more than a margin? PASS, REGRESSED or INCONCLUSIVE, and how many seeds would decide.
 
-The harm is score(A) - score(B). Two one-sided tests, each at level alpha: PASS rejects "the harm is at least the
-margin", REGRESSED rejects "the harm is at most the margin". Over the cases of one checkpoint REGRESSED is controlled
-by Holm, so that the chance of any false alarm stays below alpha; "all cases pass" needs no correction, since one case
-that does not is enough to refuse it.
+The harm is score(A) - score(B), of the seeds that converge on both sides. Two one-sided tests, each at level alpha:
+PASS rejects "the harm is at least the margin", REGRESSED rejects "the harm is at most the margin". That B diverges
+more often than A is REGRESSED, too: where a seed diverged each of the two has half of alpha. Over the cases of one
+checkpoint REGRESSED is controlled by Holm, so that the chance of any false alarm stays below alpha; "all cases pass"
+needs no correction, since one case that does not is enough to refuse it.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from lobench.analysis.comparison import holm, mean_difference
-from lobench.analysis.intervals import stratified_t
+from lobench.analysis.comparison import counts_of, holm, mean_difference
 from lobench.analysis.laws import chi2_ppf, nct_sf, norm_isf, norm_sf
-from lobench.analysis.samples import Differences, are_finite, estimate
+from lobench.analysis.location import LEAST_P, Location, locate, mean_location
+from lobench.analysis.proportions import Counts, most_share, p_more, two_sided
+from lobench.analysis.samples import Samples
 from lobench.analysis.score_scale import DEFAULT_MARGINS, ScaleKind
 from lobench.analysis.spending import Looks
-from lobench.analysis.student import t_isf, t_sf
+from lobench.analysis.student import t_isf
 from lobench.core.headline import counted
 
 __all__ = ["GateReport", "GateResult", "GateRules", "Verdict", "gate", "gate_cases", "seeds_to_decide"]
@@ -46,6 +48,8 @@ class GateRules:
       looks: Where seeds are added and looked at again: the planned looks, over which alpha is spent. The number of
         seeds of a case must then be one of its sizes.
       resolution, power: `seeds_to_decide` is for finding a true harm of margin + resolution with this power.
+      max_diverged: Share of diverged seeds that PASS has to rule out; 1 asks for nothing. A bound of .1 takes 29 seeds
+        without a divergence, more than most cases have: by default the bound is printed, and refuses nothing.
     """
 
     margin: float = DEFAULT_MARGINS[ScaleKind.LOG]
@@ -53,6 +57,7 @@ class GateRules:
     looks: Looks | None = None
     resolution: float = 0.05
     power: float = 0.9
+    max_diverged: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +66,14 @@ class GateResult:
 
     Attributes:
       num_seeds: Common seeds; for the mean, of the case that has fewest.
-      harm: Mean of score(A) - score(B); above 0: B is worse.
+      harm: Mean of score(A) - score(B) over the seeds that converge on both sides; above 0: B is worse.
       lower, upper: One-sided confidence bounds of the harm at this look's alpha, before Holm; NaN below two seeds.
-      p_regressed, p_pass: One-sided p-values of "harm <= margin" and of "harm >= margin"; with looks, the smallest
-        overall alpha at which this look rejects.
+      p_regressed, p_pass: One-sided p-values of "harm <= margin and B diverges no more often" and of "harm >= margin";
+        with looks, the smallest overall alpha at which this look rejects.
+      num_converged: Seeds that the harm is of.
+      p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed; NaN where no seed diverged.
+      num_a, num_b, diverged_a, diverged_b: Seeds of either side, and those that diverged; of the mean, their sums.
+      most_diverged: Exact upper confidence bound, at alpha, of the share of B's seeds that diverge.
       p_holm: `p_regressed`, adjusted over the cases of the gate; the verdict is its.
       sd, degrees: Standard deviation of one seed's part in the harm, and the degrees of freedom of its estimate.
       seeds_to_decide: Total seeds a case, more than there are; None where the verdict stands already, nothing can be
@@ -84,7 +93,22 @@ class GateResult:
     sd: float = math.nan
     degrees: float = math.nan
     seeds_to_decide: int | None = None
+    num_converged: int = 0
+    p_diverged: float = math.nan
+    num_a: int = 0
+    num_b: int = 0
+    diverged_a: int = 0
+    diverged_b: int = 0
+    most_diverged: float = math.nan
     note: str = ""
+
+    @property
+    def divergence(self) -> str:
+        """What is to be said of B's diverged seeds, "0 of 4 diverged, at most 53%"; of A's where there are any."""
+        if not self.num_b:
+            return ""
+        told = f"{self.diverged_b} of {self.num_b} diverged, at most {100 * self.most_diverged:.0f}%"
+        return told + (f" (against {self.diverged_a} of {self.num_a})" if self.diverged_a or self.diverged_b else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,21 +126,20 @@ class GateReport:
     rules: GateRules
 
 
-def gate(differences: Differences, rules: GateRules | None = None, *, case: str = "") -> GateResult:
+def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") -> GateResult:
     """Returns the verdict on one case by itself; for several cases call `gate_cases`.
 
     Args:
-      differences: score(B) - score(A) of each common seed, or both sides' scores; a NaN (a case without a scale) leaves
-        nothing to say.
+      samples: Both sides' scores; a NaN (a case without a scale) leaves nothing to say.
     Raises:
       ValueError: a number of seeds that is no planned look.
     """
     rules = rules or GateRules()
-    return _settle(_decide(_measure(differences, case), rules), rules, alpha=rules.alpha, num_tests=1)
+    return _settle(_decide(_measure(samples, case), rules), rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
-    differences: Mapping[str, Differences],
+    samples: Mapping[str, Samples],
     rules: GateRules | None = None,
     *,
     previous: Mapping[str, GateResult] | None = None,
@@ -124,29 +147,29 @@ def gate_cases(
     """Returns the verdicts on all cases of one checkpoint, and on their mean.
 
     Args:
-      differences: score(B) - score(A) of each common seed, by case. With looks, cases may stand at different ones,
-        since only undecided cases get more seeds.
+      samples: Both sides' scores, by case. With looks, cases may stand at different ones, since only undecided cases
+        get more seeds.
       previous: With looks, the results of the look before, by case (the mean's under ""): what was rejected at one look
         stays rejected.
     Raises:
       ValueError: no case; a number of seeds that is no planned look.
     """
-    if not differences:
+    if not samples:
         raise ValueError("gate_cases needs at least one case")
     rules = rules or GateRules()
-    several = len(differences) > 1
+    several = len(samples) > 1
     half = rules.alpha / 2 if several else rules.alpha
-    measured = {case: _measure(values, case) for case, values in differences.items()}
+    measured = {case: _measure(values, case) for case, values in samples.items()}
     alone = [_decide(found, rules) for found in measured.values()]
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
-        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(differences))
+        _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples))
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
     overall = cases[0]
     if several:
-        mean = _remember(_decide(_measure_mean(differences), rules), (previous or {}).get(""))
+        mean = _remember(_decide(_measure_mean(measured.values()), rules), (previous or {}).get(""))
         overall = _settle(mean, rules, alpha=half, num_tests=1)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
@@ -204,75 +227,97 @@ def seeds_to_decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """A mean harm: its standard error, degrees of freedom, and the standard deviation of one seed's part in it."""
+    """The difference of one case, or their mean.
+
+    Attributes:
+      num_seeds: Those that diverged count.
+      num_converged: Of pairs on which both sides did.
+      difference: None where nothing can be said of those.
+      counts: Of the seeds that diverged; of the mean, one for each case.
+    """
 
     case: str
     num_seeds: int
+    num_converged: int = 0
+    difference: Location | None = None
     harm: float = math.nan
-    error: float = math.nan
-    degrees: float = math.nan
+    counts: tuple[Counts, ...] = ()
     note: str = ""
 
-    @property
-    def sd(self) -> float:
-        return self.error * math.sqrt(self.num_seeds)
+
+def _measure(samples: Samples, case: str) -> _Measured:
+    found = mean_difference(samples)
+    return _Measured(
+        case=case,
+        num_seeds=found.num_seeds,
+        num_converged=found.num_converged,
+        difference=None if math.isnan(found.sd) else locate(samples),
+        harm=0.0 - found.mean,
+        counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
+        note=found.note.partition(":")[0] if not samples.has_scale else found.note,
+    )
 
 
-def _measure(differences: Differences, case: str) -> _Measured:
-    found = mean_difference(differences)
-    n, harm, note = found.num_seeds, 0.0 - found.mean, found.note.partition(":")[0]
-    if math.isnan(found.sd):
-        return _Measured(case=case, num_seeds=n, harm=harm, note=note)
-    return _Measured(case=case, num_seeds=n, harm=harm, error=found.sd / math.sqrt(n), degrees=found.degrees)
-
-
-def _measure_mean(differences: Mapping[str, Differences]) -> _Measured:
+def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     """Returns the mean over the cases that can be measured, by the stratified t."""
-    cells = [values for values in differences.values() if len(values) > 1 and are_finite(values)]
-    if not cells:
-        return _Measured(case="", num_seeds=0, note="no case can be measured")
-    interval = stratified_t([estimate(cell) for cell in cells], 0.95)
-    missing = len(differences) - len(cells)
+    counts = tuple(one for case in cases for one in case.counts)
+    usable = [(case, case.difference) for case in cases if case.difference is not None]
+    if not usable:
+        return _Measured(case="", num_seeds=0, counts=counts, note="no case can be measured")
+    mean = mean_location([difference for _, difference in usable])
+    missing = len(cases) - len(usable)
     return _Measured(
         case="",
-        num_seeds=min(len(cell) for cell in cells),
-        harm=0.0 - interval.mean,
-        error=interval.error(),
-        degrees=interval.degrees,
+        num_seeds=min(case.num_seeds for case, _ in usable),
+        num_converged=min(case.num_converged for case, _ in usable),
+        difference=mean,
+        harm=0.0 - mean.estimate.mean,
+        counts=counts,
         note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
     )
 
 
 def _decide(found: _Measured, rules: GateRules) -> GateResult:
     """Returns the result without its verdict and its number of seeds."""
-    looks, verdict = rules.looks, Verdict.INCONCLUSIVE
-    nothing = GateResult(case=found.case, verdict=verdict, num_seeds=found.num_seeds, harm=found.harm, note=found.note)
-    if math.isnan(found.error):
-        return nothing
-    p_regressed, p_pass = _one_sided(found, rules.margin)
-    alpha = rules.alpha
-    if looks is not None:
+    looks, alpha, difference = rules.looks, rules.alpha, found.difference
+    num_a, num_b = (sum(getattr(one, name) for one in found.counts) for name in ("num_a", "num_b"))
+    lost_a, lost_b = (sum(getattr(one, name) for one in found.counts) for name in ("a", "b"))
+    result = GateResult(
+        case=found.case,
+        verdict=Verdict.INCONCLUSIVE,
+        num_seeds=found.num_seeds,
+        num_converged=found.num_converged,
+        harm=found.harm,
+        num_a=num_a,
+        num_b=num_b,
+        diverged_a=lost_a,
+        diverged_b=lost_b,
+        most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
+        note=found.note,
+    )
+    p_diverged = max(LEAST_P, p_more(found.counts)) if lost_a + lost_b else math.nan
+    if difference is None and math.isnan(p_diverged):
+        return result
+    # The harm is -(b - a): it lies above the margin where b - a lies below -margin.
+    p_regressed = difference.below(-rules.margin) if difference else 1.0
+    p_pass = difference.above(-rules.margin) if difference else 1.0
+    if not math.isnan(p_diverged):
+        p_regressed = two_sided(p_regressed, p_diverged)
+    if looks is not None and found.num_seeds:
         alpha = looks.level(found.num_seeds, alpha)
         p_regressed, p_pass = (looks.p_value(found.num_seeds, p) for p in (p_regressed, p_pass))
-    half = t_isf(alpha, found.degrees) * found.error if found.error > 0 else 0.0
+    low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
     return dataclasses.replace(
-        nothing,
-        lower=found.harm - half,
-        upper=found.harm + half,
+        result,
+        lower=0.0 - high,
+        upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
         p_holm=p_regressed,
-        sd=found.sd,
-        degrees=found.degrees,
+        p_diverged=p_diverged,
+        sd=difference.error * math.sqrt(found.num_converged) if difference else math.nan,
+        degrees=difference.estimate.degrees if difference else math.nan,
     )
-
-
-def _one_sided(found: _Measured, margin: float) -> tuple[float, float]:
-    """Returns the p-values of "harm <= margin" and of "harm >= margin"."""
-    if found.error == 0:
-        return (0.0 if found.harm > margin else 1.0), (0.0 if found.harm < margin else 1.0)
-    statistic = (found.harm - margin) / found.error
-    return t_sf(statistic, found.degrees), t_sf(-statistic, found.degrees)
 
 
 def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
@@ -294,18 +339,23 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
     if result.p_pass <= rules.alpha:
-        return dataclasses.replace(result, verdict=Verdict.PASS)
+        if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
+            return dataclasses.replace(result, verdict=Verdict.PASS)
+        said = f"the share that diverges may be above {rules.max_diverged:g}"
+        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, said))))
     if math.isnan(result.sd):
         return result
     level = alpha / num_tests
     needed = seeds_to_decide(
         result.sd,
-        result.num_seeds,
+        result.num_converged,
         resolution=rules.resolution,
         alpha=level if rules.looks is None else rules.looks.level(rules.looks.sizes[-1], level),
         power=rules.power,
-        strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_seeds - 1),
+        strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_converged - 1),
     )
+    if needed is not None:  # as many more as do not converge
+        needed = math.ceil(needed * result.num_seeds / result.num_converged)
     if needed is not None and needed <= result.num_seeds:
         note = "; ".join(filter(None, (result.note, "the harm is too near the margin to tell")))
         return dataclasses.replace(result, note=note)

@@ -163,7 +163,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             held = [(row, ledger.memberships(row.id), ledger.trials(row.id)) for row in forms]
         if held:
             whole = read_store(store)
-            found += [(row, of_members(whole, row, members, trials)) for row, members, trials in held]
+            found += [(row, of_members(whole, row.config, members, trials)) for row, members, trials in held]
     scales = Scales.of([subject for _, reading in found for subject in reading.subjects], None)
     return sorted(
         (_experiment_summary(row, reading, scales) for row, reading in found), key=lambda one: (one.last, one.id)

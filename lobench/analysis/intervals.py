@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lobench.analysis.proportions import least_share, most_share
 from lobench.analysis.samples import Estimate, pooled
 from lobench.analysis.student import t_isf
 from lobench.core.result import mean_of
 
-__all__ = ["Interval", "is_share", "share_mean", "stratified_t", "stratified_t_mean"]
+__all__ = ["Interval", "is_share", "is_trial", "share_mean", "stratified_t", "stratified_t_mean"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,40 +87,35 @@ def is_share(metric: str, values: Sequence[float]) -> bool:
     return name.endswith(("accuracy", "success", "rate", "solved")) and all(0 <= value <= 1 for value in values)
 
 
-def share_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def is_trial(metric: str) -> bool:
+    """Says whether a seed's value of a share is one trial, the success of an episode, where it is 0 or 1.
+
+    An accuracy or a rate is the mean of many examples: one that is 1 on each seed is no coin that fell four times.
+    """
+    return metric.rpartition("/")[2].endswith(("success", "solved"))
+
+
+def share_mean(values: Sequence[float], confidence: float = 0.95, *, trials: bool) -> Interval:
     """Returns the mean over seeds of shares in [0, 1], with an interval that lies inside [0, 1].
 
-    Where every seed is 0 or 1, a success or a failure as a whole, it is Clopper and Pearson's: four seeds of four that
+    Of trials, each a success or a failure as a whole, it is Clopper and Pearson's: four seeds of four that
     succeeded say that at least 40% do. Otherwise it is a t interval on the logit of the mean, whose standard error is
     that of the mean over m (1 - m). A single seed has no interval.
 
+    Args:
+      trials: Whether a seed's 0 or 1 is one trial: see `is_trial`.
     Raises:
       ValueError: as `stratified_t_mean`.
     Source: Clopper and Pearson 1934; the delta method; Agresti 2013, section 3.1.
     """
     plain = stratified_t_mean([values], confidence)
     mean, half = plain.mean, plain.upper - plain.mean
-    if len(values) > 1 and set(values) <= {0.0, 1.0}:
+    if trials and len(values) > 1 and set(values) <= {0.0, 1.0}:
         count, rest = round(math.fsum(values)), (1 - confidence) / 2
-        lower, upper = _least_share(count, len(values), rest), 1 - _least_share(len(values) - count, len(values), rest)
+        lower, upper = least_share(count, len(values), rest), most_share(count, len(values), rest)
         return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
     if not (0 < mean < 1 and half > 0):  # no bounds, too: NaN is not above 0
         return plain
     centre, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
     lower, upper = (0.5 + math.tanh((centre + side) / 2) / 2 for side in (-reach, reach))
     return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
-
-
-def _least_share(count: int, trials: int, tail: float) -> float:
-    """Returns the share at which `count` or more successes of so many trials have the probability `tail`."""
-
-    def log_term(share: float, successes: int) -> float:
-        ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
-        return ways + successes * math.log(share) + (trials - successes) * math.log1p(-share)
-
-    low, high = 0.0, 1.0
-    for _ in range(60 if count else 0):
-        middle = (low + high) / 2
-        chance = math.fsum(math.exp(log_term(middle, successes)) for successes in range(count, trials + 1))
-        low, high = (middle, high) if chance < tail else (low, middle)
-    return low

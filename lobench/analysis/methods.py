@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from lobench.analysis.reading import Reading, case_names, read_store
 from lobench.analysis.searched import best_trials, chosen_by_search
-from lobench.analysis.subjects import Cell, Subject, current_forms, subject_of
+from lobench.analysis.subjects import Cell, Subject, place_of, subject_of
 from lobench.analysis.table import TableSpec, unknown_name
+from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError
 from lobench.core.result import mean_of
 from lobench.engine.config.syntax import Binding, parse_text
@@ -48,7 +49,7 @@ def read_methods(store: Path, experiment: str | None = None, *, every: bool = Fa
         row = _asked(store, known, experiment)
         members = ledger.memberships(row.id) if row is not None else []
         trials = ledger.trials(row.id) if row is not None else []
-    return reading if row is None else of_members(reading, row, members, trials)
+    return reading if row is None else of_members(reading, row.config, members, trials)
 
 
 def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
@@ -67,27 +68,28 @@ class _Part(NamedTuple):
 
 
 def of_members(
-    reading: Reading, experiment: ExperimentRow, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
+    reading: Reading, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
 ) -> Reading:
     """Returns a store's reading by the methods of an experiment that it holds.
 
     Args:
+      config: Of the experiment.
       members: Of the experiment.
       trials: Of its searches: the best of each is its method, on the seeds that chose nothing where it has some.
     """
     rows = {_key(row): row for row in reading.rows}
-    said = _bindings_of_methods(experiment.config)
+    said = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     held = [
         (one, rows.get((one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block, one.program)))
         for one in members
     ]
     # Where the suite was edited between two runs, members are of both; what cases were before is in no table.
-    by_time = sorted((row for _, row in held if row is not None), key=lambda row: row.recorded_at)
-    current = current_forms(by_time)
-    former = {id(row): row for row in by_time if row.case.identity not in current}
+    forms = _Forms(held, are_own=_may_differ(config))
     for one, row in held:
-        if row is None or id(row) in former or not isinstance(one.session, int) or not isinstance(one.trial, int):
+        if row is None or not isinstance(one.session, int) or not isinstance(one.trial, int):
+            continue
+        if (row := forms.as_one(one, row)) is None:
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
         method, _, number = one.method.partition("/")
@@ -110,7 +112,9 @@ def of_members(
         subjects.append(subject.named(name.replace(method, label, 1) + mark))
         names.append(name)
         searched.append(search)
-    cases = {row.case.identity: row.case for row in used}
+    cases: dict[str, CaseInfo] = {}
+    for row in used:
+        cases.setdefault(row.case.identity, row.case)
     ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
     labels = tuple(subject.label for subject in subjects)
     return dataclasses.replace(
@@ -118,7 +122,7 @@ def of_members(
         subjects=tuple(subjects),
         cases=ordered,
         rows=tuple({id(row): row for row in used}.values()),
-        changed=tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in former.values()).items())),
+        changed=forms.changed(),
         labels=labels,
         openings=labels,
         names=case_names(ordered),
@@ -128,6 +132,67 @@ def of_members(
     )
 
 
+class _Forms:
+    """The forms of an experiment's cases: bindings that differ make several identities of what is written once.
+
+    Where the suite was edited between two runs, the members are of both forms; the older one is in no table. Where
+    `Experiment.fixed` lets methods bind parts of a case, each method has a form of its own, and they are one case: the
+    first method's identity stands for all. Example: four methods with different `Case.phases` are four rows of a table
+    and one column.
+
+    Args:
+      held: Members with their evaluations; None: not there.
+      are_own: Whether each method may have its own form.
+    """
+
+    def __init__(self, held: Sequence[tuple[Membership, EvaluationRow | None]], *, are_own: bool) -> None:
+        self._are_own = are_own
+        self._current: dict[tuple[str, tuple[str, str, str]], str] = {}
+        self._one: dict[tuple[str, str, str], str] = {}
+        self._rows: dict[int, EvaluationRow] = {}
+        self._former: dict[int, EvaluationRow] = {}
+        there = [(one, row) for one, row in held if row is not None]
+        for one, row in sorted(there, key=lambda pair: pair[1].recorded_at):
+            self._current[self._place(one, row)] = row.case.identity
+        for one, row in there:
+            if self._current[self._place(one, row)] == row.case.identity:
+                self._one.setdefault(place_of(row.case), row.case.identity)
+
+    def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, tuple[str, str, str]]:
+        return (one.method if self._are_own else ""), place_of(row.case)
+
+    def as_one(self, one: Membership, row: EvaluationRow) -> EvaluationRow | None:
+        """Returns an evaluation with the identity that stands for all forms of its case; None of a former form."""
+        if self._current[self._place(one, row)] != row.case.identity:
+            self._former[id(row)] = row
+            return None
+        identity = self._one[place_of(row.case)]
+        if identity == row.case.identity:
+            return row
+        case = dataclasses.replace(row.case, identity=identity)
+        return self._rows.setdefault(id(row), dataclasses.replace(row, case=case))
+
+    def changed(self) -> tuple[tuple[str, int], ...]:
+        """Returns the names of the cases that have former forms, by the number of those evaluations."""
+        return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former.values()).items()))
+
+
+def _may_differ(config: str) -> bool:
+    """Says whether an experiment lets its methods bind parts of a case."""
+    return any(
+        one.selector.rsplit(".", 1)[-1] == "Experiment" and one.parameter == "fixed" and one.value != ["Case.*"]
+        for one in _bindings(config)
+    )
+
+
+def _bindings(config: str) -> list[Binding]:
+    """Returns what an experiment's file binds; nothing where it cannot be read."""
+    try:
+        return [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
+    except ConfigError:
+        return []
+
+
 def _key(row: EvaluationRow) -> tuple[object, ...]:
     return row.key.checkpoint_sha256, row.case.key, row.key.seed_block, row.key.program_version
 
@@ -135,13 +200,9 @@ def _key(row: EvaluationRow) -> tuple[object, ...]:
 def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     """Returns what `Method.*` binds, by method, in the order of the experiment's file."""
     found: dict[str, dict[str, str]] = {}
-    try:
-        statements = parse_text(config, "the experiment")
-    except ConfigError:
-        return {}
-    for statement in statements:
-        if isinstance(statement, Binding) and statement.selector.rsplit(".", 1)[-1] == "Method":
-            found.setdefault(statement.scope, {})[statement.parameter] = str(statement.value)
+    for one in _bindings(config):
+        if one.selector.rsplit(".", 1)[-1] == "Method":
+            found.setdefault(one.scope, {})[one.parameter] = str(one.value)
     return found
 
 

@@ -40,7 +40,8 @@ def with_subject(
     """
     if who.is_imported:
         return ""
-    words = ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", who.uri or "CHECKPOINT"]
+    given = [who.uri] if who.is_optimizer else [who.uri or "CHECKPOINT"]
+    words = [] if given == [""] else ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", *given]
     own = who.variant.bindings[len(optimizer_bindings(who.uri)) if who.is_optimizer else 0 :]
     words += [word for path in gin_files for word in ("--lobench-gin-file", path)]
     words += _params([*gin_params, *own])

@@ -1,33 +1,25 @@
-"""What two sides differ by: pairs of seeds that both have, or two samples that share none."""
+"""The values of two sides on one case: pairs of common seeds, or two samples that share none.
+
+A difference is held against its noise with a floor: values that repeat were rounded, and three equal differences of
+rounded values are no certainty.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["Apart", "Differences", "Estimate", "are_finite", "estimate", "first_of", "pooled", "shifted"]
+__all__ = ["DIVERGED", "Estimate", "Samples", "pooled", "rounding_step"]
 
-_ROUNDING = 1e-12  # what has no spread but this, times its size, has none
+DIVERGED = -math.inf  # worse than any value
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
-    """Values of two sides whose seeds are not the same draws: seed 3 of one says nothing of seed 3 of the other."""
-
-    a: tuple[float, ...]
-    b: tuple[float, ...]
-
-    def __len__(self) -> int:
-        """Seeds of the side that has fewer."""
-        return min(len(self.a), len(self.b))
-
-
-# b - a of each common seed, or both samples.
-Differences: TypeAlias = Sequence[float] | Apart
+# Stored values are float32: no mean of them is known better than their last bit, and what differs by less is equal.
+_FLOAT_STEP = 2.0**-23
+_EQUAL = 4 * _FLOAT_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +31,95 @@ class Estimate:
     degrees: float
 
 
-def estimate(differences: Differences) -> Estimate:
-    """Returns the mean of b - a: of pairs by Student's law, of two samples by Welch's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The values of two sides on one case; higher is better.
 
-    Welch's variance is s_a^2/n_a + s_b^2/n_b, its degrees of freedom Satterthwaite's. Example: (1, 1.1) and (2, 2.1)
-    differ by 1 with a standard error of 0.071, on 2 degrees of freedom.
-
-    Args:
-      differences: One value a side at least.
-    Source: Welch 1947.
+    Attributes:
+      a, b: A value of each seed; DIVERGED where it diverged, NaN where the case has no scale. Pairs are in one order.
+      is_paired: Whether the seeds are common; else seed 3 of one side says nothing of seed 3 of the other.
+      step: q, in which the values were rounded; 0 where nothing says so.
     """
-    if isinstance(differences, Apart):
-        a, b = _of_sample(differences.a), _of_sample(differences.b)
+
+    a: tuple[float, ...] = ()
+    b: tuple[float, ...] = ()
+    is_paired: bool = True
+    step: float = 0.0
+
+    @classmethod
+    def of(cls, a: Sequence[float], b: Sequence[float], *, is_paired: bool = True) -> Samples:
+        """Returns samples whose step shows in the values themselves."""
+        step = rounding_step(a, b, is_paired=is_paired)
+        return cls(a=tuple(a), b=tuple(b), is_paired=is_paired, step=step)
+
+    @classmethod
+    def of_differences(cls, differences: Sequence[float]) -> Samples:
+        """Returns pairs of which nothing but b - a is known."""
+        step = _smallest_gap([0.0, *differences]) if _repeat([value for value in differences if value]) else 0.0
+        return cls(a=(0.0,) * len(differences), b=tuple(differences), step=step)
+
+    def __len__(self) -> int:
+        """Pairs, or seeds of the side that has fewer."""
+        return min(len(self.a), len(self.b))
+
+    @property
+    def num_diverged(self) -> tuple[int, int]:
+        """Seeds of A and of B."""
+        return self.a.count(DIVERGED), self.b.count(DIVERGED)
+
+    @property
+    def has_scale(self) -> bool:
+        return not any(map(math.isnan, (*self.a, *self.b)))
+
+    def converged(self) -> Samples:
+        """Returns the pairs of which both converged, or the seeds of either side that did."""
+        if not any(self.num_diverged):
+            return self
+        if self.is_paired:
+            kept = [pair for pair in zip(self.a, self.b, strict=True) if DIVERGED not in pair]
+            return replace(self, a=tuple(a for a, _ in kept), b=tuple(b for _, b in kept))
+        a, b = (tuple(value for value in side if value != DIVERGED) for side in (self.a, self.b))
+        return replace(self, a=a, b=b)
+
+    def shifted(self, shift: float) -> Samples:
+        """Returns samples whose differences are larger by `shift`."""
+        return replace(self, b=tuple(value + shift for value in self.b))
+
+    def first(self, count: int) -> Samples:
+        """Returns the first seeds of either side."""
+        return replace(self, a=self.a[:count], b=self.b[:count])
+
+    @property
+    def floor(self) -> float:
+        """The least variance of one value: that of rounding to the step, or to a float32.
+
+        Source: a uniform error over one step has the variance q^2 / 12.
+        """
+        return max(self.step, _FLOAT_STEP * _size((*self.a, *self.b))) ** 2 / 12
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the converged seeds differ by more than a float32's rounding, at all."""
+        spreads = [self._differences()] if self.is_paired else [self.a, self.b]
+        least = _EQUAL * _size((*self.a, *self.b))
+        return any(max(values) - min(values) > least for values in spreads)
+
+    def _differences(self) -> list[float]:
+        return [b - a for a, b in zip(self.a, self.b, strict=True)]
+
+    def estimate(self) -> Estimate:
+        """Returns the mean of b - a over converged seeds: of pairs by Student's t, of two samples by Welch's.
+
+        The variance of a pair's difference is at least that of two roundings, q^2 / 6; of a sample's value q^2 / 12.
+        Example: (1, 1.1) and (2, 2.1) differ by 1 with a standard error of 0.071, on 2 degrees of freedom.
+
+        Source: Student 1908; Welch 1947; Satterthwaite 1946.
+        """
+        if self.is_paired:
+            return _of_sample(self._differences(), 2 * self.floor)
+        a, b = _of_sample(self.a, self.floor), _of_sample(self.b, self.floor)
         variance, degrees = pooled([a, b])
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
-    return _of_sample(differences)
 
 
 def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
@@ -69,31 +135,39 @@ def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
     return variance, 1 / math.fsum(share**2 / degrees for share, degrees in shares)
 
 
-def _of_sample(values: Sequence[float]) -> Estimate:
+def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
+    """Returns q, the smallest gap between distinct values of which some repeat at different seeds; 0 where none do.
+
+    A seed on which both sides end alike is no repetition: two equal methods do. Differences that repeat are one: they
+    show a grid that the values themselves need not. What diverged does not count.
+    """
+    if not is_paired:
+        values = [value for value in (*a, *b) if math.isfinite(value)]
+        return _smallest_gap(values) if _repeat(values) else 0.0
+    pairs = [pair for pair in zip(a, b, strict=True) if all(map(math.isfinite, pair))]
+    values = [value for one, other in pairs for value in ((one,) if one == other else (one, other))]
+    differences = [other - one for one, other in pairs if one != other]
+    return _smallest_gap(values) if _repeat(values) or _repeat(differences, _size(values)) else 0.0
+
+
+def _size(values: Sequence[float]) -> float:
+    return max(map(abs, values), default=0.0)
+
+
+def _repeat(values: Sequence[float], size: float = 0.0) -> bool:
+    """Returns whether two are equal but for a float32's rounding of numbers of that size, or of their own."""
+    pairs = itertools.pairwise(sorted(values))
+    return any(high - low <= _EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
+
+
+def _smallest_gap(values: Sequence[float]) -> float:
+    pairs = itertools.pairwise(sorted(values))
+    return min((high - low for low, high in pairs if high - low > _EQUAL * max(abs(low), abs(high))), default=0.0)
+
+
+def _of_sample(values: Sequence[float], floor: float) -> Estimate:
     n = len(values)
-    mean = math.fsum(values) / n if all(map(math.isfinite, values)) else math.nan
+    mean = math.fsum(values) / n if n and all(map(math.isfinite, values)) else math.nan
     if n < 2 or math.isnan(mean):
         return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
-    sd = float(np.std(values, ddof=1))
-    # Values of one size have no spread but their rounding: no t statistic must rise from that.
-    is_flat = sd <= _ROUNDING * max(map(abs, values))
-    return Estimate(mean=mean, variance=0.0 if is_flat else sd**2 / n, degrees=n - 1)
-
-
-def are_finite(differences: Differences) -> bool:
-    sides = (differences.a, differences.b) if isinstance(differences, Apart) else (differences,)
-    return all(math.isfinite(value) for side in sides for value in side)
-
-
-def shifted(differences: Differences, shift: float) -> Differences:
-    """Returns differences that are larger by `shift`."""
-    if isinstance(differences, Apart):
-        return Apart(a=differences.a, b=tuple(value + shift for value in differences.b))
-    return [value + shift for value in differences]
-
-
-def first_of(differences: Differences, count: int) -> Differences:
-    """Returns the first seeds of either side."""
-    if isinstance(differences, Apart):
-        return Apart(a=differences.a[:count], b=differences.b[:count])
-    return differences[:count]
+    return Estimate(mean=mean, variance=max(float(np.var(values, ddof=1)), floor) / n, degrees=n - 1)

@@ -104,7 +104,7 @@ class Scales:
           metric: None: the case's primary one.
         """
         name = metric or cell.case.primary_metric
-        starts = {**cell.untrained.get(name, {}), **self.starts_of(cell, name)}
+        starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.diverged_at, self.scale(cell.case, name))
 
     def seed_scores(
@@ -118,8 +118,14 @@ class Scales:
         return seed_scores(finals, self.starts(case, metric), diverged, self.scale(case, metric))
 
     def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
-        """Returns where the seeds of a cell began; of seeds that are not lobench's, as far as its own curves say it."""
-        return self.starts(cell.case, metric) if cell.draws == LOBENCH_SEEDS else cell.untrained.get(metric, {})
+        """Returns what the seeds of a cell are scored from.
+
+        Nothing of seeds that are not lobench's: they are scored from the untrained mean, all alike, so that their
+        scores hang on where they end, and not on where their curves begin.
+        """
+        if cell.draws != LOBENCH_SEEDS:
+            return {}
+        return {**cell.untrained.get(metric, {}), **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
         """Returns where each of lobench's seeds began, for all who are compared on it: of the first run that has it."""
@@ -219,9 +225,11 @@ class Scales:
             for one in own
             if (values := one.cell.final.get(metric, {}))
         ]
-        starts = {(one.place, seed): at for one in own for seed, at in self.starts_of(one.cell, metric).items()}
-        if not starts:  # nobody evaluated step 0
-            starts = {(one.place, seed): at for one in own for seed, at in one.cell.starts(metric).items()}
+        starts = {(-1, seed): at for one in own for seed, at in self.starts_of(one.cell, metric).items()}
+        if not starts:  # of seeds of nobody: what is not lobench's is scored from their mean
+            begun = [one.cell.untrained.get(metric, {}) for one in own]
+            begun = begun if any(begun) else [one.cell.starts(metric) for one in own]  # nobody evaluated step 0
+            starts = {(-2 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
         return ScoreScale.among(
             metric,
             direction,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.comparison import MeanDifference, mean_difference
-from lobench.analysis.findings import between
 from lobench.analysis.intervals import Interval, stratified_t_mean
+from lobench.analysis.paired_values import samples_of
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Cell, Subject
 from lobench.core.errors import UsageError
@@ -140,7 +140,7 @@ def compare_steps(a: Subject, b: Subject, target: Target, scales: Scales, *, alp
         if direction is None:
             raise UnknownDirection(metric)
         one, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
-        difference = mean_difference(between(one.steps, other.steps, *cells), 1 - alpha)
+        difference = mean_difference(samples_of(one.steps, other.steps, *cells), 1 - alpha)
         if any(side.num_reached < len(side.steps) for side in (one, other)):
             note = "a seed did not get there"
             difference = MeanDifference(num_seeds=difference.num_seeds, method=difference.method, note=note)

@@ -11,20 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lobench.analysis.bold import Column, bold_columns, bold_means
+from lobench.analysis.bold import bold_cells, bold_means
 from lobench.analysis.findings import Findings
-from lobench.analysis.intervals import Interval, is_share, share_mean, stratified_t_mean
+from lobench.analysis.intervals import Interval, is_share, is_trial, share_mean, stratified_t_mean
 from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
+from lobench.analysis.paired_values import finals_of
 from lobench.analysis.reading import Reading
-from lobench.analysis.scales import seed_scores
-from lobench.analysis.subjects import LOBENCH_SEEDS, Cell, Subject
+from lobench.analysis.subjects import Cell, Subject
 from lobench.analysis.table import Entry, Heading, Line, Panel, TableSpec, Tabulated, unknown_name
-from lobench.core.case import CaseInfo
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted
-from lobench.core.metric import Direction, how_to_declare
+from lobench.core.metric import how_to_declare
 
 __all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
 
@@ -170,9 +169,10 @@ class _Maker:
 
     def _entries(self, case: int, metric: str) -> list[Entry | None]:
         """Returns one case's cells, by method."""
-        info, name = self._findings.reading.cases[case], self._findings.metric_of(case, metric)
-        columns = [self._column(place, case, name) for place, _ in self._methods]
-        bold = self._bold(info, name, columns, [self._cell(place, case) for place, _ in self._methods])
+        name = self._findings.metric_of(case, metric)
+        cells = [self._cell(place, case, name) for place, _ in self._methods]
+        columns = [finals_of(cell, name) if cell is not None else {} for cell in cells]
+        bold = self._bold(name, cells)
         entries = [self._entry(column, name, is_bold=index in bold) for index, column in enumerate(columns)]
         return [
             self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
@@ -189,45 +189,31 @@ class _Maker:
         return dataclasses.replace(entry, searched=mean(search.subject))
 
     def _mean_of(self, subject: Subject, case: int, metric: str) -> float:
-        column = _values(subject.cells.get(self._findings.reading.cases[case].identity), metric)
+        cell = subject.cells.get(self._findings.reading.cases[case].identity)
+        column = finals_of(cell, metric) if cell is not None else {}
         return math.fsum(column.values()) / len(column) if column else math.nan
 
-    def _column(self, place: int, case: int, metric: str) -> Column:
+    def _cell(self, place: int, case: int, metric: str) -> Cell | None:
         if place < 0:
-            tuned = self._findings.baseline(case)
-            known = tuned is not None and metric in tuned.tuned
-            return dict(zip(tuned.seeds, tuned.tuned[metric], strict=True)) if tuned and known else {}
-        return _values(self._findings.reading.cell(place, case), metric)
+            return self._findings.tuned_cell(self._findings.reading.cases[case], metric)
+        return self._findings.reading.cell(place, case)
 
-    def _cell(self, place: int, case: int) -> Cell | None:
-        return self._findings.reading.cell(place, case) if place >= 0 else None
-
-    def _entry(self, column: Column, metric: str, *, is_bold: bool) -> Entry | None:
+    def _entry(self, column: Mapping[int, float], metric: str, *, is_bold: bool) -> Entry | None:
         if not column:
             return None
         values = list(column.values())
         lost = sum(map(math.isnan, values))
         share = not lost and is_share(metric, values)
-        found = share_mean(values) if share else stratified_t_mean([values])
+        found = share_mean(values, trials=is_trial(metric)) if share else stratified_t_mean([values])
         if not self._spec.interval.get(metric, True):
             found = Interval(mean=found.mean, degrees=found.degrees)
         return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold, is_share=share)
 
-    def _bold(self, case: CaseInfo, metric: str, columns: Sequence[Column], cells: Sequence[Cell | None]) -> set[int]:
-        """Returns the columns of the best score, where the case has a scale; one that lost a seed shows no number."""
-        scales, alone = self._findings.scales, self._spec.bold == "best"
+    def _bold(self, metric: str, cells: Sequence[Cell | None]) -> set[int]:
+        """Returns the columns of the best mean that is printed, and what no test says is worse."""
         if self._spec.bold == "none":
             return set()
-        draws = [cell.draws if cell is not None else LOBENCH_SEEDS for cell in cells]
-        if not (scale := scales.scale(case, metric)).is_usable:
-            return bold_columns(columns, scales.direction(case, metric), alone=alone, draws=draws)
-        scored = [
-            dict.fromkeys(column, math.nan)
-            if any(map(math.isnan, column.values()))
-            else seed_scores(column, scales.starts_of(cell, metric) if cell else scales.starts(case, metric), (), scale)
-            for column, cell in zip(columns, cells, strict=True)
-        ]
-        return bold_columns(scored, Direction.MAX, alone=alone, draws=draws)
+        return bold_cells(cells, metric, self._findings.scales, alone=self._spec.bold == "best")
 
     def _summaries(self, metric: str) -> list[list[Entry | None]]:
         """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
@@ -300,11 +286,6 @@ def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:
     is_one_run = reading.lineup.is_one_run
     who = " and ".join(reading.labels[place] for place in shown) if is_one_run else "each run's first and last"
     return [f"{who} of {counted(count, 'checkpoint')}; Table.methods names others"]
-
-
-def _values(cell: Cell | None, metric: str) -> Column:
-    finals = cell.final.get(metric, {}) if cell is not None else {}
-    return {seed: math.nan if cell and seed in cell.diverged_at else value for seed, value in sorted(finals.items())}
 
 
 def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:

@@ -58,7 +58,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an evaluation is of. `Subject.of_checkpoint`, `of_optimizer` and `of_imported` make them.
+    """What an evaluation is of. `Subject.of_checkpoint`, `of_optimizer`, `of_own_optimizers` and `of_imported` make
+    them.
 
     Attributes:
       kind: "optimizer" says that there is no theta; "imported" that lobench trained nothing of it.
@@ -66,7 +67,8 @@ class Subject:
         what was imported, of its name: which file each of its curves comes from, the curve says.
       label: How people call it.
       variant: The bindings that its cases are trained with.
-      uri: Where a checkpoint lies, or lay; the gin text of an optimizer; `imported:NAME`.
+      uri: Where a checkpoint lies, or lay; the gin text of an optimizer, "" of those that cases insist on;
+        `imported:NAME`.
       outer_step, generation, run: Where a checkpoint stands; 0 and "" of others.
     """
 
@@ -113,6 +115,17 @@ class Subject:
             label=label or text,
             variant=Variant(bindings=optimizer_bindings(text), trainer_config=""),
             uri=text,
+        )
+
+    @classmethod
+    def of_own_optimizers(cls) -> Subject:
+        """Returns what a session evaluates to which nobody gave an optimizer: what each case insists on."""
+        return cls(
+            kind="optimizer",
+            sha256=optimizer_sha256(""),
+            label="own optimizer",
+            variant=Variant(trainer_config=""),
+            uri="",
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import UsageError
 from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called
@@ -51,17 +51,19 @@ def evaluate(
       test: Name of the test that the suite's `test_*.py` wraps around the case; only for the case's identity.
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
     Raises:
-      UsageError: neither checkpoint nor optimizer, or both. SuiteError: no such case.
+      UsageError: a checkpoint and an optimizer, or neither where the case insists on none. SuiteError: no such case.
       ConfigError, CheckpointError, ThetaMismatch: as in a suite.
     """
-    if bool(checkpoint) == bool(optimizer):
-        raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
+    if checkpoint and optimizer:
+        raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
     spec = spec_called(case, find_suite(str(suite)))
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_at(checkpoint or "", manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+    if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
+        raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
     bound = bind_case(spec, layers, test=test or "", build=False)
     bound.require_optimizer()
     runner = _runner(layers, bound)

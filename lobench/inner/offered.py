@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-import re
+import functools
+import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 __all__ = ["call_offering"]
 
-_NOT_TAKEN = re.compile(r"unexpected keyword argument '(\w+)'")
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def call_offering(function: Callable[..., Any], *args: Any, **offered: Any) -> Any:
-    """Calls a function with `args` and with what it takes of `offered`.
+    """Calls a function once, with `args` and with what its signature takes of `offered`.
 
-    A signature does not tell what that is: a wrapper takes any keyword and hands all of them on to a function that
-    takes fewer. So it is called with everything, and again without what was refused. It must be free of side effects.
+    Signatures decide, and no error that a call raises: a TypeError may be of the user's own code. `**extra` takes
+    everything, as optax's contract says, but for two kinds of wrappers: of a function that `functools.wraps` has
+    wrapped each layer must take a name, and what the method of an optimizer takes by `**extra` alone, the optimizers
+    that are its attributes must take too.
 
     Raises:
-      Whatever the function raises otherwise.
+      Whatever the function raises.
     """
-    taken = dict(offered)
-    while True:
-        try:
-            return function(*args, **taken)
-        except TypeError as error:
-            refused = _NOT_TAKEN.search(str(error))
-            if refused is None or refused[1] not in taken:
-                raise
-            del taken[refused[1]]
+    taken = _taken_by(function, len(args), frozenset(offered))
+    return function(*args, **{name: value for name, value in offered.items() if name in taken})
+
+
+def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:
+    """Returns which names can be given besides so many arguments; none where nothing tells a signature."""
+    try:
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return frozenset()
+    filled = {one.name for one in [one for one in parameters if one.kind in _BY_PLACE][:num_args]}
+    named = names & {one.name for one in parameters if one.kind in _BY_NAME} - filled
+    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    rest = names - filled - named if is_open else frozenset[str]()
+    for inner in _inner_methods(function):
+        rest = _taken_by(inner, num_args, rest) if rest else rest
+    wrapped = _wrapped(function)
+    return named | rest if wrapped is None else _taken_by(wrapped, num_args, named | rest)
+
+
+def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Returns what `functools.wraps` says that a function, or a method, has wrapped."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is None or isinstance(function, functools.partial):
+        return None  # the signature of a partial is that of what it calls
+    return types.MethodType(wrapped, function.__self__) if inspect.ismethod(function) else wrapped
+
+
+def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Returns the methods of the same name of the optimizers that are attributes of a method's own."""
+    if not inspect.ismethod(function):
+        return []
+    held = getattr(function.__self__, "__dict__", {}).values()
+    optimizers = [one for one in held if all(callable(getattr(one, name, None)) for name in ("init", "update"))]
+    return [getattr(one, function.__name__) for one in optimizers if hasattr(one, function.__name__)]

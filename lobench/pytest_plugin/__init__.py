@@ -93,11 +93,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     rename(item, case_of(item))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     from lobench.pytest_plugin.experiments import select_named
+    from lobench.pytest_plugin.parallel import refuse
 
     select_named(config, items)
+    yield
+    if config.option.collectonly or not any(case_of(item) is not None for item in items):
+        return
+    from lobench.pytest_plugin.options import cases_without_subject
+
+    if problem := cases_without_subject(config, items):  # of what -k and -m have left
+        refuse(config, items, problem)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -65,8 +65,8 @@ class GateReporter:
 
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
-        differences = {name: measured.differences for name, measured in sorted(self._measured.items())}
-        self._report = decide(differences, rules_of(self._config, looks), self._margins())
+        samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
+        self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
         if len(results) > 1:
@@ -157,7 +157,7 @@ class GateReporter:
             _signed(measured.test_harm) if measured else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
-            "; ".join(filter(None, (result.note, measured.note if measured else ""))),
+            "; ".join(filter(None, (result.divergence, result.note, measured.note if measured else ""))),
         )
 
 
@@ -174,7 +174,7 @@ def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str =
         text += f", p = {result.p_holm:.2g}"
     if result.seeds_to_decide is not None:
         text += f"; {result.seeds_to_decide} seeds would decide"
-    return "; ".join(filter(None, (text, result.note, note)))
+    return "; ".join(filter(None, (text, result.divergence, result.note, note)))
 
 
 def _ratio(measured: Measured | None) -> str:

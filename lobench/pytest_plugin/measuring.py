@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lobench.analysis.baseline_file import BaselineCase, StaleBaseline
+from lobench.analysis.comparison import mean_difference
 from lobench.analysis.gate_looks import is_settled, look_sizes, usable, with_margin
 from lobench.analysis.gates import GateRules
-from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, scores, silence
+from lobench.analysis.paired_values import scored, without_scale
+from lobench.analysis.samples import Samples
+from lobench.analysis.score_scale import SIGNED, ScoreScale, is_signed, say_nothing, silence
 from lobench.analysis.spending import Looks
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import LobenchError, UsageError
@@ -40,7 +42,8 @@ class Measured:
 
     Attributes:
       name: Suite and case.
-      differences: score(B) - score(A) on the primary metric of each common seed that counts, in order.
+      a, b: Scores on the primary metric of each common seed that counts, in order; -inf where it diverged.
+      step: In which the scores are rounded; 0 where nothing says so.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It stands beside the verdict, no more.
       margin: Of this case.
       tolerated_ratio: How many times higher a loss the margin tolerates; NaN on a linear scale.
@@ -52,7 +55,9 @@ class Measured:
 
     name: str
     node_id: str
-    differences: list[float]
+    a: list[float]
+    b: list[float]
+    step: float
     test_harm: float
     margin: float
     tolerated_ratio: float
@@ -60,6 +65,10 @@ class Measured:
     looks: list[int]
     note: str
     reference: list[bytes]
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(a=tuple(self.a), b=tuple(self.b), step=self.step)
 
     def to_record(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -127,15 +136,17 @@ class Gate:
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += reference.trained
             found = _paired(Finals.of(blocks), reference, scale, info.primary_metric)
-            count = usable(len(found.differences), self.rules)
-            shifted = with_margin(found.differences[:count], margin, self.rules)
+            count = usable(len(found.samples), self.rules)
+            shifted = with_margin(found.samples.first(count), margin, self.rules)
             if count < size or found.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
         note = _note(found, scale, count, sum(block.size for block, _ in blocks))
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
-            differences=found.differences[:count],
+            a=list(found.samples.a[:count]),
+            b=list(found.samples.b[:count]),
+            step=found.samples.step,
             test_harm=_test_harm(Finals.of(blocks), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
@@ -209,12 +220,12 @@ class _Paired:
     """What two sides reached on their common seeds, in order.
 
     Attributes:
-      differences: score(B) - score(A); NaN for all where there is no score.
+      samples: Scores; NaN for all where there is no score.
       silent: Of each seed, whether both sides are clipped alike or at the floor.
       is_signed: Whether a loss lies below 0 on a log scale: then nothing is decided.
     """
 
-    differences: list[float]
+    samples: Samples
     silent: list[bool]
     is_signed: bool
 
@@ -231,14 +242,14 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
     sides = [[values[seed] for seed in seeds] for values in (before, after)]
     starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
     if scale is None:
-        return _Paired(differences=[math.nan] * len(seeds), silent=[False] * len(seeds), is_signed=False)
+        nothing = (math.nan,) * len(seeds)
+        return _Paired(samples=Samples(a=nothing, b=nothing), silent=[False] * len(seeds), is_signed=False)
     signed = any(is_signed(side, scale) for side in sides)
     if signed and report:
         scale = scale.linear()
-    a, b = (scores(side, scale, starts=starts) for side in sides)
-    differences = np.full(len(seeds), np.nan) if signed and not report else b - a
+    samples = scored(before, after, new.starts.get(metric, {}), scale)
     return _Paired(
-        differences=differences.tolist(),
+        samples=without_scale(samples) if signed and not report else samples,
         silent=say_nothing(sides[0], sides[1], scale, starts=starts).tolist(),
         is_signed=signed,
     )
@@ -246,8 +257,7 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
 
 def _test_harm(new: Finals, old: Finals, baseline: BaselineCase, info: CaseInfo) -> float:
     scale = _scale(baseline, "test/loss", info, Direction.MIN)
-    found = _paired(new, old, scale, "test/loss", report=True).differences
-    return -float(np.mean(found)) if found else math.nan
+    return -mean_difference(_paired(new, old, scale, "test/loss", report=True).samples).mean
 
 
 def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
@@ -263,7 +273,7 @@ def _program_note(reference: Finals, blocks: Sequence[tuple[SeedBlock, Curves]])
 def _note(found: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
     notes = []
     if count < num_seeds:
-        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.differences)} of them")
+        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(found.samples)} of them")
     if found.is_signed:
         notes.append(SIGNED)
     elif scale is None:

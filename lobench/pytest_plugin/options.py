@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import UsageError
 from lobench.core.subject import Given, GivenCheckpoint, Subject
 from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.asked import ThetaLeaves
 from lobench.plugins import PluginManager, Registered, load_plugins
+from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT, member_of
 from lobench.pytest_plugin.finished import LAYERS
 
@@ -22,6 +26,7 @@ __all__ = [
     "WITH_VALUE",
     "LoadedSubject",
     "add_options",
+    "cases_without_subject",
     "gin_params_of",
     "layers_of",
     "loaded_subject",
@@ -36,6 +41,8 @@ __all__ = [
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
+_GIVE_ONE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
+_MOST_SHOWN = 3  # names of cases in a line
 _SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by method; "": the session's own
 
 
@@ -109,6 +116,32 @@ def refuse_no_subject(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--lobench-checkpoint: there is no checkpoint here; got {path}")
 
 
+def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    """Returns what is wrong with a session of cases to which nothing to evaluate was given; "" where nothing is.
+
+    A case that insists on an optimizer needs nothing. Beside ordinary tests each case says it for itself: those run.
+    """
+    if LAYERS in config.stash or option(config, "checkpoint") or option(config, "optimizer"):
+        return ""
+    specs = [_evaluated(item) for item in items]
+    if not items or None in specs:
+        return ""
+    layers = layers_of(config)
+    lacking = [f"{one.suite}/{one.name}" for one in specs if one is not None and not insists_on_optimizer(one, layers)]
+    names = list(dict.fromkeys(lacking))
+    if not names:
+        return ""
+    shown = ", ".join(names[:_MOST_SHOWN]) + f" and {len(names) - _MOST_SHOWN} more" * (len(names) > _MOST_SHOWN)
+    return f"nothing to evaluate {shown} with; {_GIVE_ONE}"
+
+
+def _evaluated(item: pytest.Item) -> CaseSpec | None:
+    """Returns the case that an item evaluates with what its session was given; None of any other test."""
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ("evaluate",))
+    is_one = member_of(item) is None and "evaluate" in fixtures and item.get_closest_marker("skip") is None
+    return case_of(item) if is_one else None
+
+
 def option(config: pytest.Config, name: str) -> str:
     """Returns an option, or what the ini file says; "" where neither does."""
     return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
@@ -160,16 +193,22 @@ def layers_of(config: pytest.Config) -> Layers:
 
 
 def loaded_subject(item: pytest.Item) -> LoadedSubject:
-    """Reads what an item evaluates, once a process; see `subject_of`."""
-    member = member_of(item)
-    return subject_of(item.config, "" if member is None else member.method.name)
+    """Reads what an item evaluates, once a process; see `subject_of`.
+
+    Raises:
+      UsageError: neither a checkpoint nor an optimizer was given, and its case insists on none.
+    """
+    member, config, spec = member_of(item), item.config, case_of(item)
+    is_given = member is not None or option(config, "checkpoint") or option(config, "optimizer")
+    if not is_given and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
+        raise UsageError("nothing to evaluate", next_step=_GIVE_ONE)
+    return subject_of(config, "" if member is None else member.method.name)
 
 
 def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     """Reads what the session evaluates, or what a method of its experiment is, once a process.
 
     Raises:
-      UsageError: neither a checkpoint nor an optimizer was given.
       CheckpointError: it cannot be read.
     """
     known = config.stash.setdefault(_SUBJECTS, {})
@@ -187,11 +226,7 @@ def _given(config: pytest.Config) -> Given:
     path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
     if optimizer:
         return Subject.of_optimizer(optimizer)
-    if not path:
-        raise UsageError(
-            "nothing to evaluate", next_step="give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
-        )
-    return GivenCheckpoint(uri=path)
+    return GivenCheckpoint(uri=path) if path else Subject.of_own_optimizers()
 
 
 def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, ThetaLeaves]:

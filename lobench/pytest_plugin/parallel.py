@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +20,10 @@ from lobench.pytest_plugin import case_of
 from lobench.pytest_plugin.experiments import EXPERIMENT
 from lobench.pytest_plugin.options import option
 
-__all__ = ["Parallel", "auto_num_workers", "longest_first"]
+__all__ = ["Parallel", "auto_num_workers", "longest_first", "refuse"]
 
 _DURATIONS = "lobench_durations"
+_PROBLEM = "lobench_problem"
 _MAX_RECORDS = 5000  # of a ledger, the newest
 
 Key = TypeVar("Key", bound=Hashable)
@@ -40,14 +41,38 @@ def _is_ours(config: pytest.Config) -> bool:
     return bool(option(config, "checkpoint") or option(config, "optimizer") or EXPERIMENT in config.stash)
 
 
+def refuse(config: pytest.Config, items: list[pytest.Item], problem: str) -> None:
+    """Ends a session with a usage error. A worker, whose errors count as crashes, has its controller say it.
+
+    Raises:
+      UsageError: where this is no worker.
+    """
+    if not hasattr(config, "workeroutput"):
+        raise pytest.UsageError(problem)
+    config.workeroutput[_PROBLEM] = problem
+    items.clear()
+
+
 class Parallel:
     """The plugin object; of its hooks the controller sees some, the workers others."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._durations: dict[str, float] = {}
+        self._problem = ""
 
     # The controller.
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._problem = self._problem or getattr(node, "workeroutput", {}).get(_PROBLEM, "")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        result = yield
+        if self._problem:
+            raise pytest.UsageError(self._problem)
+        return result
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config, specs: Sequence[Any]) -> None:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lobench.analysis.compared import Compared, MetricEffect
-from lobench.analysis.comparison import Effect
+from lobench.analysis.compared import APART, Compared, MetricEffect
+from lobench.analysis.comparison import Effect, comparison_words
 from lobench.analysis.findings import seeds_say
 from lobench.analysis.gates import GateResult, Verdict
 from lobench.analysis.score_scale import SCORE_VERSION
@@ -104,8 +104,8 @@ def _ending(found: Compared) -> list[str]:
 
 
 def _seeds(effect: MetricEffect) -> str:
-    """Returns how many pairs there are; of cases without common seeds that Welch's interval is theirs."""
-    num_apart = sum(one.paired.method == "welch" for one in effect.comparison.cases)
+    """Returns how many pairs there are, and how many cases have none."""
+    num_apart = sum(one.paired.method != "paired" for one in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
         return "no common seeds"
     apart = f", and {counted(num_apart, 'case')} without common seeds" if num_apart else ""
@@ -187,6 +187,8 @@ def _final(cell: Cell | None, metric: str, digits: int) -> str:
 def _gate(verdict: Verdict, found: GateResult) -> str:
     if verdict is Verdict.INCONCLUSIVE and found.seeds_to_decide is not None:
         return f"{verdict} ({found.seeds_to_decide} seeds would decide)"
+    if verdict is Verdict.PASS and found.divergence:
+        return f"{verdict} ({found.divergence})"
     return str(verdict)
 
 
@@ -195,13 +197,16 @@ def _sentence(found: Compared) -> str:
     parts = []
     for effect in found.effects:
         says = seeds_say(effect.comparison, effect.improvement)
+        two_parts = comparison_words(effect.comparison)
         undecided = "no difference of the score is shown" if says else "no difference is shown"
         words = {
             Effect.BETTER: f"{b} is better than {a}",
             Effect.WORSE: f"{b} is worse than {a}",
+            Effect.MIXED: f"{b} is better than {a} in one way and worse in the other",
             Effect.UNDECIDED: undecided,
         }
-        parts.append(f"{effect.metric}: {words[effect.comparison.verdict]}" + (f"; {says}" if says else ""))
+        told = words[effect.comparison.verdict] + (f": {two_parts}" if two_parts else "")
+        parts.append(f"{effect.metric}: {told}" + (f"; {says}" if says else ""))
     stories = {effect.comparison.verdict for effect in found.effects}
     told = "; ".join(parts)
     if {Effect.BETTER, Effect.WORSE} <= stories:
@@ -256,6 +261,8 @@ def _record(found: Compared) -> dict[str, Any]:
         record["metrics"][effect.metric] = {
             "difference": dataclasses.asdict(effect.comparison.overall),
             "p_value": effect.comparison.p_value,
+            "p_converged": effect.comparison.p_converged,
+            "p_diverged": effect.comparison.p_diverged,
             "effect": str(effect.comparison.verdict),
             "probability_of_improvement": dataclasses.asdict(effect.improvement),
             "gate": dataclasses.asdict(effect.gate.overall) | {"verdict": str(effect.gate.verdict), "case": ""},
@@ -287,7 +294,7 @@ def _steps_text(pair: Compared, found: Sequence[CaseSteps]) -> str:
         difference = one.difference
         p_value = "-" if math.isnan(difference.p_value) else f"{difference.p_value:.3f}"
         name = f"{pair.name(one.case)}, {one.target.metric} {one.target.value:g}"
-        note = difference.note or ("no common seeds: Welch's interval" if difference.method == "welch" else "")
+        note = difference.note or APART.get(difference.method, "")
         rows.append([name, _side(one.a), _side(one.b), interval_cell(difference, "+,.4g"), p_value, note])
     return text_table([header, *rows])
 

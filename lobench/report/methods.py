@@ -7,14 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TextIO
 
 from lobench.analysis.event_numbers import row_of
-from lobench.analysis.intervals import Interval
-from lobench.analysis.mean_scores import mean_score
+from lobench.analysis.mean_scores import MeanScore, mean_score
+from lobench.analysis.reading import Reading
 from lobench.analysis.scales import Scales
-from lobench.analysis.subjects import last_subject, subjects_of
 from lobench.core.case import CaseInfo
 from lobench.core.headline import one_line
 from lobench.core.planner import Left
@@ -24,7 +22,7 @@ from lobench.hookspecs import EvaluationFinished
 from lobench.report.checkpoint_lines import BEST, beside_best
 from lobench.report.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
 from lobench.report.running import duration
-from lobench.report.verdict import interval_text
+from lobench.report.verdict import score_text
 
 __all__ = ["Methods", "PlainMethods", "make_method_progress"]
 
@@ -71,7 +69,8 @@ class Methods:
 
     Args:
       methods_of: Names of the methods that a subject is of; none: it is not counted.
-      places: Suites, whose tuned baselines are 1 on the scale; without one it is the best mean that is known.
+      reading_of: Returns evaluations by the methods that they are of, as a table of the store reads them; the score of
+        a method that is not in it is not told.
       plan_of: What `plan` is told once the cases are known; without it somebody else tells it.
       trials_of: Says how far the searches are, by the name of their method.
     """
@@ -79,19 +78,19 @@ class Methods:
     def __init__(
         self,
         methods_of: Callable[[Subject], Iterable[str]],
-        places: Sequence[str | Path] = (),
+        reading_of: Callable[[Sequence[EvaluationRow]], Reading] | None = None,
         plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
         *,
         trials_of: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._methods_of, self._places, self._clock = methods_of, tuple(map(Path, places)), clock
+        self._methods_of, self._reading_of, self._clock = methods_of, reading_of, clock
         self._plan_of, self._trials_of = plan_of, trials_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block: each counts once
         self._done = Counter[str]()  # of these, by method
         self._running: dict[int, tuple[str, ...]] = {}
-        self._scores: dict[str, Interval] = {}
+        self._scores: dict[str, MeanScore] = {}
         self._through: list[str] = []
         self._began: float | None = None
         self._num_new = 0
@@ -161,20 +160,16 @@ class Methods:
         now = self._clock()
         if len(self._rows) == self._scored_rows or (now < self._scored_until and not anew):
             return
-        by_method: dict[str, list[EvaluationRow]] = {}
-        for row in self._rows.values():
-            for name in self._names(row):
-                by_method.setdefault(name, []).append(row)
-        subjects = {name: last_subject(subjects_of(rows)) for name, rows in by_method.items()}
-        scales = Scales.of(subjects.values(), self._places)
-        for name, subject in subjects.items():
-            self._scores[name] = mean_score(subject, None, scales).interval
+        if self._reading_of is not None:
+            reading = self._reading_of(list(self._rows.values()))
+            scales, cases = Scales.of(reading.subjects, None), [case.identity for case in reading.cases]
+            self._scores = {one.label: mean_score(one, None, scales, cases) for one in reading.subjects}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
 
     def _score_text(self, name: str) -> str:
         found = self._scores.get(name)
-        return "" if found is None or math.isnan(found.mean) else interval_text(found)
+        return "" if found is None or not found.num_cases else score_text(found)
 
     def through(self, name: str) -> tuple[str, bool]:
         """Takes that a method is through; returns how it is beside the best of those before, and whether it is best.
@@ -182,14 +177,16 @@ class Methods:
         They are compared as they score now: without a baseline a better method moves the scale under those before it.
         """
         found = self._scores.get(name)
-        if found is None or math.isnan(found.mean):
+        if found is None or not found.num_cases:
             return "", False
-        before = [(self._scores[other].mean, other) for other in self._through if other != name]
+        # A mean over fewer cases is no better or worse than one over all.
+        before = [(self._scores[other], other) for other in self._through if other != name]
+        alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == found.scores.keys()]
         self._through.append(name)
-        if not before:
+        if not alike:
             return "", False
-        best = max(before)
-        return beside_best(found.mean, *best), found.mean > best[0]
+        best = max(alike)
+        return beside_best(found.interval.mean, *best), found.interval.mean > best[0]
 
     def left(self) -> str:
         """Returns about how long the rest takes, from what this call has done so far; "" where that says nothing."""

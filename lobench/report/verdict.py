@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparison import Comparison, MeanDifference
+from lobench.analysis.comparison import Comparison, Effect, MeanDifference
 from lobench.analysis.findings import CaseFinding, Findings, seeds_say
 from lobench.analysis.intervals import Interval
+from lobench.analysis.mean_scores import MeanScore
 from lobench.analysis.reading import Reading
 from lobench.analysis.score_scale import SCORE_VERSION
 from lobench.analysis.speedup import Speedup
@@ -27,6 +28,7 @@ __all__ = [
     "Card",
     "cards",
     "interval_text",
+    "score_text",
     "subtitle",
     "title",
     "verdict_lines",
@@ -94,6 +96,13 @@ def interval_text(found: Interval | MeanDifference) -> str:
     if math.isnan(found.lower):
         return f"{number(round(found.mean, 3))} (no interval: one seed a case)"
     return interval_cell(found)
+
+
+def score_text(found: MeanScore) -> str:
+    """Returns a mean score with its bounds, and over how many cases it is where some are missing."""
+    num_all = found.num_cases + found.num_missing
+    over = f" over {found.num_cases} of {counted(num_all, 'case')}" if found.num_missing else ""
+    return interval_text(found.interval) + over
 
 
 def cards(findings: Findings, comparison: Comparison | None) -> list[Card]:
@@ -205,7 +214,7 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         if not label or not (found.num_cases or found.num_undecided):
             continue
         gap = found.difference
-        side = "above" if gap.lower > 0 else "below" if gap.upper < 0 else "not told apart from"
+        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(found.verdict, "not told apart from")
         text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
         few = f"; undecided on {counted(found.num_undecided, 'case')}: fewer than two common seeds, or no scale"
         lines.append(text + (few if found.num_undecided else "") + ".")
@@ -227,7 +236,9 @@ def verdict_lines(findings: Findings, comparison: Comparison | None, cases: Sequ
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
         lines.append(
             f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
-            f"{verdicts['worse']} worse, {verdicts['undecided']} undecided."
+            f"{verdicts['worse']} worse, {verdicts['undecided']} undecided"
+            + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
+            + "."
         )
         if says := seeds_say(comparison, findings.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}

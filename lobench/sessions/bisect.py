@@ -13,13 +13,16 @@ from etils import epath
 from lobench.analysis.bisection import Bisection, Probed, Status, probed
 from lobench.analysis.falls import Belief, believe, next_probes, scan
 from lobench.analysis.reading import read_store
-from lobench.core.case import SeedBlock
+from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
+from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_checkpoint, load_readers
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.bound import number_of
+from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import names_of_one
+from lobench.engine.config.suite import names_of_one, specs_called
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
@@ -83,8 +86,8 @@ def bisect(
     names = names_of_one(case, places)
     options = {"name": "bisect", "workers": workers, "gin_files": texts(gin_files)}
 
-    def evaluate(paths: Sequence[str], block: SeedBlock | None) -> None:
-        own = [] if block is None else [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
+    def evaluate(paths: Sequence[str], block: SeedBlock) -> None:
+        own = [f"Case.first_seed = {block.start}", f"Case.block_sizes = ({block.size},)"]
         evaluate_into(
             store / "bisect",
             paths,
@@ -99,7 +102,8 @@ def bisect(
     rows = _rows(store)
     if not rows and not epath.Path(location).exists():
         raise UsageError("there is no run here", where=str(location))
-    checkpoints = _checkpoints(location, plugins_of(places, progress), rows, progress)
+    manager = plugins_of(places, progress)
+    checkpoints = _checkpoints(location, manager, rows, progress)
     checkpoints = [
         one
         for one in checkpoints
@@ -116,8 +120,10 @@ def bisect(
     def look() -> Probed:
         return probed(store, _rows(store), names, checkpoints, [Path(place) for place in places], metric)
 
+    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=gin_params)
     search = _Search(
         checkpoints=checkpoints,
+        first=_first_block(specs_called([case], *places)[0], layers),
         evaluate=evaluate,
         look=look,
         say=progress.say,
@@ -160,13 +166,15 @@ class _Search:
     """Looks at checkpoints until it is sure enough.
 
     Attributes:
-      evaluate: Checkpoints by path, on a seed block; None: on all of the case's own.
+      first: The case's first seed block, which counts as long as no store says what blocks it has.
+      evaluate: Checkpoints by path, on a seed block.
       look: Returns what the stores hold.
       most: New evaluations.
     """
 
     checkpoints: Sequence[Checkpoint]
-    evaluate: Callable[[Sequence[str], SeedBlock | None], None]
+    first: SeedBlock
+    evaluate: Callable[[Sequence[str], SeedBlock], None]
     look: Callable[[], Probed]
     say: Callable[[str], None]
     level: float
@@ -177,13 +185,13 @@ class _Search:
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
         closed = {place for place, one in enumerate(self.checkpoints) if not epath.Path(one.uri).exists()}
-        while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self.most - self.num_new]:
+        while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
         while True:
             _refuse_hopeless(seen)
             belief = believe(seen.probes, len(self.checkpoints))
             status = self._status(belief)
-            count = min(self.at_once, self.most - self.num_new)
+            count = min(self.at_once, self._num_left)
             wanted = [] if status or count < 1 else next_probes(belief, seen.probes, count, closed)
             if not wanted:
                 return status or "undecided", seen, belief
@@ -191,6 +199,11 @@ class _Search:
             within = f"at outer step {step} within one checkpoint {belief.within(1):.0%}"
             self.say(f"a fall: {belief.fall:.0%}; {within}")
             seen = self._look_at(wanted, seen, closed)
+
+    @property
+    def _num_left(self) -> int:
+        """How many evaluations may follow."""
+        return max(self.most - self.num_new, 0)
 
     def _status(self, belief: Belief) -> Status | None:
         if belief.fall >= self.level and belief.within(1) >= self.level:
@@ -201,9 +214,9 @@ class _Search:
         """Evaluates; a checkpoint that gives nothing is not asked again."""
         steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
         self.say(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}")
-        by_block: dict[SeedBlock | None, list[int]] = {}
+        by_block: dict[SeedBlock, list[int]] = {}
         for place in wanted:
-            by_block.setdefault(_free_block(seen, place), []).append(place)
+            by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
         for block, places in by_block.items():
             self.evaluate([self.checkpoints[place].uri for place in places], block)
         after = self.look()
@@ -215,10 +228,19 @@ class _Search:
         return after
 
 
-def _free_block(seen: Probed, place: int) -> SeedBlock | None:
-    """Returns the first block that a checkpoint lacks: of the case's own, then of further seeds."""
+def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock:
+    num_seeds, seed_block, start = (number_of(name, spec, layers) for name in ("num_seeds", "seed_block", "first_seed"))
+    return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
+
+
+def _free_block(seen: Probed, place: int, first: SeedBlock) -> SeedBlock:
+    """Returns the first block that a checkpoint lacks: of the case's own, then of further seeds.
+
+    Args:
+      first: Where no store knows the case yet.
+    """
     if seen.case is None:
-        return None
+        return first
     used, own = seen.looked_at.get(place, frozenset()), seen.case.blocks()
     own = [block for block in {*own, *seen.blocks} if block not in used]
     if own:

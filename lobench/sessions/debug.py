@@ -16,6 +16,7 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.contract import Progress
+from lobench.engine.config.bound import insists_on_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import spec_called, specs_of
@@ -65,10 +66,11 @@ def debug(
       allow_pickle: Load a checkpoint that is a pickle; it can run code.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
     Raises:
-      UsageError: neither checkpoint nor optimizer, or both; a seed below 0. SuiteError: no such case.
+      UsageError: a checkpoint and an optimizer, or neither where the case insists on none; a seed below 0.
+      SuiteError: no such case.
       LobenchError: as for `lobench.evaluate`.
     """
-    if bool(checkpoint) == bool(optimizer):
+    if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
@@ -80,6 +82,12 @@ def debug(
     if checkpoint:
         _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_at(checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params)
+    if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
+        raise UsageError(
+            "the case insists on no optimizer",
+            where=f"{spec.suite}/{spec.name}",
+            next_step="give --checkpoint PATH or --optimizer 'adam()'",
+        )
     from lobench.evaluation.replayed import replay_case  # imports jax, which reads the number of threads
     from lobench.evaluation.runner import claim_for, wrong_threads
 
@@ -93,7 +101,7 @@ def debug(
         at_home = f"The rule's inputs are compared with those that it has on {home}."
     debugged = Debugged(
         name=f"{spec.suite}/{spec.name}",
-        trained_with=str(checkpoint) or optimizer,
+        trained_with=str(checkpoint) or optimizer or "its own optimizer",
         seed=seed,
         block=str(found.block),
         training=training,

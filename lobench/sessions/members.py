@@ -6,13 +6,16 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from lobench.analysis.methods import of_members
+from lobench.analysis.reading import Reading
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import CommandState, Member, members
-from lobench.core.planner import Plan
+from lobench.core.planner import EvaluationId, Plan
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.engine.chief.contract import ERRORS, Arrivals, Ending
 from lobench.engine.config.experiment_files import ExperimentFile
 from lobench.engine.config.origin import revision_of
+from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
@@ -143,6 +146,24 @@ class ExperimentRecord:
             cases = ending.cases.get(subject.variant.key, ())
             for role in self._roster.of(subject):
                 yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
+
+    def reading(self, rows: Sequence[EvaluationRow]) -> Reading:
+        """Returns evaluations by the methods that they are of, as tables of the store read them."""
+        found = [
+            Membership(
+                method=role.name,
+                trial=role.trial,
+                session=seed,
+                evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
+                program=row.key.program_version,
+            )
+            for row in rows
+            for subject in row.sightings
+            for role in self._roster.of(subject)
+            for seed in row.key.seed_block.seeds
+            if role.sessions is None or seed in role.sessions
+        ]
+        return of_members(Reading.of(self._roster.store, rows), self._file.text, found)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns how many evaluations each method has on these cases, by its title, and which of them are there."""

@@ -46,6 +46,7 @@ class Roster:
       planned: Their searches, by name.
 
     Attributes:
+      store: Of the experiment.
       runs: The sessions of those that are commands.
       searches: Their searches, once they have begun.
     """
@@ -61,7 +62,7 @@ class Roster:
         self._methods, self._given = {method.name: method for method in methods}, given
         self._sessions, self.planned_searches = file.experiment.sessions, planned
         self.searches: Sequence[SearchRun] = ()
-        self._runs_in, self._store = file.path.parent, store
+        self._runs_in, self.store = file.path.parent, store
         plain = (method for method in methods if method.kind == "command" and method.search is None)
         self.runs = [run for method in plain for run in self.runs_of(method)]
 
@@ -71,9 +72,9 @@ class Roster:
             CommandRun(
                 method=method,
                 session=session,
-                folder=_folder(self._store, method) / str(session),
+                folder=_folder(self.store, method) / str(session),
                 runs_in=self._runs_in,
-                log=self._store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
+                log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
             )
             for session in self._sessions or range(1)
         ]

@@ -171,7 +171,7 @@ class ExperimentRun:
             is_elsewhere=settings.executor not in HERE,
             num_slots=num_workers(settings.workers),
         )
-        self.methods = Methods(roster.titles, experiment.suites, self._record.plan, trials_of=roster.trial_texts)
+        self.methods = Methods(roster.titles, self._record.reading, self._record.plan, trials_of=roster.trial_texts)
 
     def run(self, progress: Progress) -> Ran:
         """Runs what is missing, and makes what is there the experiment's.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lobench.analysis.bands import BAND, bands
-from lobench.analysis.intervals import share_mean, stratified_t_mean
+from lobench.analysis.intervals import is_trial, share_mean, stratified_t_mean
 from lobench.core.metric import Direction
 
 RNG = np.random.default_rng(0)
@@ -31,8 +31,9 @@ def test_the_interval_is_that_of_the_tables() -> None:
 
 
 @pytest.mark.parametrize("seeds", [[0.9, 0.95, 0.99, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0]])
-def test_shares_stay_within_0_and_1(seeds: list[float]) -> None:
-    found, expected = band([[value] for value in seeds], "test/accuracy", Direction.MAX), share_mean(seeds)
+@pytest.mark.parametrize("name", ["test/accuracy", "test/success"])
+def test_shares_stay_within_0_and_1(seeds: list[float], name: str) -> None:
+    found, expected = band([[value] for value in seeds], name, Direction.MAX), share_mean(seeds, trials=is_trial(name))
     assert [found[name][0] for name in ("mean", "lower", "upper")] == pytest.approx(
         [expected.mean, expected.lower, expected.upper], nan_ok=True
     )

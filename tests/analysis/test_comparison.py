@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from lobench.analysis.comparison import Effect, compare_cases, holm, mean_difference
+from lobench.analysis.samples import Samples
 
 A, B = [0.5, 0.7, 0.4, 0.9], [0.8, 0.9, 0.7, 1.0]
 
@@ -18,23 +18,23 @@ A, B = [0.5, 0.7, 0.4, 0.9], [0.8, 0.9, 0.7, 1.0]
 def test_a_paired_difference_is_scipys() -> None:
     known = stats.ttest_rel(B, A)
     interval = known.confidence_interval(0.95)
-    found = mean_difference((np.array(B) - A).tolist())
+    found = mean_difference(Samples.of(A, B))
     assert (found.mean, found.p_value) == pytest.approx((0.225, known.pvalue))
     assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
 
 
 def test_below_two_pairs_nothing_is_decided_and_it_says_so() -> None:
-    found = mean_difference([0.3])
+    found = mean_difference(Samples.of_differences([0.3]))
     assert found.mean == 0.3 and math.isnan(found.lower) and math.isnan(found.p_value)
     assert found.note == "undecidable below n = 2"
-    assert mean_difference([]).note == "no common seed"
-    assert "no scale" in mean_difference([0.1, math.nan]).note
+    assert mean_difference(Samples()).note == "no common seed"
+    assert "no scale" in mean_difference(Samples.of_differences([0.1, math.nan])).note
 
 
-def test_equal_differences_are_certain_or_nothing() -> None:
-    assert mean_difference([0.0] * 4).p_value == 1.0
-    same = mean_difference([0.3, 0.3 + 1e-16, 0.3])
-    assert (same.lower, same.upper, same.p_value) == (same.mean, same.mean, 0.0)
+def test_equal_differences_are_no_certainty() -> None:
+    assert mean_difference(Samples.of_differences([0.0] * 4)).p_value == 1.0
+    same = mean_difference(Samples.of_differences([0.3, 0.3 + 1e-16, 0.3]))
+    assert same.p_value == pytest.approx(2 * stats.t.sf(0.3 / math.sqrt(0.3**2 / 6 / 3), 2))
 
 
 def test_holm_by_hand() -> None:
@@ -53,26 +53,26 @@ def test_holm_does_not_hang_on_the_order(p_values: list[float], random: object) 
 
 
 def test_cases_are_decided_together_and_the_mean_apart() -> None:
-    found = compare_cases(
-        {"clear": [0.5, 0.51, 0.49, 0.5], "noise": [0.3, -0.3, 0.2, -0.2], "lost": [math.nan, 0.1], "one": [0.2]}
-    )
+    differences = {"clear": [0.5, 0.51, 0.49, 0.505], "noise": [0.3, -0.3, 0.2, -0.2]}
+    differences |= {"lost": [math.nan, 0.1], "one": [0.2]}
+    found = compare_cases({case: Samples.of_differences(values) for case, values in differences.items()})
     verdicts = {case.case: case.verdict for case in found.cases}
     assert verdicts["clear"] is Effect.BETTER
     assert {verdicts[name] for name in ("noise", "lost", "one")} == {Effect.UNDECIDED}
     assert found.num_undecidable == 2
-    assert found.overall.mean == pytest.approx(0.25)
+    assert found.overall.mean == pytest.approx(0.250625)
     t = found.overall.mean / ((found.overall.upper - found.overall.mean) / stats.t.ppf(0.975, found.overall.degrees))
     assert found.p_value == pytest.approx(2 * stats.t.sf(t, found.overall.degrees))
 
 
 def test_with_itself_nothing_differs() -> None:
-    found = compare_cases({"a": [0.0] * 4, "b": [0.0] * 4})
+    found = compare_cases(dict.fromkeys("ab", Samples.of_differences([0.0] * 4)))
     assert found.verdict is Effect.UNDECIDED and found.p_value == 1.0
     assert (found.overall.lower, found.overall.upper) == (0.0, 0.0)
 
 
 def test_all_cases_without_a_score_leave_no_verdict() -> None:
-    found = compare_cases({"a": [math.nan]})
+    found = compare_cases({"a": Samples.of_differences([math.nan])})
     assert found.verdict is Effect.UNDECIDED and math.isnan(found.overall.mean) and found.num_undecidable == 1
     with pytest.raises(ValueError, match="at least one case"):
         compare_cases({})

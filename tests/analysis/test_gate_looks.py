@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.analysis.gate_looks import decide, is_settled, look_sizes, usable
-from lobench.analysis.gates import GateRules, Verdict, gate_cases
+from lobench.analysis import gate_looks, gates
+from lobench.analysis.gate_looks import look_sizes, usable
+from lobench.analysis.gates import GateReport, GateRules, Verdict
+from lobench.analysis.samples import Samples
 from lobench.analysis.spending import Looks
+
+
+def decide(differences: Mapping[str, Sequence[float]], *args: Any) -> GateReport:
+    return gate_looks.decide({case: Samples.of_differences(values) for case, values in differences.items()}, *args)
+
+
+def gate_cases(differences: Mapping[str, Sequence[float]], *args: Any) -> GateReport:
+    return gates.gate_cases({case: Samples.of_differences(values) for case, values in differences.items()}, *args)
+
+
+def is_settled(differences: Sequence[float], *args: Any) -> bool:
+    return gate_looks.is_settled(Samples.of_differences(differences), *args)
 
 
 def test_looks_double_in_whole_blocks_up_to_the_maximum() -> None:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from lobench.analysis.gates import GateRules, Verdict, gate, gate_cases, seeds_to_decide
+from lobench.analysis import gates
+from lobench.analysis.gates import GateReport, GateResult, GateRules, Verdict, seeds_to_decide
+from lobench.analysis.samples import Samples
 from lobench.analysis.spending import Looks, nominal_levels
 
 LOOKS = Looks(sizes=(4, 8, 12))
 RULES = GateRules(margin=0.02)
+
+
+def gate(differences: Sequence[float], *args: Any, **options: Any) -> GateResult:
+    return gates.gate(Samples.of_differences(differences), *args, **options)
+
+
+def gate_cases(differences: Mapping[str, Sequence[float]], *args: Any, **options: Any) -> GateReport:
+    samples = {case: Samples.of_differences(values) for case, values in differences.items()}
+    return gates.gate_cases(samples, *args, **options)
 
 
 def test_verdicts_are_one_sided_t_tests_against_the_margin() -> None:

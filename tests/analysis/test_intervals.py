@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.intervals import is_share, share_mean
+from lobench.analysis.intervals import is_share, is_trial, share_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -110,17 +110,29 @@ def test_order_does_not_matter_and_a_shift_shifts(cells: list[list[float]], rand
     ],
 )
 def test_seeds_that_succeed_or_fail_as_a_whole_are_counted(values: list[float], lower: float, upper: float) -> None:
-    found = share_mean(values)
+    found = share_mean(values, trials=True)
     assert (found.lower, found.upper) == pytest.approx((lower, upper), abs=1e-6)
     assert found.mean == sum(values) / len(values)
 
 
-@pytest.mark.parametrize("trials", [1, 10])
-@pytest.mark.parametrize("share", [0.5, 0.8, 0.99])
+def test_an_accuracy_is_no_coin() -> None:
+    """An accuracy of 1 on each seed is the mean of many examples: no four tosses, and no wider than 1, 1, 1, .999."""
+    found, nearly = share_mean([1.0] * 4, trials=False), share_mean([1.0, 1.0, 1.0, 0.999], trials=False)
+    assert nearly.lower < found.lower == found.upper == 1.0
+    assert share_mean([1.0, 0.0, 1.0, 1.0], trials=False).lower == pytest.approx(0.0413, abs=1e-3)
+    assert [is_trial(name) for name in ("train/success", "test/solved", "test/accuracy", "error_rate")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(("share", "trials"), [(0.5, 1), (0.8, 1), (0.99, 1), (0.5, 10), (0.8, 10)])
 def test_the_interval_of_a_share_holds_the_truth_and_lies_inside_0_and_1(share: float, trials: int) -> None:
     rng, held = np.random.default_rng(0), 0
     for successes in rng.binomial(trials, share, (400, 5)):
-        found = share_mean((successes / trials).tolist())
+        found = share_mean((successes / trials).tolist(), trials=trials == 1)
         assert 0 <= found.lower <= found.mean <= found.upper <= 1
         held += found.lower <= share <= found.upper
     assert held / 400 >= 0.93

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,37 +12,48 @@ from scipy import stats
 from lobench.analysis.comparison import Effect, compare_cases, mean_difference
 from lobench.analysis.gate_looks import decide
 from lobench.analysis.gates import GateRules, Verdict, gate
-from lobench.analysis.samples import Apart, estimate, first_of, shifted
+from lobench.analysis.samples import Samples
 
 A, B = (0.31, 0.29, 0.35, 0.30, 0.33), (0.41, 0.38, 0.47)
 
 
+def apart(a: Sequence[float], b: Sequence[float]) -> Samples:
+    return Samples.of(a, b, is_paired=False)
+
+
 def test_two_samples_have_welchs_interval() -> None:
-    found = mean_difference(Apart(a=A, b=B), 0.9)
+    found = mean_difference(apart(A, B), 0.9)
     expected = stats.ttest_ind(B, A, equal_var=False)
     interval = expected.confidence_interval(0.9)
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
     assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high), rel=1e-9)
     assert found.degrees == pytest.approx(expected.df, rel=1e-9)
-    assert (found.method, found.num_seeds, mean_difference([0.1, 0.2]).method) == ("welch", 3, "paired")
+    assert (found.method, found.num_seeds, mean_difference(Samples.of_differences([0.1, 0.2])).method) == (
+        "welch",
+        3,
+        "paired",
+    )
 
 
 def test_below_two_seeds_of_a_side_nothing_is_decided() -> None:
-    assert "n = 2" in mean_difference(Apart(a=A, b=(0.4,))).note
-    assert mean_difference(Apart(a=A, b=())).note == "no seed"
-    assert "no scale" in mean_difference(Apart(a=A, b=(0.4, math.nan))).note
+    assert "n = 2" in mean_difference(apart(A, (0.4,))).note
+    assert mean_difference(apart(A, ())).note == "no seed"
+    assert "no scale" in mean_difference(apart(A, (0.4, math.nan))).note
 
 
-def test_samples_without_spread_have_no_p_value_but_0_and_1() -> None:
-    assert mean_difference(Apart(a=(1.0, 1.0), b=(1.0, 1.0))).p_value == 1
-    assert mean_difference(Apart(a=(1.0, 1.0), b=(2.0, 2.0 + 1e-16))).p_value == 0
-    one_flat = mean_difference(Apart(a=(1.0, 1.0), b=(2.0, 3.0, 4.0)))
-    assert one_flat.degrees == pytest.approx(2)  # the other side's own
+def test_samples_without_spread_have_the_noise_of_their_rounding() -> None:
+    assert mean_difference(apart((1.0, 1.0), (1.0, 1.0))).p_value == 1
+    two = mean_difference(apart((1.0, 1.0), (2.0, 2.0 + 1e-16)))
+    assert math.isnan(two.p_value) and two.note == "too few seeds: two without spread"
+    four = mean_difference(apart((1.0,) * 4, (2.0,) * 4))
+    assert four.p_value == pytest.approx(2 * stats.t.sf(1 / math.sqrt(2 / 12 / 4), 6), rel=1e-9)
+    one_flat = mean_difference(apart((1.0, 1.0), (2.0, 3.0, 4.0)))
+    assert one_flat.degrees == pytest.approx(27 / 11)  # hardly more than the other side's own
 
 
 def test_a_mean_over_cases_takes_pairs_and_samples() -> None:
     pairs = [0.1, 0.12, 0.09]
-    found = compare_cases({"pairs": pairs, "apart": Apart(a=A, b=B)})
+    found = compare_cases({"pairs": Samples.of_differences(pairs), "apart": apart(A, B)})
     parts = [np.var(pairs, ddof=1) / 3, np.var(A, ddof=1) / 5 + np.var(B, ddof=1) / 3]
     means = [np.mean(pairs), np.mean(B) - np.mean(A)]
     assert found.overall.mean == pytest.approx(np.mean(means))
@@ -51,21 +63,22 @@ def test_a_mean_over_cases_takes_pairs_and_samples() -> None:
 
 
 def test_a_gate_decides_on_samples_as_welch_does() -> None:
-    result = gate(Apart(a=A, b=B), GateRules(margin=0.02))
+    result = gate(apart(A, B), GateRules(margin=0.02))
     statistic = stats.ttest_ind(A, [b + 0.02 for b in B], equal_var=False, alternative="less")
     assert result.p_pass == pytest.approx(statistic.pvalue, rel=1e-9)
     assert result.verdict is Verdict.PASS
-    worse = decide({"c": Apart(a=B, b=A)}, GateRules(), {"c": 0.01})
+    worse = decide({"c": apart(B, A)}, GateRules(), {"c": 0.01})
     assert worse.verdict is Verdict.REGRESSED
     assert worse.overall.harm == pytest.approx(np.mean(B) - np.mean(A))
 
 
 def test_too_few_seeds_say_how_many_would_decide() -> None:
-    result = gate(Apart(a=(0.3, 0.5, 0.1), b=(0.35, 0.2, 0.5)), GateRules(margin=0.05))
+    result = gate(apart((0.3, 0.5, 0.1), (0.35, 0.2, 0.5)), GateRules(margin=0.05))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.seeds_to_decide is not None and result.seeds_to_decide > 3
 
 
 def test_a_shift_is_of_the_difference_and_first_seeds_are_of_either_side() -> None:
-    assert estimate(shifted(Apart(a=A, b=B), 0.5)).mean == pytest.approx(estimate(Apart(a=A, b=B)).mean + 0.5)
-    assert first_of(Apart(a=A, b=B), 2) == Apart(a=A[:2], b=B[:2])
+    samples = apart(A, B)
+    assert samples.shifted(0.5).estimate().mean == pytest.approx(samples.estimate().mean + 0.5)
+    assert (samples.first(2).a, samples.first(2).b) == (A[:2], B[:2])

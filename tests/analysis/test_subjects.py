@@ -15,6 +15,7 @@ from lobench.analysis.comparison import Effect
 from lobench.analysis.findings import differences, improvement
 from lobench.analysis.gates import GateRules, Verdict
 from lobench.analysis.reading import read_store
+from lobench.analysis.samples import DIVERGED
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, last_subject, subjects_of
 from lobench.core.errors import UsageError
@@ -40,7 +41,8 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
     cell = one.cells["s/a"]
     assert scales.scale(cell.case, "train/loss").unit == pytest.approx(math.log(100))
     assert scales.scores(cell, "train/loss") == pytest.approx({0: 0.5, 1: 0, 2: -1, 3: -1})
-    assert differences(one, two, None, scales)["s/a"] == pytest.approx([0.5, 1, 2, 2])
+    samples = differences(one, two, None, scales)["s/a"].samples
+    assert samples.a == pytest.approx((0.5, 0, DIVERGED, -1)) and samples.b == pytest.approx((1, 1, 1, 1))
     assert (one.num_diverged, scales.num_exploded(cell)) == (1, 1) and one.label == "theta_1.npz"
 
 
@@ -55,7 +57,7 @@ def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:
 
 def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.0]}, "b": {"train/loss": [1.0, 1.1]}})
-    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.55]}})
+    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.5]}, "b": {"train/loss": [0.5, 0.56]}})
     (found,) = compare_subjects(subjects(tmp_path))
     verdicts = {row.case: (row.verdict, row.paired.note) for row in found.primary.comparison.cases}
     assert verdicts["s/a"] == (Effect.UNDECIDED, "no score: the case has no scale")
@@ -63,10 +65,10 @@ def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
 
 
 def test_an_accuracy_is_better_above(tmp_path: Path) -> None:
-    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0], "test/accuracy": [2.5, 2.5]}})
+    add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.0], "test/accuracy": [2.5, 2.4]}})
     add(tmp_path, 2, {"a": {"train/loss": [1.0, 1.0], "test/accuracy": [3.0, 3.0]}})
     (found,) = compare_subjects(subjects(tmp_path), metrics=["test/accuracy"])
-    assert found.primary.comparison.overall.mean == pytest.approx(0.5)
+    assert found.primary.comparison.overall.mean == pytest.approx(0.55)
 
 
 def test_only_common_seeds_pair_and_what_is_lost_is_counted(tmp_path: Path) -> None:

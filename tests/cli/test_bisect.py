@@ -47,6 +47,16 @@ def test_a_run_that_breaks_is_found_where_it_does_and_a_kill_in_the_middle_costs
         assert json.loads(again.stdout)["num_new_evaluations"] == 0 and "looking" not in again.stderr
 
 
+def test_a_case_of_several_seed_blocks_is_looked_at_a_block_at_a_time_and_never_more_than_was_allowed(
+    tmp_path: Path,
+) -> None:
+    suite, run = make_suite(tmp_path, extra="Case.seed_block = 1\n"), make_run(tmp_path, -1.5, -1.4, -1.5, 9.0, 9.1)
+    done = bisect(run, suite, "--case", "a", "--most", "2", "--format", "json")
+    assert done.returncode == 4, done.stderr
+    assert json.loads(done.stdout)["num_new_evaluations"] == 2
+    assert len(read_store(run / "lobench_results" / "tiny" / "bisect").rows) == 2
+
+
 def store_of(folder: Path, finals: list[list[float]]) -> tuple[Path, Path, Path]:
     """A run of checkpoints that are gone, evaluated on case `a` of a suite that nobody can run."""
     suite, store = folder / "s", folder / "store"

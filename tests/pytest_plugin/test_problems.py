@@ -40,6 +40,27 @@ def test_what_no_case_can_be_evaluated_with_is_no_verdict(tmp_path: Path) -> Non
     assert not store.exists()
 
 
+def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_what_insists_on_its_own(
+    tmp_path: Path,
+) -> None:
+    suite, store = make_suite(tmp_path, extra="b/Case.optimizer = @sgd()\nb/sgd.learning_rate = 0.1\n"), tmp_path / "s"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", f"--lobench-store={store}"]
+    said = "ERROR: nothing to evaluate tiny/a with; give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
+    for options, code in (([], 4), (["-n", "2"], 4), (["-k", "b]"], 0)):
+        words = [*command, str(suite), *options]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert done.stderr.strip().splitlines() == ([said] if code else []), done.stderr
+        assert "Traceback" not in done.stdout and store.exists() == (code == 0), done.stdout
+    (found,) = results(store)
+    assert (found["case"]["name"], found["outcome"]) == ("b", "passed")
+    # Ordinary tests beside the cases run.
+    (suite / "test_more.py").write_text("def test_more():\n    pass\n")
+    beside = subprocess.run([*command, str(suite)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert beside.returncode == 1 and "1 failed, 2 passed" in beside.stdout, beside.stdout
+    assert "no optimizer; put `Case.learned_optimizer" in beside.stdout
+
+
 def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(tmp_path: Path) -> None:
     for suite, module in (("one", "own_tasks"), ("copy", "own_tasks"), ("two", "own_tasks"), ("three", "random")):
         (tmp_path / suite).mkdir()

@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from report_store import make_baseline, make_store
-from scipy import stats
-from stores import add
+from stores import add, case_info
 
-from lobench.analysis.bold import _independent_p, bold_columns
-from lobench.analysis.comparison import mean_difference
+from lobench.analysis.bold import bold_cells
 from lobench.analysis.findings import findings_of
-from lobench.analysis.intervals import stratified_t_mean
-from lobench.analysis.samples import Apart
+from lobench.analysis.scales import Scales
+from lobench.analysis.subjects import LOBENCH_SEEDS, Cell
 from lobench.core.metric import Direction
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.latex import escape, latex_table
 
 
-def test_means_that_share_no_seed_are_compared_by_welchs_t_test() -> None:
-    one, other = (1.0, 1.2, 0.9), (2.0, 2.6, 2.1, 2.2)
-    expected = float(stats.ttest_ind(one, other, equal_var=False).pvalue)
-    assert mean_difference(Apart(a=one, b=other)).p_value == pytest.approx(expected, rel=1e-9)
-    sides = (stratified_t_mean([one]), stratified_t_mean([other]))
-    assert _independent_p(*sides) == pytest.approx(expected, rel=1e-9)
-    assert _independent_p(stratified_t_mean([one, one]), stratified_t_mean([[1.0, 1.0]])) > 0.05
-    assert math.isnan(_independent_p(stratified_t_mean([[1.0]]), sides[0]))
+def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
+    """An accuracy or a loss that began at 10 on every seed."""
+    names = ("train/loss", "train/accuracy")
+    return Cell(
+        case=case_info("case"),
+        final=dict.fromkeys(names, values),
+        untrained=dict.fromkeys(names, dict.fromkeys(values, 10.0)),
+        directions={"train/accuracy": Direction.MAX},
+        draws=draws,
+    )
+
+
+def bold(columns: Sequence[dict[int, float]], metric: str = "train/loss", draws: str = LOBENCH_SEEDS) -> set[int]:
+    cells = [cell(values, draws) if values else None for values in columns]
+    known = [one for one in cells if one is not None]
+    scales = Scales(among={"case": known}, cases={"case": known[0].case} if known else {})
+    return bold_cells(cells, metric, scales)
 
 
 def test_best_by_direction_and_within_noise_are_bold() -> None:
     clear = [{0: 1.0, 1: 1.1, 2: 0.9}, {0: 2.0, 1: 2.1, 2: 1.95}]
-    assert bold_columns(clear, Direction.MIN) == {0}
-    assert bold_columns(clear, Direction.MAX) == {1}
-    noisy = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 1.8, 2: 3.3}]
-    assert bold_columns(noisy, Direction.MIN) == {0, 1}
-    assert bold_columns(clear, None) == set()
+    assert bold(clear) == {0}
+    assert bold(clear, "train/accuracy") == {1}
+    assert bold([{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 1.8, 2: 3.3}]) == {0, 1}
+    assert bold(clear, "train/unheard_of") == set()
 
 
 def test_what_no_test_can_tell_apart_is_bold_with_the_best() -> None:
-    assert bold_columns([{0: 1.0}, {0: 2.0}], Direction.MIN) == {0, 1}
-    assert bold_columns([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}], Direction.MIN) == {0, 1}
-    fresh = {FIRST_REPORT_SEED: 2.0, FIRST_REPORT_SEED + 1: 2.1}  # of a search's best: Welch's t test, p = 0.005
-    assert bold_columns([{0: 1.0, 1: 1.1}, fresh], Direction.MIN) == {0}
-    assert bold_columns([{0: 1.0, 1: 1.6}, {**fresh, FIRST_REPORT_SEED: 1.2}], Direction.MIN) == {0, 1}
-    assert bold_columns([{0: 1.0}, fresh], Direction.MIN) == {0, 1}
+    assert bold([{0: 1.0}, {0: 2.0}]) == {0, 1}
+    assert bold([{0: 1.0, 1: 1.1}, {5: 2.0, 6: 2.1}]) == {0, 1}
+    fresh = {FIRST_REPORT_SEED: 2.0, FIRST_REPORT_SEED + 1: 2.1}  # of a search's best: Welch's t test
+    assert bold([{0: 1.0, 1: 1.1}, fresh]) == {0}
+    assert bold([{0: 1.0, 1: 1.6}, {**fresh, FIRST_REPORT_SEED: 1.2}]) == {0, 1}
+    assert bold([{0: 1.0}, fresh]) == {0, 1}
+    assert bold([{0: 1.0, 1: 1.1}, {0: 2.0, 1: 2.3}], draws="") == {0}
 
 
 def test_what_diverged_or_is_missing_is_never_bold() -> None:
-    assert bold_columns([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}], Direction.MIN) == {1}
-    assert bold_columns([{}, {0: math.nan}], Direction.MIN) == set()
+    assert bold([{0: math.nan, 1: 0.1}, {0: 2.0, 1: 2.1}, {}]) == {1}
+    assert bold([{}, {0: math.nan}]) == set()
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:

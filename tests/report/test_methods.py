@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from stores import case_info, curves
 
 from lobench.analysis.event_numbers import row_of
+from lobench.analysis.methods import of_members
+from lobench.analysis.reading import Reading
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
+from lobench.engine.store.experiments import Membership
+from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.methods import Methods, PlainMethods, make_method_progress
 
@@ -28,6 +35,23 @@ class Clock:
 
 def methods_of(subject: Subject) -> list[str]:
     return NAMES.get(subject.key, [])
+
+
+def reading_of(rows: Sequence[EvaluationRow], named: Callable[[Subject], list[str]] = methods_of) -> Reading:
+    members = [
+        Membership(
+            method=name,
+            trial=0,
+            session=seed,
+            evaluation=EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block),
+            program=row.key.program_version,
+        )
+        for row in rows
+        for who in row.sightings
+        for name in named(who)
+        for seed in row.key.seed_block.seeds
+    ]
+    return of_members(Reading.of(Path(), rows), "", members)
 
 
 def event(subject: Subject, name: str, value: float | None, start: int = 0) -> EvaluationFinished:
@@ -50,7 +74,7 @@ def run(progress: PlainMethods, clock: Clock, events: list[EvaluationFinished]) 
 
 def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, clock=clock)
+    methods = Methods(methods_of, reading_of, clock=clock)
     earlier = row_of(event(SGD, "a", 1.0), 0.0)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
@@ -70,7 +94,7 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
 
 def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
     clock = Clock()
-    methods = Methods(methods_of, clock=clock)
+    methods = Methods(methods_of, reading_of, clock=clock)
     methods.plan({"sgd": 4})
     other = Subject.of_checkpoint(Checkpoint(uri="theta.npz", sha256="0" * 64, outer_step=1))
     run(PlainMethods(io.StringIO(), methods, clock=clock), clock, [event(SGD, "a", 1.0)] * 2 + [event(other, "a", 1.0)])
@@ -80,7 +104,7 @@ def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
 
 def test_news_of_a_method_wait_ten_seconds() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, clock=clock)
+    methods = Methods(methods_of, reading_of, clock=clock)
     methods.plan({"sgd": 9})
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, name, 1.0) for name in "abcdef"])
     assert [line.split()[1] for line in file.getvalue().splitlines()] == ["1", "4"]  # after 4 s and 16 s
@@ -92,7 +116,7 @@ def test_a_terminal_has_a_table() -> None:
             return True
 
     file, clock = Terminal(), Clock()
-    methods = Methods(methods_of, clock=clock)
+    methods = Methods(methods_of, reading_of, clock=clock)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     with make_method_progress(file, methods) as progress:
         one = event(ADAM, "a", 0.5)
@@ -112,7 +136,8 @@ def test_a_terminal_has_a_table() -> None:
 
 def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(lambda subject: ["adam"] if subject == ADAM else ["sgd"], clock=clock)
+    named = lambda subject: ["adam"] if subject == ADAM else ["sgd"]  # noqa: E731
+    methods = Methods(named, lambda rows: reading_of(rows, named), clock=clock)
     methods.plan({"adam": 1, "sgd": 1})
     progress = PlainMethods(file, methods, clock=clock)
     run(progress, clock, [event(ADAM, "a", 0.5), event(SGD, "a", 0.001)])
@@ -126,7 +151,7 @@ def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() 
 
 def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, clock=clock)
+    methods = Methods(methods_of, reading_of, clock=clock)
     methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
     assert file.getvalue().startswith("sgd: 1 evaluation, score ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from lobench.core.headline import headline
 from lobench.engine.config.syntax import Binding, Import, Macro, Reference, Statement, last_name, only_bindings
 
 __all__ = [
+    "UnknownName",
     "bind",
     "bind_overrides",
     "bind_strictly",
@@ -42,6 +44,12 @@ class _NamesOnUse(Protocol):
 
 _ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _FOUND: set[str] = set()  # whole names that were registered so
+_NOT_THEIRS = ("lobench", "optax")  # packages that nobody edits to make a name known
+_IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
+
+
+class UnknownName(ConfigError):
+    """gin text says a name that nothing has."""
 
 
 def import_named(statement: Import) -> None:
@@ -62,6 +70,7 @@ def import_named(statement: Import) -> None:
             next_step="the suite's folder, its parent, an experiment's folder and the installed packages are searched",
         ) from error
     _refuse_namesake(statement)
+    _IMPORTED[statement.module] = None
     if hasattr(module, "lobench_on_use"):
         _ON_USE[statement.module] = module.lobench_on_use
 
@@ -98,7 +107,9 @@ def _are_alike(one: Path, other: Path) -> bool:
 def is_registered(selector: str) -> bool:
     """Says whether a module that was imported has registered such a name, or several, or would for a name with dots."""
     matches = gin_state._REGISTRY.matching_selectors(selector)
-    return any(match not in _FOUND for match in matches) or ("." in selector and bool(_found_on_use(selector)))
+    if any(match not in _FOUND for match in matches):
+        return True
+    return "." in selector and bool(_found_on_use(selector) or _found_in_python(selector))
 
 
 def matching_names(selector: str) -> list[str]:
@@ -114,12 +125,12 @@ def _known_names() -> list[str]:
 
 
 def complete_selector(selector: str, where: str) -> str:
-    """Returns the whole name of what a gin file names by the end of it.
+    """Returns the whole name of what a gin file names by the end of it, or as Python does (`my_package.MyRule`).
 
     Raises:
-      ConfigError: nothing has such a name (with a suggestion), or several have.
+      UnknownName: nothing has such a name; it says what to do. ConfigError: several have.
     """
-    found = matching_names(selector) or _found_on_use(selector)
+    found = matching_names(selector) or _found_on_use(selector) or _found_in_python(selector)
     if len(found) > 1:
         shortest = [gin_state._REGISTRY.minimal_selector(name) for name in found]
         raise ConfigError(
@@ -129,13 +140,62 @@ def complete_selector(selector: str, where: str) -> str:
             next_step=f"write which one is meant: {' or '.join(map(repr, shortest))}",
         )
     if not found:
-        advice = suggestion(last_name(selector), _known_names()) or "is an `import` missing in the gin file?"
-        raise ConfigError(
-            f"unknown name {selector!r}",
-            where=where,
-            next_step=f"{advice} `lobench list` with tasks, optimizers or schedules shows all",
-        )
+        raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))
     return found[0]
+
+
+def _why_unknown(selector: str) -> str:
+    if (path := _unregistered(selector)) is not None:
+        return f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
+    if (module := _not_imported(selector)) is not None:
+        return f"`import {module}` is missing in the gin file"
+    advice = suggestion(last_name(selector), _known_names()) or "is an `import` missing in the gin file?"
+    return f"{advice} `lobench list` with tasks, optimizers or schedules shows all"
+
+
+def _in_python(path: str) -> Any:
+    """Returns what Python calls so, of a module that a gin file has imported or one around or inside of it, or None."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:end])
+        is_near = any(f"{one}.".startswith(f"{module}.") or module.startswith(f"{one}.") for one in _IMPORTED)
+        if is_near and module in sys.modules:
+            found: Any = sys.modules[module]
+            for part in parts[end:]:
+                found = getattr(found, part, None)
+            return found
+    return None
+
+
+def _found_in_python(selector: str) -> list[str]:
+    """Returns the whole name of the configurable that is what Python calls so, whatever module gin files it under."""
+    if "." not in selector or (target := _in_python(selector)) is None:
+        return []
+    registered = gin_state._REGISTRY.items()
+    return [name for name, one in registered if target is one.wrapped or target is one.wrapper][:1]
+
+
+def _unregistered(selector: str) -> str | None:
+    """Returns the path of a class or a function of this name that gin does not know, and that can be made known."""
+    for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
+        found, top = _in_python(path), path.partition(".")[0]
+        is_its_own = (getattr(found, "__module__", None) or "").partition(".")[0] == top
+        if (inspect.isclass(found) or inspect.isroutine(found)) and is_its_own and top not in _NOT_THEIRS:
+            return path
+    return None
+
+
+def _not_imported(selector: str) -> str | None:
+    """Returns the module that a name with dots is of, where it is installed and nothing imports it."""
+    module, dot, _ = selector.rpartition(".")
+    top = module.partition(".")[0]
+    if not dot or module in _IMPORTED or top in _NOT_THEIRS:
+        return None
+    try:
+        is_there = importlib.util.find_spec(module if top in sys.modules else top) is not None
+    except (ImportError, ValueError):  # a module of the path is none, or is half made
+        return None
+    return module if is_there else None
 
 
 def _found_on_use(selector: str) -> list[str]:

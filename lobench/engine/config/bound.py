@@ -16,7 +16,7 @@ from lobench.core.checkpoint import CheckpointPart
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Experiment, Method
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
-from lobench.engine.config.binding import bind_overrides, bind_strictly, import_all
+from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all
 from lobench.engine.config.case_checks import check_case, role_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
@@ -31,11 +31,11 @@ from lobench.engine.config.phases import (
     prefixes,
     without_optimizers,
 )
-from lobench.engine.config.reach import bindings_in, isolated_gin, reached_from, task_lines
+from lobench.engine.config.reach import bindings_in, enclosing, isolated_gin, reached_from, task_lines
 from lobench.engine.config.syntax import Binding, Reference, only_bindings, references_in
 from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
 
-__all__ = ["BoundCase", "bind_case", "expectations_of", "number_of"]
+__all__ = ["BoundCase", "bind_case", "expectations_of", "insists_on_optimizer", "number_of"]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
 # A file of cases may be an experiment's too: these two are bound, and nothing reads them here.
@@ -186,9 +186,18 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     makes it known, and whatever this process has imported before.
     """
     import_all(parsed.modules)
-    import_what_is_there(parsed.trainer)
+    failed = import_what_is_there(parsed.trainer)
     import_all(parsed.case)
     import_all(parsed.overrides)
+    try:
+        return _bind_imported(parsed)
+    except UnknownName as error:
+        if not failed:
+            raise
+        raise UnknownName(error.what, where=error.where, next_step="; ".join((*failed, error.next_step))) from error
+
+
+def _bind_imported(parsed: ParsedLayers) -> list[str]:
     later = (*parsed.case, *parsed.overrides)
     is_needed = not any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(later))
     problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
@@ -211,6 +220,17 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
     value = values.get(name, getattr(Case(), name))
     return value if type(value) is int and value >= 1 else None
+
+
+def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
+    """Says, likewise, whether a case can be trained with what is bound around it: no optimizer has to be given.
+
+    Of a case with phases that have optimizers, binding it tells whether they all have one.
+    """
+    parsed = parse_layers(spec, layers)
+    scopes = enclosing(spec.scope)
+    bound = [one for one in only_bindings((*parsed.case, *parsed.overrides)) if one.parameter == "optimizer"]
+    return any((one.name == "Case" and one.scope in scopes) or one.name == "Phase" for one in bound)
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:

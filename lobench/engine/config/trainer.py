@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lobench.core.errors import ConfigError
-from lobench.engine.config.binding import bind, bind_overrides, import_named, is_registered
+from lobench.engine.config.binding import UnknownName, bind, bind_overrides, import_named, is_registered
 from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
 from lobench.engine.config.syntax import Binding, Import, Statement, only_bindings
 
@@ -31,12 +31,16 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
     return bind_what_is_known(only_bindings(statements))
 
 
-def import_what_is_there(statements: Sequence[Statement]) -> None:
-    """Imports what a trainer's configuration names, as far as that is installed here."""
+def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
+    """Imports what a trainer's configuration names, as far as that is installed here; returns what failed, and why."""
+    failed = []
     for statement in statements:
         if isinstance(statement, Import):
-            with contextlib.suppress(ConfigError):
+            try:
                 import_named(statement)
+            except ConfigError as error:
+                failed.append(f"`import {statement.module}` ({statement.where}) failed: {error.got}")
+    return failed
 
 
 def bind_trainer_config(
@@ -76,11 +80,9 @@ def bind_trainer_config(
 def _bind_optimizer(binding: Binding) -> None:
     try:
         bind(binding)
-    except ConfigError as error:
-        if not error.what.startswith("unknown name"):
-            raise
+    except UnknownName as error:
         hint = "a module that nothing imports is named by `import the.module`, in config.gin or --gin-param"
-        raise ConfigError(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
+        raise UnknownName(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
 
 
 def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:

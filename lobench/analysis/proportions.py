@@ -1,0 +1,136 @@
+"""Exact tests and bounds for shares of few seeds: Boschloo's test, Fisher's over cases, Clopper-Pearson bounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Counts", "least_share", "most_share", "p_fewer", "p_more", "two_sided"]
+
+_MOST_OUTCOMES = 20_000  # of a table of two counts; of larger ones Fisher's p stands, which is a little larger
+_NUM_SHARES = 257  # at which the unknown share is tried
+
+FloatArray = NDArray[np.float64]
+
+
+class Counts(NamedTuple):
+    """How many seeds of either side diverged, of how many."""
+
+    a: int
+    num_a: int
+    b: int
+    num_b: int
+
+    @property
+    def reversed(self) -> Counts:
+        return Counts(self.b, self.num_b, self.a, self.num_a)
+
+
+def p_more(strata: Sequence[Counts]) -> float:
+    """Returns the one-sided p-value of "B diverges no more often than A"; 1 where no seed of either diverged.
+
+    Of one case it is Boschloo's exact test, unpaired: pairs would make it conservative, since what diverges together
+    says nothing of a difference. Of several it is Fisher's conditional test, stratified by case: the shares of cases
+    may differ, and A's and B's are compared within each.
+
+    Source: Boschloo 1970; Mehta, Patel and Gray 1985 for the strata.
+    """
+    strata = [one for one in strata if one.num_a and one.num_b and one.a + one.b]
+    if not strata:
+        return 1.0
+    if len(strata) == 1:
+        (one,) = strata
+        return float(_boschloo(one.num_a, one.num_b)[one.a, one.b])
+    law, lowest = np.ones(1), 0
+    for one in strata:
+        low, chances = _hypergeometric(one.a + one.b, one.num_a, one.num_b)
+        law, lowest = np.convolve(law, chances), lowest + low
+    return min(1.0, float(law[sum(one.b for one in strata) - lowest :].sum()))
+
+
+def p_fewer(strata: Sequence[Counts]) -> float:
+    """Returns the one-sided p-value of "B diverges no less often than A"."""
+    return p_more([one.reversed for one in strata])
+
+
+def two_sided(one: float, other: float) -> float:
+    """Returns the p-value of two tests of which either may reject: Bonferroni's, which two tails are, too."""
+    return min(1.0, 2 * min(one, other))
+
+
+@functools.lru_cache(maxsize=256)
+def _boschloo(num_a: int, num_b: int) -> FloatArray:
+    """Returns float64[num_a + 1, num_b + 1]: the p-value of each outcome, of B's share above A's.
+
+    The outcomes are ordered by Fisher's p-value. The p-value of one is the chance of it and of all before it, at the
+    common share that makes it largest.
+    """
+    log_ways = [_log_ways(size) for size in (num_a, num_b)]
+    fisher = np.ones((num_a + 1, num_b + 1))
+    for total in range(num_a + num_b + 1):
+        low, chances = _hypergeometric(total, num_a, num_b)
+        tails = np.cumsum(chances[::-1])[::-1]
+        for place, tail in enumerate(tails):
+            fisher[total - low - place, low + place] = min(1.0, float(tail))
+    if fisher.size > _MOST_OUTCOMES:
+        return fisher
+    shares = np.sin(np.linspace(0, math.pi / 2, _NUM_SHARES)[1:-1]) ** 2
+    sides = [
+        np.exp(ways + np.outer(np.log(shares), np.arange(len(ways))) + np.outer(np.log1p(-shares), _rest(ways)))
+        for ways in log_ways
+    ]
+    joint = (sides[0][:, :, None] * sides[1][:, None, :]).reshape(len(shares), -1)
+    order = np.argsort(fisher.ravel(), kind="stable")
+    ordered = fisher.ravel()[order]
+    cumulated = np.cumsum(joint[:, order], axis=1).max(axis=0)
+    last = np.searchsorted(ordered, ordered * (1 + 1e-9), side="right") - 1  # of those that are as extreme
+    found = np.empty(fisher.size)
+    found[order] = np.minimum(1.0, cumulated[last])
+    return found.reshape(fisher.shape)
+
+
+def _rest(ways: FloatArray) -> FloatArray:
+    return np.arange(len(ways), dtype=np.float64)[::-1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _log_ways(size: int) -> FloatArray:
+    """Returns float64[size + 1]: the logarithm of the ways to choose so many."""
+    logs = np.array([math.lgamma(k + 1) for k in range(size + 1)])
+    return np.asarray(logs[-1] - logs - logs[::-1])
+
+
+def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray]:
+    """Returns the least count of B where `total` of both diverged, and the chances of it and those above."""
+    low, high = max(0, total - num_a), min(num_b, total)
+    ways_a, ways_b = _log_ways(num_a), _log_ways(num_b)
+    logs = np.array([ways_b[b] + ways_a[total - b] for b in range(low, high + 1)])
+    chances = np.exp(logs - logs.max())
+    return low, chances / chances.sum()
+
+
+def least_share(count: int, trials: int, tail: float) -> float:
+    """Returns the share at which `count` or more of so many trials have the probability `tail`.
+
+    Source: Clopper and Pearson 1934.
+    """
+    low, high, ways = 0.0, 1.0, _log_ways(trials)
+    for _ in range(60 if count else 0):
+        middle = (low + high) / 2
+        successes = np.arange(count, trials + 1)
+        logs = ways[count:] + successes * math.log(middle) + (trials - successes) * math.log1p(-middle)
+        low, high = (middle, high) if float(np.exp(logs).sum()) < tail else (low, middle)
+    return low
+
+
+def most_share(count: int, trials: int, tail: float) -> float:
+    """Returns the share at which `count` or fewer of so many trials have the probability `tail`; 1 of no trial.
+
+    Example: none of four has an upper bound of .527 at tail .05, since .473^4 = .05; none of 29 has one below .1.
+    """
+    return 1 - least_share(trials - count, trials, tail) if trials else 1.0

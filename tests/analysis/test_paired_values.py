@@ -1,0 +1,121 @@
+"""What two sides are compared by: no start and no third method says anything of curves that were made elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+from stores import case_info
+
+from lobench.analysis.compared import compare_subjects
+from lobench.analysis.comparison import Effect, compare_cases, mean_difference
+from lobench.analysis.gates import Verdict
+from lobench.analysis.paired_values import paired_values, scored
+from lobench.analysis.samples import DIVERGED, Samples
+from lobench.analysis.scales import Scales
+from lobench.analysis.score_scale import ScoreScale
+from lobench.analysis.subjects import Cell, Subject
+from lobench.core.metric import Direction
+from lobench.core.subject import Subject as Who
+
+
+def imported(finals: Sequence[float], starts: Sequence[float] = (), metric: str = "val/loss") -> Cell:
+    return Cell(
+        case=case_info("case", primary_metric=metric),
+        final={metric: dict(enumerate(finals))},
+        untrained={metric: dict(enumerate(starts))} if starts else {},
+        directions={"val/score": Direction.MAX},
+        draws="",
+    )
+
+
+def between(a: Cell, b: Cell, *others: Cell) -> tuple[float, float, str]:
+    """Returns p-value, difference and note, where others are in the store."""
+    scales = Scales(among={"s/case": [a, b, *others]}, cases={"s/case": a.case})
+    found = paired_values(a, b, None, scales)
+    difference = mean_difference(found.samples)
+    return difference.p_value, difference.mean, found.note
+
+
+A, B = (3.281, 3.279, 3.2805, 3.2812), (3.2802, 3.2795, 3.2811, 3.28)
+START = (10.82, 10.81, 10.83, 10.82)
+
+
+def test_where_a_curve_starts_says_nothing_of_where_it_ends() -> None:
+    expected = float(stats.ttest_ind(A, B, equal_var=False).pvalue)
+    near, far, gone = ([factor * value for value in START] for factor in (1.005, 1.03, 0.5))
+    p_values = [between(imported(A, START), imported(B, other))[0] for other in (START, near, far, gone, ())]
+    assert p_values == pytest.approx([expected] * 5, rel=1e-9)
+
+
+def test_what_has_no_common_step_0_says_so() -> None:
+    notes = [between(imported(A, START), imported(B, other))[2] for other in (START, (5.4,) * 4, ())]
+    assert notes[0] == "final values, in units of the better one's gain from step 0"
+    assert "step 0 is at 10.82 and 5.4" in notes[1] and "the second has no step 0" in notes[2]
+    assert "neither has a step 0" in between(imported(A), imported(B))[2]
+
+
+def test_no_third_method_moves_a_difference() -> None:
+    third, other = imported((0.1, 0.2), (30.0, 40.0)), imported((50.0, math.nan), ())
+    for starts in (START, ()):
+        alone = between(imported(A, START), imported(B, starts))
+        assert between(imported(A, START), imported(B, starts), third, other) == alone
+
+
+def test_a_difference_without_a_scale_is_relative_or_of_the_values() -> None:
+    b = [0.99 * value for value in A]
+    assert between(imported(A), imported(b))[1] == pytest.approx(0.01, rel=0.01)
+    wide = between(imported((1e-3, 2e-3, 1e-2)), imported((1e-4, 2e-4, 1e-3)))
+    assert wide[1] == pytest.approx(math.log(10)) and "as logarithms" in wide[2]
+    rising = between(imported((0.5, 0.6, 0.55), metric="val/score"), imported((0.7, 0.8, 0.75), metric="val/score"))
+    assert rising[1] == pytest.approx(0.2)
+
+
+def test_false_alarms_where_starts_differ_by_3_percent_are_at_the_level() -> None:
+    draw, alarms = np.random.default_rng(0), 0
+    for _ in range(1000):
+        a, b = draw.lognormal(1.2, 0.02, (2, 5))
+        sides = (imported(a.tolist(), [10.8] * 5), imported(b.tolist(), [10.8 * 1.03] * 5))
+        alarms += between(*sides)[0] <= 0.05
+    assert alarms / 1000 <= 0.0625
+
+
+def subject(name: str, cell: Cell) -> Subject:
+    return Subject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells={"s/case": cell}, name=name)
+
+
+def test_headline_case_and_gate_say_the_same_of_equal_finals() -> None:
+    for start in ((10.87,) * 4, (5.4,) * 4, ()):
+        (found,) = compare_subjects([subject("a", imported(A, START)), subject("b", imported(B, start))])
+        (case,) = found.primary.comparison.cases
+        assert found.primary.comparison.p_value == case.paired.p_value
+        assert found.primary.values["s/case"].p_value == pytest.approx(case.paired.p_value, rel=1e-9)
+        assert found.primary.comparison.verdict is Effect.UNDECIDED
+        assert found.primary.gate.verdict is not Verdict.REGRESSED
+
+
+def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
+    scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
+    a, b = dict(enumerate([0.5, 0.5, 0.5])), dict(enumerate([0.4, 0.4, 0.4]))
+    found = scored(a, b, dict.fromkeys(range(3), 2.4), scale)
+    expected = math.sqrt((0.1**2 / 0.5**2 + 0.1**2 / 0.4**2) / 2) / math.log(100)
+    assert found.step == pytest.approx(expected)
+    assert 0.05 < mean_difference(found).p_value < 0.1
+
+
+def test_a_diverged_seed_is_no_score() -> None:
+    scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
+    found = scored({0: 0.1, 1: math.nan}, {0: 0.2, 1: 0.1}, {}, scale)
+    assert found.a[1] == DIVERGED and found.num_diverged == (1, 0) and len(found.converged()) == 1
+
+
+def test_no_p_value_is_0_and_none_is_missed() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        n, step = int(draw.integers(2, 6)), float(draw.choice([0.01, 0.1, 1.0]))
+        a, b = (np.round(draw.normal(size=n) / step) * step for _ in range(2))
+        found = compare_cases({"c": Samples.of(a.tolist(), (b + draw.integers(0, 2)).tolist())})
+        assert not found.p_value <= 0 and not found.cases[0].p_holm <= 0

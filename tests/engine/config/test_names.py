@@ -1,0 +1,77 @@
+"""Names in gin as Python has them, and why a name is unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lobench.core.errors import ConfigError
+from lobench.engine.config.bound import BoundCase, bind_case
+from lobench.engine.config.layers import Layers
+from lobench.engine.config.suite import specs_in
+
+RULES = """
+import optax
+from lobench import configurable
+
+@configurable
+def TinyStep(rate=0.5):
+    return optax.sgd(rate)
+
+class TinyRule:
+    pass
+"""
+SUITE = """
+import lobench.inner.tasks.quadratic
+import {package}
+a/Case.task = @Quadratic()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> str:
+    """A package that shows what a module of it defines; each has a name of its own, since a process imports it once."""
+    name = f"lofty_{abs(hash(tmp_path)):x}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "rules.py").write_text(RULES.replace("Tiny", name))
+    (tmp_path / name / "more.py").write_text("")
+    (tmp_path / "x.gin").write_text(SUITE.format(package=name))
+    (tmp_path / name / "__init__.py").write_text(f"from .rules import {name}Rule, {name}Step\n")
+    return name
+
+
+def bind(folder: Path, *params: str, **layers: str) -> BoundCase:
+    (spec,) = specs_in(folder / "x.gin")
+    return bind_case(spec, Layers(gin_params=params, **layers), build=False)  # type: ignore[arg-type]
+
+
+def test_a_qualified_name_is_what_python_calls_so(tmp_path: Path, package: str) -> None:
+    for path in (f"{package}.{package}Step", f"{package}.rules.{package}Step", f"{package}Step"):
+        bound = bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rate = 0.25")
+        assert f"lobench.{package}Step.rate = 0.25" in bound.optimizer_bindings
+        with pytest.raises(ConfigError, match=r"has no parameter 'rat'.*did you mean 'rate'"):
+            bind(tmp_path, f"Case.optimizer = @{path}()", f"{path}.rat = 0.25")
+
+
+def test_an_unknown_name_says_why(tmp_path: Path, package: str) -> None:
+    def said(optimizer: str, **layers: str) -> str:
+        with pytest.raises(ConfigError) as error:
+            bind(tmp_path, f"Case.optimizer = @{optimizer}()", **layers)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    put = "exists and is not configurable: put `@lobench.configurable` on it"
+    assert f"unknown name '{package}Rule'; `{package}.{package}Rule` {put}" in said(f"{package}Rule")
+    assert f"unknown name '{package}.{package}Rule'; `{package}.{package}Rule` {put}" in said(
+        f"{package}.{package}Rule"
+    )
+    assert f"`import {package}.more` is missing in the gin file" in said(f"{package}.more.Rule")
+    assert f"did you mean '{package}Step'?" in said(f"{package}Stp")
+    assert "is an `import` missing in the gin file?" in said("no_such_package.Rule")
+    config = tmp_path / "config.gin"
+    config.write_text("import no_such_package.rules\n")
+    failed = (
+        f"`import no_such_package.rules` ({config}:1) failed: ModuleNotFoundError: No module named 'no_such_package'"
+    )
+    assert failed in said("NoSuchRule", trainer_config=str(config))
