@@ -17,12 +17,14 @@ from lobench.core.result import mean_of
 
 __all__ = ["bold_cells", "bold_means"]
 
+_ALPHA = 0.05
+
 
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> set[int]:
     """Returns the cells of the best mean, and those that a comparison does not find to be worse.
 
     The means are those that are printed; one that lost a seed to divergence has none. The comparison is that of
-    `lobench compare` on the case, at level .05.
+    `lobench compare` on the case, at level .05 for all of them together: what is truly best is left out in at most .05.
 
     Args:
       cells: None where a method was not evaluated.
@@ -40,19 +42,17 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     best = int(np.nanargmin(means))
     if alone:
         return {index for index, mean in enumerate(means) if mean == means[best]}
-    return {
-        index
-        for index, mean in enumerate(means)
-        if index == best or (not math.isnan(mean) and not _is_worse(cells[index], cells[best], metric, scales))
-    }
+    others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
+    alpha = _ALPHA / max(1, len(others))
+    return {best, *(one for one in others if not _is_worse(cells[one], cells[best], metric, scales, alpha))}
 
 
-def _is_worse(cell: Cell | None, best: Cell | None, metric: str, scales: Scales) -> bool:
+def _is_worse(cell: Cell | None, best: Cell | None, metric: str, scales: Scales, alpha: float) -> bool:
     found = paired_values(best, cell, metric, scales)
     samples = found.samples
     if best is not None and cell is not None and not found.scale.is_usable:  # it has values, if no scores
         samples = values_of(best, cell, metric, found.scale.direction)
-    return compare_cases({"": samples}).verdict is Effect.WORSE
+    return compare_cases({"": samples}, alpha=alpha).verdict is Effect.WORSE
 
 
 def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[int]:
@@ -61,10 +61,10 @@ def bold_means(findings: Findings, subjects: Sequence[int], metric: str) -> set[
     if all(map(math.isnan, means)):
         return set()
     best = int(np.nanargmax(means))
-    found = {best}
-    for index, subject in enumerate(subjects):
-        if index != best and not math.isnan(means[index]):
-            comparison = findings.comparison(subjects[best], subject, metric)
-            if comparison is not None and comparison.verdict is not Effect.WORSE:
-                found.add(index)
+    others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
+    found, alpha = {best}, _ALPHA / max(1, len(others))
+    for index in others:
+        comparison = findings.comparison(subjects[best], subjects[index], metric, alpha=alpha)
+        if comparison is not None and comparison.verdict is not Effect.WORSE:
+            found.add(index)
     return found
