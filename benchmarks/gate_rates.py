@@ -289,9 +289,9 @@ def left_out_of_bold(world: World, num_methods: int, num_experiments: int, seed:
             sides += [drawn.a, drawn.b]
         cells = [_cell(case, side) for side in sides[:num_methods]]
         bold = bold_cells(cells, _METRIC, Scales(among={"c": cells}, cases={"c": case}))
-        shown = {place for place, cell in enumerate(cells) if not cell.diverged_at}
-        one += 0 in shown - bold
-        several += bool(shown - bold)
+        left_out = {place for place, cell in enumerate(cells) if not cell.diverged_at} - bold.places
+        one += 0 in left_out
+        several += bool(left_out)
     return one / num_experiments, several / num_experiments
 
 
@@ -306,9 +306,8 @@ def _cell(case: CaseInfo, values: Sequence[float]) -> Cell:
 def _print_rates(num_experiments: int) -> None:
     header = ("law", "seeds", "cases", "a case", "any, Holm", "the mean", "gate", "false PASS", "too few seeds")
     for is_paired in (True, False):
-        print(
-            f"\n{'common seeds' if is_paired else 'no common seeds'}, {num_experiments} worlds a row (a quarter where six cases are permuted)\n"
-        )
+        what = "common seeds" if is_paired else "no common seeds"
+        print(f"\n{what}, {num_experiments} worlds a row (a quarter where six cases are permuted)\n")
         print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|")
         sizes = [(n, n) for n in PAIRED] if is_paired else APART
         for (name, options), num_cases, size in itertools.product(WORLDS.items(), (1, 6), sizes):

@@ -40,6 +40,7 @@ sys.path.insert(0, str(EXAMPLE))
 from pbt_trainer import INNER_STEPS, OPTIMIZER, initial_theta, outer_step  # noqa: E402
 
 BASELINE = "random_search"
+FAMILY = PermutedDigits(hidden_sizes=(8,))  # one for all studies: a program is compiled for each family anew
 TASKS = {  # as in the example's fitness.gin and report.gin: tasks, and seeds of each
     "fitness": ((DigitsMLP(hidden_sizes=(16,)), DigitsMLP(hidden_sizes=(24,), activation="tanh")), 2),
     "report": (
@@ -80,7 +81,7 @@ def mean_loss(kind: str, theta: Any) -> jax.Array:
     return jnp.stack([jax.vmap(lambda key, task=task: final_loss(task, theta, key))(keys) for task in tasks]).mean()
 
 
-def train(family: PermutedDigits, states: dict[int, Any], trial: Trial) -> tuple[Any, Any]:
+def train(states: dict[int, Any], trial: Trial) -> tuple[Any, Any]:
     if trial.parent_ids:
         theta, moments = states[trial.parent_ids[0]]
     else:
@@ -89,17 +90,17 @@ def train(family: PermutedDigits, states: dict[int, Any], trial: Trial) -> tuple
     rate, sigma = (jnp.float32(trial.params[f"meta_train.{name}"]) for name in ("learning_rate", "sigma"))
     for step in range(trial.start_step, trial.end_step):
         key = jax.random.fold_in(jax.random.key(trial.seed), step)
-        theta, moments, _ = outer_step(family, theta, moments, key, rate, sigma)
+        theta, moments, _ = outer_step(FAMILY, theta, moments, key, rate, sigma)
     return theta, moments
 
 
 def run_study(study: Study) -> tuple[float, float]:
     """Returns the fitness and the report loss of the best trial by fitness."""
-    strategy, table, family = load_strategy(study, PLUGINS, "example"), Table(), PermutedDigits(hidden_sizes=(8,))
+    strategy, table = load_strategy(study, PLUGINS, "example"), Table()
     states: dict[int, Any] = {}
     while (trial := suggest(study, strategy, table, worker="one", stopped=False, now=0.0).trial) is not None:
         table.write(trial)
-        states[trial.id] = train(family, states, trial)
+        states[trial.id] = train(states, trial)
         loss = float(mean_loss("fitness", states[trial.id][0]))
         checkpoint = Artifact(uri="", sha256=str(trial.id))
         metrics = {study.objectives[0].metric: loss}

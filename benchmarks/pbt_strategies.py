@@ -1,12 +1,14 @@
 """Which strategy finds the better trial on the same number of trials: toys, studies of each, and random search beside.
 
-    python benchmarks/pbt_strategies.py [--studies 20] [--population 10] [--generations 20] [--switch]
+    python benchmarks/pbt_strategies.py [--studies 20] [--population 10] [--generations 20] [--switch | --noise]
 
 A study is `lobench_pbt.decide` on a table in memory: what the service decides, without its files. Four workers take
 trials whose durations vary by a factor of three, so that results come in an order of their own. What counts is the
 true quality of the trial that the study itself would choose, the best by its fitness. Scores are gains over random
 search on the same trials and seeds, as a share of what the best strategy of that toy gains. `--switch` compares chances
-to switch a category, on the toys that have one.
+to switch a category, on the toys that have one. `--noise` measures fitness with more and more noise, as a share of the
+standard deviation that true quality has among random search's trials, and says on how many toys a strategy is surely
+ahead of random search and on how many behind: the 95% t interval of the gain, paired by study.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from lobench_pbt.study import Opponents, Study, load_strategy
 from lobench_pbt.transitions import Completion, completed
 from lobench_pbt.trial import Artifact, State, Trial
 
-from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale
+from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale, stratified_t_mean
 from lobench.plugins import load_plugins
 
 WORKERS = 4
@@ -264,6 +266,45 @@ def compare_strategies(studies: int, size: tuple[int, int]) -> None:
         print(f"  {name:34}{np.mean(values):8.2f}{min(values):8.2f}{np.mean(times[name]):8.1f}   {cells}")
 
 
+def compare_noise(studies: int, size: tuple[int, int]) -> None:
+    names = [f"{name}, budget, same" for name in _SELECTING]
+    levels = (0.0, 0.3, 1.0, 3.0)
+    gains: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
+    for toy_name, toy in TOYS.items():
+        spread = _spread(toy, size)
+        for level in levels:
+            noisy = dataclasses.replace(toy, noise=level * spread)
+            found = {
+                name: np.asarray([run_study(noisy, seed, size, STRATEGIES[name])[0] for seed in range(studies)])
+                for name in ("random_search", *names)
+            }
+            for name in names:
+                interval = stratified_t_mean([(found[name] - found["random_search"]) / spread])
+                gains.setdefault((name, level), []).append((interval.mean, interval.lower, interval.upper))
+                shown = f"{interval.mean:7.2f} [{interval.lower:.2f}, {interval.upper:.2f}]"
+                print(f"{toy_name:26}noise {level:3}  {name:34}{shown}", flush=True)
+    print(
+        f"\n{'mean gain in spreads; surely ahead, surely behind of 6':56}" + "".join(f"{level:>16}" for level in levels)
+    )
+    for name in names:
+        cells = []
+        for level in levels:
+            found_here = gains[name, level]
+            mean = np.mean([gain for gain, _, _ in found_here])
+            ahead, behind = sum(low > 0 for _, low, _ in found_here), sum(high < 0 for _, _, high in found_here)
+            cells.append(f"{mean:8.2f} ({ahead}, {behind})")
+        print(f"  {name:54}" + "".join(f"{cell:>16}" for cell in cells))
+
+
+def _spread(toy: Toy, size: tuple[int, int]) -> float:
+    """Returns the standard deviation of true quality among the trials of random search, of five studies."""
+    exact, qualities = dataclasses.replace(toy, noise=0.0), []
+    measured = dataclasses.replace(exact, quality=lambda state: qualities.append(toy.quality(state)) or qualities[-1])
+    for seed in range(5):
+        run_study(measured, seed, size, STRATEGIES["random_search"])
+    return float(np.std(qualities))
+
+
 def compare_switches(studies: int, size: tuple[int, int], strategy: str) -> None:
     toy = TOYS["one good kind of four"]
     print(
@@ -283,8 +324,12 @@ def main() -> None:
     parser.add_argument("--population", type=int, default=10)
     parser.add_argument("--generations", type=int, default=20)
     parser.add_argument("--switch", action="store_true", help="Compare chances to switch a category.")
+    parser.add_argument("--noise", action="store_true", help="Compare under noisy fitness.")
     arguments = parser.parse_args()
     size = (arguments.population, arguments.generations)
+    if arguments.noise:
+        compare_noise(arguments.studies, size)
+        return
     if not arguments.switch:
         compare_strategies(arguments.studies, size)
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lobench.core.finite import finite_or_none
     from lobench.core.headline import cause, counted, headline
     from lobench.core.metric import Direction
-    from lobench.core.population import Member, Objective, Pool, Selection, better, oriented, rank, weighted
+    from lobench.core.population import Member, Objective, Pool, Selection, better, front, oriented, rank, weighted
     from lobench.core.result import Curves
     from lobench.core.search import Grid, Trial, grid_values, trials_left
     from lobench.core.space import Kind, Parameter, Rule, Scale, Space, Value, check_parameters
@@ -58,19 +58,22 @@ if TYPE_CHECKING:
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.lines import text_table
+    from lobench.report.rendered import plain_page
+    from lobench.report.svg import Chart, Series
 
 # fmt: off
 __all__ = [
-    "CaseInfo", "CaseSpec", "Channel", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd", "Codec",
-    "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Group", "Interval", "Kind", "Layers", "LocalPool",
-    "LossSchedule", "Member", "Message", "Number", "Objective", "Parameter", "Parcel", "PickleRefused", "PluginError",
-    "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Space", "StoreBusy",
-    "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig", "as_learned_optimizer", "as_stepper",
-    "as_task", "better", "bind_case", "cause", "check_parameters", "checkpoint_sha256", "claim_for", "compiler_options",
-    "content_of", "counted", "database_errors", "device_description", "emit", "finite_or_none", "flatten", "fold",
-    "format_option", "grid_values", "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins",
-    "marked_folder", "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file",
-    "parse_text", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called", "specs_in",
+    "CaseInfo", "CaseSpec", "Channel", "Chart", "Checkpoint", "CheckpointContent", "CheckpointGone", "ChiefEnd",
+    "Codec", "Configure", "Curves", "Direction", "Draws", "Exit", "Grid", "Group", "Interval", "Kind", "Layers",
+    "LocalPool", "LossSchedule", "Member", "Message", "Number", "Objective", "Parameter", "Parcel", "PickleRefused",
+    "PluginError", "PluginManager", "Pool", "Rule", "Scale", "SeedBlock", "SeenCheckpoint", "Selection", "Series",
+    "Space", "StoreBusy", "StoreLock", "Subject", "Trial", "Value", "Variant", "WorkerConfig",
+    "as_learned_optimizer", "as_stepper", "as_task", "better", "bind_case", "cause", "check_parameters",
+    "checkpoint_sha256", "claim_for", "compiler_options", "content_of", "counted", "database_errors",
+    "device_description", "emit", "finite_or_none", "flatten", "fold", "format_option", "front", "grid_values",
+    "headline", "is_settled", "kind_of", "leaf_paths", "leave_mark", "load_plugins", "marked_folder",
+    "newer_schema", "numbers_of", "open_to_read", "open_to_write", "oriented", "parse_file", "parse_text",
+    "plain_page", "rank", "reading", "run_label", "schedule", "schema_version", "specs_called", "specs_in",
     "stratified_t_mean", "suggestion", "sync", "text_table", "transaction", "trials_left", "wandb_rows", "weighted",
     "write_ahead", "write_whole",
 ]

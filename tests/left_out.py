@@ -90,6 +90,7 @@ STORIES = {
             "lobench pbt serve study.gin": POPULATION,
             "lobench watch runs/population": POPULATION,
             "lobench pbt status": POPULATION,
+            "Front of train/loss": "a study's; plugins/lobench-pbt/tests/test_show.py prints such ones",
             "lobench pbt replay 17": POPULATION,
             "lobench pbt export": POPULATION,
             "lobench pbt stop": POPULATION,

@@ -21,6 +21,7 @@ __all__ = [
     "Pool",
     "Selection",
     "better",
+    "front",
     "oriented",
     "rank",
     "weighted",
@@ -114,19 +115,26 @@ def better(one: Member, other: Member) -> bool:
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
+def front(population: Iterable[Member]) -> list[Member]:
+    """Returns the members that nobody beats, by id; with one value, the best and its equals. Infeasible ones never."""
+    found: list[Member] = []
+    for member in sorted(population, key=lambda member: member.id):
+        if member.fitness is not None and not any(better(other, member) for other in found):
+            found = [other for other in found if not better(member, other)] + [member]
+    return found
+
+
 def rank(population: Iterable[Member]) -> list[Member]:
     """Returns the members best first, infeasible ones last; ties by id.
 
-    With several values: front by front (whom nobody left beats comes first). O(n log n) with one value, O(n^2) a front
-    with several.
+    With several values: front by front. O(n log n) with one value, O(n^2) a front with several.
     """
     members = sorted(population, key=lambda member: member.id)
     if all(member.fitness is None or len(member.fitness) == 1 for member in members):
         return sorted(members, key=lambda member: (member.fitness is not None, member.fitness or ()), reverse=True)
     ranked: list[Member] = []
-    while members:
-        front = [member for member in members if not any(better(other, member) for other in members)]
-        ranked += front
-        chosen = {member.id for member in front}
+    while best := front(members):
+        ranked += best
+        chosen = {member.id for member in best}
         members = [member for member in members if member.id not in chosen]
-    return ranked
+    return ranked + members

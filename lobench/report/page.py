@@ -106,9 +106,14 @@ def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
     reading = findings.reading
     if spec is None and not reading.lineup.shows_methods:
-        return {"method_panels": [], "method_legend": (), "method_notes": ()}
+        return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
     found = tabulate(findings, spec or TableSpec(rows="method"))
-    return {"method_panels": method_panels(found), "method_legend": found.legend, "method_notes": found.notes}
+    return {
+        "method_panels": method_panels(found),
+        "method_legend": found.legend,
+        "method_bold": found.bold,
+        "method_notes": found.notes,
+    }
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:

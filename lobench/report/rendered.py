@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lobench.report.lines import without_controls
 
-__all__ = ["page_part", "rendered"]
+__all__ = ["page_part", "plain_page", "rendered"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PARTS = {"page.css": ["page.css"], "page.js": ["charts.js", "page.js", "explorer.js"], "live.js": ["live.js"]}
@@ -34,3 +34,8 @@ def rendered(template: str, *, title: str, served: bool = False, script: str = "
     parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
     page = environment.get_template(template)
     return without_controls(page.render(title=title, served=served, **parts, **context))
+
+
+def plain_page(title: str, body: Markup) -> str:
+    """Returns a page as text, with the style of all pages and no script; everything in `body` is escaped already."""
+    return rendered("plain.html", title=title, body=body)

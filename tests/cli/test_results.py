@@ -111,7 +111,7 @@ def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
     add(tmp_path / "one", 1, {"a": {"train/loss": [1.0]}})
     text = run("--store", tmp_path, "--history", "--format", "json").stdout
     (found,) = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert found["scores"]["train/loss"] == {"mean": 1.0, "lower": None, "upper": None, "degrees": None}
+    assert found["scores"]["train/loss"] == {"mean": 1.0, "lower": None, "upper": None, "degrees": None, "method": "t"}
 
 
 @pytest.mark.parametrize("options", [("--format", "csv"), ("--case", "a")])

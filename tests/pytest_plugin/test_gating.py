@@ -71,7 +71,11 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "store, adaptive": (GOOD, "STORE same", ADAPTIVE),
     "other case": (GOOD, "STORE unclear", ()),
     "fewer seeds": (BAD, "STORE same", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
-    "own margin": (HARMFUL, f"run/{GOOD}", ("--lobench-gin-param", "a/expect.margin = 3")),
+    "own margin": (
+        HARMFUL,
+        f"run/{GOOD}",
+        ("--lobench-gin-param", "a/expect.margin = 3", "--lobench-gin-param", "Case.num_seeds = 3"),
+    ),
     "baseline": (HARMFUL, "baseline", ()),
     "baseline by name": (HARMFUL, "baseline:adam", ()),
     "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),

@@ -45,9 +45,9 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 @_STORE
 @_STUDY
 @click.option("--tree/--no-tree", default=True, show_default=True, help="The lineage tree below the table.")
-@format_option("text", "json")
+@format_option("text", "json", "html")
 def status(store: Path, study: str, tree: bool, kind: str) -> None:
-    """Show a study: a table of its trials, and who descends from whom."""
+    """Show a study: its trials, the best one (of several objectives: their front), and who descends from whom."""
     from lobench_pbt.show import show_status
 
     show_status(store, study, tree=tree, kind=kind)

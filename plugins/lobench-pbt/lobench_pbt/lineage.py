@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lobench_pbt.trial import Trial
 
-__all__ = ["replay", "schedule", "segments", "warm_starts"]
+__all__ = ["replay", "schedule", "segments", "warm_chain", "warm_starts"]
 
 _State = TypeVar("_State")
 
@@ -74,6 +74,14 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     while place is not None:
         chain.append(place)
         place = by_trial.get(place["parents"][0]) if place["parents"] else None
+    return chain[::-1]
+
+
+def warm_chain(trials: Mapping[int, Trial], id: int) -> list[Trial]:
+    """Returns the trials whose weights a trial's go back to, oldest first, itself last."""
+    chain = [trials[id]]
+    while chain[-1].parent_ids and (parent := trials.get(chain[-1].parent_ids[0])) is not None:
+        chain.append(parent)
     return chain[::-1]
 
 

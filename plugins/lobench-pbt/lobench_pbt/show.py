@@ -13,7 +13,8 @@ from typing import Any
 
 from lobench import UsageError
 from lobench.extend import emit, text_table
-from lobench_pbt.lineage import segments
+from lobench_pbt.fronts import Front, front_of
+from lobench_pbt.lineage import segments, warm_chain
 from lobench_pbt.schema import StudyRow, connect, studies, using
 from lobench_pbt.study import Study, study_from_json
 from lobench_pbt.table import TrialTable
@@ -40,28 +41,68 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
 
 
 def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
-    """Prints a table of the trials, and the lineage tree; for programs the trials."""
+    """Prints the trials, the front of several objectives, and the lineage tree: as text, as JSON or as a page."""
     with _opened(store, name) as (row, table):
         study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
-    if kind == "json":
-        emit("pbt.status", _status(row, study, trials, states))
-        return
+    front = front_of(study, trials)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
-    print(f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}")
-    print(text_table([_HEADER, *(_cells(study, trial) for trial in trials)], left={2, 3, 5, 6, 7, 8}))
-    if tree:
-        print("\n".join(_lineage(study, trials)))
+    line = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}"
+    tables = {"Trials": [_HEADER, *(_cells(study, trial) for trial in trials)]}
+    if front.is_several:
+        tables |= _front_tables(study, trials, front)
+    if kind == "json":
+        emit("pbt.status", _status(row, study, trials, states, front))
+    elif kind == "html":
+        from lobench_pbt.page import status_page
+
+        print(status_page(line, study, trials, front, tables, _lineage(study, trials, front) if tree else []))
+    else:
+        print(line)
+        print(text_table(tables.pop("Trials"), left={2, 3, 5, 6, 7, 8}))
+        for title, rows in tables.items():
+            print(f"\n{title}", text_table(rows), sep="\n")
+        if tree:
+            print("\n".join(_lineage(study, trials, front)))
 
 
-def _status(row: StudyRow, study: Study, trials: list[Trial], states: Mapping[str, int]) -> dict[str, Any]:
-    best = _best(trials)
+def _front_tables(study: Study, trials: list[Trial], front: Front) -> dict[str, list[tuple[str, ...]]]:
+    """Returns the front, and those that were of it once, with their titles."""
+    by_id = {trial.id: trial for trial in trials}
+    num_ended = sum(trial.is_terminal for trial in trials)
+    aims = " and ".join(f"{objective.metric} ({objective.direction})" for objective in study.objectives)
+    header = ("trial", "gen", *(objective.metric for objective in study.objectives), "ended")
+
+    def cells(trial: Trial) -> tuple[str, ...]:
+        metrics = trial.metrics or {}
+        values = (_short(metrics.get(objective.metric)) for objective in study.objectives)
+        return str(trial.id), str(trial.generation), *values, f"{trial.completed_seq} of {num_ended}"
+
+    def came_from(trial: Trial) -> str:
+        return " > ".join(str(ancestor.id) for ancestor in warm_chain(by_id, trial.id))
+
+    now = [(*cells(by_id[id]), came_from(by_id[id])) for id in front.ids]
+    before = [
+        (*cells(by_id[id]), f"trial {end.by}", f"{end.at} of {num_ended} had ended", came_from(by_id[id]))
+        for id, end in front.dominated.items()
+        if end.was_of_front
+    ]
+    found = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *now]}
+    if before:
+        found["Of the front once"] = [(*header, "dominated by", "when", "lineage"), *before]
+    return found
+
+
+def _status(
+    row: StudyRow, study: Study, trials: list[Trial], states: Mapping[str, int], front: Front
+) -> dict[str, Any]:
     return {
         "study": row.name,
         "is_stopped": row.stopped,
         "states": dict(states),
         "objectives": [objective.metric for objective in study.objectives],
-        "best": best.id if best is not None else None,
+        "best": front.best,
+        "front": list(front.ids),
         "trials": [
             {
                 "id": trial.id,
@@ -75,14 +116,12 @@ def _status(row: StudyRow, study: Study, trials: list[Trial], states: Mapping[st
                 "worker": trial.worker_id if trial.state is State.ACTIVE else "",
                 "attempt": trial.attempt,
                 "note": trial.reason,
+                "ended_as_number": trial.completed_seq,
+                "dominated": dataclasses.asdict(front.dominated[trial.id]) if trial.id in front.dominated else None,
             }
             for trial in trials
         ],
     }
-
-
-def _best(trials: list[Trial]) -> Trial | None:
-    return max((trial for trial in trials if trial.fitness), key=lambda trial: trial.fitness or (), default=None)
 
 
 _HEADER = ("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note")
@@ -112,9 +151,8 @@ def _fitness(study: Study, trial: Trial) -> str:
     return ", ".join(_short(trial.metrics[objective.metric]) for objective in study.objectives)
 
 
-def _lineage(study: Study, trials: list[Trial]) -> list[str]:
-    """Returns the tree of warm starts, a trial below the one it began from; the best trial is marked."""
-    best = _best(trials)
+def _lineage(study: Study, trials: list[Trial], front: Front) -> list[str]:
+    """Returns the tree of warm starts, a trial below the one it began from; the best one, or the front, is marked."""
     known = {trial.id for trial in trials}
     begun_from: dict[int | None, list[Trial]] = {}
     for trial in trials:
@@ -123,7 +161,7 @@ def _lineage(study: Study, trials: list[Trial]) -> list[str]:
     lines, waiting = ["from scratch"], [(1, trial) for trial in reversed(begun_from.get(None, []))]
     while waiting:
         depth, trial = waiting.pop()
-        mark = "  *best*" if best is not None and trial.id == best.id else ""
+        mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""
         fitness = _fitness(study, trial) or trial.state
         lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{mark}")
         waiting += [(depth + 1, child) for child in reversed(begun_from.get(trial.id, []))]

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lobench.extend import Member, better
+from lobench.extend import Member, front
 from lobench_pbt.transitions import Score
 from lobench_pbt.trial import ARTIFACTS, Artifact, Outline, State, Trial
 
@@ -250,8 +250,7 @@ class TrialTable:
         for trial in self._outlines("is_kept = 1 ORDER BY id"):
             if trial.fitness is not None:
                 first_of.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))
-        members = list(first_of.values())
-        return {one.id for one in members if not any(better(other, one) for other in members)}
+        return {member.id for member in front(first_of.values())}
 
     def kept(self) -> list[Artifact]:
         return [trial.checkpoint for trial in self._select("is_kept = 1") if trial.checkpoint is not None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 from lobench_pbt.service import Service
 from lobench_pbt.show import show_export, show_replay, show_status
 from lobench_pbt.transitions import Completion
-from pbt_simulation import PLUGINS, Simulation, make_study
+from pbt_simulation import PLUGINS, Simulation, make_study, write_theta
 from programs import document
 
 from lobench import UsageError
+from lobench.extend import Direction, Objective
 
 
 def test_the_reason_of_a_trial_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,3 +95,45 @@ def test_the_lineage_has_each_trial_below_the_one_it_began_from(
         shown.append(id)
     assert sorted(shown) == sorted(trials)
     assert sum(line.endswith("  *best*") for line in lines) == 1
+
+
+def two_objectives(store: Path, values: list[tuple[float, float]]) -> None:
+    """A study of one generation whose trials end with these losses and seconds, in this order."""
+    objectives = tuple(Objective(metric=name, direction=Direction.MIN) for name in ("loss", "seconds"))
+    study = make_study(objectives=objectives, strategy="pareto", population=len(values), generations=0, parameters=())
+    service = Service(store, clock=lambda: 0.0, plugins=PLUGINS)
+    service.create_study(study)
+    for loss, seconds in values:
+        trial = service.suggest("", "worker").trial
+        assert trial is not None
+        checkpoint = write_theta(store / f"theta_{trial.id}.npz", trial.id)
+        metrics = {"loss": loss, "seconds": seconds}
+        service.complete("", trial.id, Completion(attempt=0, checkpoint=checkpoint, metrics=metrics, n_steps=5))
+    service.close()
+
+
+def test_several_objectives_have_a_front_and_no_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_objectives(tmp_path, [(3.0, 3.0), (1.0, 5.0), (2.0, 2.0), (2.0, 4.0), (math.nan, 0.1)])
+    show_status(tmp_path, "", tree=True, kind="json")
+    status = document(capsys.readouterr().out)
+    assert (status["best"], status["front"]) == (None, [2, 3])
+    dominated = {one["id"]: one["dominated"] for one in status["trials"]}
+    assert dominated == {
+        1: {"by": 3, "at": 3, "was_of_front": True},
+        2: None,
+        3: None,
+        4: {"by": 3, "at": 4, "was_of_front": False},
+        5: None,
+    }
+    assert [one["ended_as_number"] for one in status["trials"]] == [1, 2, 3, 4, 5]
+    show_status(tmp_path, "", tree=True)
+    text = capsys.readouterr().out
+    show_status(tmp_path, "", tree=True, kind="html")
+    page = capsys.readouterr().out
+    for shown in (text, page):
+        assert "*best*" not in shown and shown.count("*front*") == 2
+        assert "Front of loss (min) and seconds (min): what no trial beats" in shown
+    lines = [re.split("  +", line.strip()) for line in text.splitlines()]
+    assert ["2", "0", "1", "5", "2 of 5", "2"] in lines and ["3", "0", "2", "2", "3 of 5", "3"] in lines
+    assert ["1", "0", "3", "3", "1 of 5", "trial 3", "3 of 5 had ended", "1"] in lines
+    assert page.count("<svg") == 1 and "<td>trial 3</td>" in page and "<script" not in page

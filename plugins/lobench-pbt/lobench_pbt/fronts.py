@@ -1,0 +1,69 @@
+"""The Pareto front of a study's trials, and when each of the others was dominated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lobench.extend import Member, better, front
+from lobench_pbt.study import Study
+from lobench_pbt.trial import Trial
+
+__all__ = ["Dominated", "Front", "front_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dominated:
+    """How a trial ceased to be of the front.
+
+    Attributes:
+      by: The first trial that beat it.
+      at: How many trials had ended then, that one and this one among them.
+      was_of_front: Whether nobody beat it when it ended.
+    """
+
+    by: int
+    at: int
+    was_of_front: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What is best of a study.
+
+    Attributes:
+      ids: Trials that no other beats, by id: of one objective the first of the best, of several the Pareto front.
+      is_several: Whether there are several objectives, so that no trial is the best.
+      dominated: Trials that were beaten, of several objectives, in the order in which they ended.
+    """
+
+    ids: tuple[int, ...]
+    is_several: bool
+    dominated: Mapping[int, Dominated]
+
+    @property
+    def best(self) -> int | None:
+        return self.ids[0] if self.ids and not self.is_several else None
+
+
+def front_of(study: Study, trials: Iterable[Trial]) -> Front:
+    """Returns the front of the trials that succeeded; NaN in one objective is never of it while others have none."""
+    ended = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
+    members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended}
+    if study.weighted or len(study.objectives) == 1:
+        return Front(ids=tuple(member.id for member in front(members.values())[:1]), is_several=False, dominated={})
+    whole = [trial for trial in ended if -math.inf not in (trial.fitness or ())] or ended
+    alive: list[Trial] = []
+    dominated: dict[int, Dominated] = {}
+    for trial in whole:
+        at = trial.completed_seq or 0
+        by = next((other.id for other in alive if better(members[other.id], members[trial.id])), None)
+        if by is not None:
+            dominated[trial.id] = Dominated(by=by, at=at, was_of_front=False)
+            continue
+        beaten = [other for other in alive if better(members[trial.id], members[other.id])]
+        dominated |= {other.id: Dominated(by=trial.id, at=at, was_of_front=True) for other in beaten}
+        alive = [other for other in alive if other not in beaten] + [trial]
+    in_order = {trial.id: dominated[trial.id] for trial in whole if trial.id in dominated}
+    return Front(ids=tuple(sorted(trial.id for trial in alive)), is_several=True, dominated=in_order)

@@ -1,0 +1,70 @@
+"""`lobench pbt status --format html`: a study as a page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup, escape
+
+from lobench.extend import Chart, Series, plain_page
+from lobench_pbt.fronts import Front
+from lobench_pbt.study import Study
+from lobench_pbt.trial import Trial
+
+__all__ = ["status_page"]
+
+
+def status_page(
+    line: str,
+    study: Study,
+    trials: Sequence[Trial],
+    front: Front,
+    tables: Mapping[str, Sequence[Sequence[str]]],
+    lineage: Sequence[str],
+) -> str:
+    """Returns the page: of several objectives the front first, then all trials and who descends from whom."""
+    parts = [Markup("<p>{}</p>").format(line)]
+    if front.is_several and len(study.objectives) == 2:
+        parts.append(_chart(study, trials, front))
+    parts += [_table(title, rows) for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials")]
+    if lineage:
+        parts.append(Markup("<h2>Lineage</h2><pre>{}</pre>").format("\n".join(lineage)))
+    return plain_page(f"Population {study.name}", Markup("\n").join(parts))
+
+
+def _chart(study: Study, trials: Sequence[Trial], front: Front) -> Markup:
+    first, second = (objective.metric for objective in study.objectives)
+
+    def series(label: str, shown: Sequence[Trial], style: str) -> Series:
+        points = sorted((trial.metrics[first], trial.metrics[second]) for trial in shown if trial.metrics)
+        x, y = ([point[axis] for point in points] for axis in (0, 1))
+        return Series(label=label, x=x, y=y, style=style, dots=True, line=False)
+
+    chart = Chart(
+        title=f"{second} against {first}",
+        description=f"{len(front.ids)} trials are of the front, {len(front.dominated)} are dominated.",
+        x_label=first,
+        y_label=second,
+        series=(
+            series("dominated", [trial for trial in trials if trial.id in front.dominated], "s7"),
+            series("front", [trial for trial in trials if trial.id in front.ids], "s2"),
+        ),
+    )
+    keys = (("s2", "front"), ("s7", "dominated"))
+    legend = Markup(" ").join(
+        Markup('<span class="entry"><span class="key {}"></span>{}</span>').format(*k) for k in keys
+    )
+    figure = (
+        '<div class="charts wide"><figure><figcaption><h3>{}</h3><p class="legend">{}</p></figcaption>{}</figure></div>'
+    )
+    return Markup(figure).format(chart.title, legend, chart.svg())
+
+
+def _table(title: str, rows: Sequence[Sequence[str]]) -> Markup:
+    def row(cells: Sequence[str], tag: str) -> Markup:
+        return Markup("<tr>{}</tr>").format(Markup("").join(Markup(f"<{tag}>{escape(cell)}</{tag}>") for cell in cells))
+
+    head, body = row(rows[0], "th"), Markup("\n").join(row(cells, "td") for cells in rows[1:])
+    return Markup(
+        '<h2>{}</h2>\n<div class="scroll"><table><thead>{}</thead><tbody>\n{}\n</tbody></table></div>'
+    ).format(title, head, body)
