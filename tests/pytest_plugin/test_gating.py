@@ -57,6 +57,7 @@ class Dish(Bowl):
         return jnp.sum(params**2 + 0.2 * params**4)
 """
 MARGIN = ("--lobench-margin", "0.65")
+THREE = ("--lobench-gin-param", "Case.num_seeds = 3")  # of two seeds without spread nothing is said
 ONE = ("-k", "test_tiny[b]")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options
