@@ -342,14 +342,14 @@ class Findings:
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
+            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
             for row, subject in zip(rows, subjects, strict=False):
                 cell = self.reading.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final:
                     row.append(math.inf)
                     continue
                 row.append(_first(cell.curve("train/loss"), cell.steps, target))
-            # Means of float32 curves: the target is met where the curve is equal to it but for rounding.
-            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target * (1 + 1e-5) + 1e-30))
+            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target))
         return np.asarray(rows, np.float64)
 
 

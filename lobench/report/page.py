@@ -22,6 +22,7 @@ from lobench.analysis.table import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted, one_line_of
+from lobench.core.metric import final_columns
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -214,6 +215,7 @@ def _troubles(reading: Reading) -> list[str]:
 
 
 def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    finals = final_columns(row.case.primary_metric for row in rows)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
         {"name": "outer step", "number": True, "missing": "-"},
@@ -221,8 +223,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         {"name": "checkpoint"},
         {"name": "seeds"},
         {"name": "outcome"},
-        {"name": "train final", "number": True, "missing": "-", "measured": True},
-        {"name": "test final", "number": True, "missing": "-", "measured": True},
+        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
         {"name": "best", "number": True, "missing": "-", "measured": True},
         {"name": "diverged", "number": True},
         {"name": "exploded", "number": True},
@@ -241,8 +242,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 name,
                 f"{record['seeds'][0]}-{record['seeds'][-1]}",
                 record["outcome"],
-                _final(metrics, "train/loss"),
-                _final(metrics, "test/loss"),
+                *(_final(metrics, name) for name in finals),
                 _rounded(metrics.get(record["primary_metric"], {}).get("best")),
                 record["diverged"],
                 record["exploded"],

@@ -97,7 +97,10 @@ def test_noise_is_inconclusive_and_names_the_seeds_that_would_decide(tmp_path: P
     [
         (("1",), "nothing to compare with"),
         (("1", "2"), "give --suite to evaluate it now, or --store"),
-        (("1", "77", "--store", "{store}"), "no checkpoint '77'; expected one of 1 (theta_1.npz), 2"),
+        (
+            ("1", "77", "--store", "{store}"),
+            "called '77'; expected one of 'outer step 1', 'outer step 2'",
+        ),
         (("{store}/nothing", "{store}"), "neither a store nor a folder"),
         (("a.npz", "adam()", "--suite", "{store}"), "neither a checkpoint nor an optimizer; got 'a.npz'"),
         (("a", "b", "--suite", "nowhere"), "nowhere: there is no such suite"),
