@@ -113,7 +113,7 @@ def test_every_headline_of_a_store_is_the_same_number(
             one for one in ranked_run(store, [str(suite)], metric)[2] if one.subject.label == run["last_checkpoint"]
         )
         assert ranked.score.mean == pytest.approx(told["mean"], abs=1e-12)
-        shown = re.findall(r"(?:mathbf\{)?(-?\d\.\d{3})\}?(?: \\pm|\$)", row)
+        shown = re.findall(r"(?:mathbf\{)?(-?\d\.\d{3})\}?(?:\\,\[|\$)", row)
         if write is not several:  # its last one is not the one that headlines are of
             assert row.split(" & ")[order].find(expected[0]) >= 0, shown
     against = re.search(r"Against (.*?): (\w+) \(difference (\S+) \[(\S+), (\S+)\]", text)

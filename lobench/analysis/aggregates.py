@@ -94,7 +94,7 @@ def iqm_interval(cells: Cells, *, num_resamples: int = 2000) -> Interval:
         lambda resampled: np.asarray(trimmed_mean(np.concatenate(resampled, axis=1), 0.25)),
         num_resamples=num_resamples,
     )
-    return Interval(mean=iqm(cells), lower=lower, upper=upper, degrees=math.nan)
+    return Interval(mean=iqm(cells), lower=lower, upper=upper, method="bootstrap")
 
 
 def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resamples: int = 2000) -> Interval:
@@ -111,7 +111,7 @@ def probability_of_improvement_interval(ours: Cells, theirs: Cells, *, num_resam
 
     both = [*ours, *theirs]
     lower, upper = bootstrap_interval(both, statistic, num_resamples=num_resamples, inflate=False)
-    return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
+    return Interval(mean=mean, lower=lower, upper=upper, method="bootstrap")
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:

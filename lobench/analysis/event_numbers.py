@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.baseline_file import find_baselines
-from lobench.analysis.intervals import Interval, is_share, is_trial, share_mean, stratified_t_mean
+from lobench.analysis.intervals import Interval, metric_mean
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.scales import Scales
 from lobench.analysis.subjects import Subject, subjects_of
@@ -145,7 +145,7 @@ def _of_case(evaluations: Sequence[EvaluationFinished]) -> list[Number]:
 
 
 def _metric(case: CaseInfo, name: str, finals: Sequence[float]) -> Number:
-    interval = share_mean(finals, trials=is_trial(name)) if is_share(name, finals) else stratified_t_mean([finals])
+    interval = metric_mean(name, finals)
     is_primary = name == case.primary_metric
     bounds = _bounds(interval)
     return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,11 +144,19 @@ class Findings:
     """What is to be said of one store: the subject of its headlines, beside its first one and tuned baselines.
 
     Subjects and cases go by their places in the reading; the metric `primary` is each case's own.
+
+    Args:
+      compared: Subjects that are set side by side: their mean scores are over the cases that all of them have, so that
+        nobody is best for want of a hard case. None: all, where there is no run among them. One without any score
+        takes no case from the others.
     """
 
-    def __init__(self, reading: Reading, scales: Scales) -> None:
+    def __init__(self, reading: Reading, scales: Scales, compared: Collection[int] | None = None) -> None:
         self.reading, self.scales = reading, scales
+        self.compared = frozenset(() if reading.lineup.runs else range(len(reading.subjects)))
+        self.compared = self.compared if compared is None else frozenset(compared)
         self._means: dict[tuple[int, str], MeanScore] = {}
+        self._common: dict[str, frozenset[str]] = {}
         self.shown = reading.shown if reading.subjects else 0
         # Of the run that it is of, where it is of one: an optimizer beside the run is no first checkpoint of it.
         self.first = next(iter(reading.lineup.run_of(self.shown)), 0)
@@ -180,11 +189,34 @@ class Findings:
         return self.scales.tuned.get(self.reading.cases[case].identity)
 
     def mean_score(self, subject: int, metric: str) -> MeanScore:
+        found = self._own_mean(subject, metric)
+        return found.over(self.common_cases(metric)) if subject in self.compared else found
+
+    def _own_mean(self, subject: int, metric: str) -> MeanScore:
         key = (subject, metric)
         if key not in self._means:
             cases = [case.identity for case in self.reading.cases]
             self._means[key] = mean_score(self.reading.subjects[subject], _asked(metric), self.scales, cases)
         return self._means[key]
+
+    def common_cases(self, metric: str) -> frozenset[str]:
+        """Returns the cases that all who are compared have a score on."""
+        if metric not in self._common:
+            own = [frozenset(self._own_mean(place, metric).scores) for place in self.compared]
+            self._common[metric] = functools.reduce(frozenset.intersection, filter(None, own), frozenset().union(*own))
+        return self._common[metric]
+
+    def left_out(self, metric: str) -> dict[str, list[str]]:
+        """Returns the cases that are in no mean of those compared, by name, each with the labels of who lacks it."""
+        own = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
+        own = {place: scores for place, scores in own.items() if scores}
+        return {
+            self.reading.names[case.identity]: [
+                self.reading.labels[place] for place, scores in own.items() if case.identity not in scores
+            ]
+            for case in self.reading.cases
+            if case.identity not in self.common_cases(metric) and any(case.identity in one for one in own.values())
+        }
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases for each role that its suites declare."""
@@ -251,13 +283,13 @@ class Findings:
                 found[identity] = paired_values(tuned, cell, name, self.scales).samples
         return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
-    def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
+    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
         sides = [self.reading.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
-        return compare_cases({case: one.samples for case, one in found.items()}) if found else None
+        return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:
         """Returns the chance that a seed of the shown subject ends better than one of the first."""
@@ -310,14 +342,14 @@ class Findings:
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
+            target += 1e-5 * abs(target) + 1e-30  # means of float32 curves: met where it is equal but for rounding
             for row, subject in zip(rows, subjects, strict=False):
                 cell = self.reading.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final:
                     row.append(math.inf)
                     continue
                 row.append(_first(cell.curve("train/loss"), cell.steps, target))
-            # Means of float32 curves: the target is met where the curve is equal to it but for rounding.
-            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target * (1 + 1e-5) + 1e-30))
+            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target))
         return np.asarray(rows, np.float64)
 
 

@@ -5,15 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lobench.analysis.proportions import least_share, most_share
 from lobench.analysis.samples import Estimate, pooled
 from lobench.analysis.student import t_isf
 from lobench.core.result import mean_of
 
-__all__ = ["Interval", "is_share", "is_trial", "share_mean", "stratified_t", "stratified_t_mean"]
+__all__ = [
+    "Interval",
+    "IntervalMethod",
+    "is_share",
+    "is_trial",
+    "metric_bounds",
+    "metric_mean",
+    "stratified_t",
+    "stratified_t_mean",
+]
+
+IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "sign"]
+_TAIL = 0.025  # of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +36,14 @@ class Interval:
 
     Attributes:
       degrees: Satterthwaite's degrees of freedom.
+      method: What the bounds are; see `metric_bounds`.
     """
 
     mean: float = math.nan
     lower: float = math.nan
     upper: float = math.nan
     degrees: float = math.nan
+    method: IntervalMethod = "t"
 
     def error(self, alpha: float = 0.05) -> float:
         """Returns the standard error of the mean, from bounds that the t law made at the level 1 - alpha."""
@@ -95,27 +111,65 @@ def is_trial(metric: str) -> bool:
     return metric.rpartition("/")[2].endswith(("success", "solved"))
 
 
-def share_mean(values: Sequence[float], confidence: float = 0.95, *, trials: bool) -> Interval:
-    """Returns the mean over seeds of shares in [0, 1], with an interval that lies inside [0, 1].
+def metric_mean(metric: str, values: Sequence[float]) -> Interval:
+    """Returns the mean of a metric over seeds with its 95% interval: the one that every table, page and sink shows.
 
-    Of trials, each a success or a failure as a whole, it is Clopper and Pearson's: four seeds of four that
-    succeeded say that at least 40% do. Otherwise it is a t interval on the logit of the mean, whose standard error is
-    that of the mean over m (1 - m). A single seed has no interval.
+    The bounds are those of `metric_bounds`. A single seed has none, nor has a mean with a seed that diverged.
 
     Args:
-      trials: Whether a seed's 0 or 1 is one trial: see `is_trial`.
-    Raises:
-      ValueError: as `stratified_t_mean`.
-    Source: Clopper and Pearson 1934; the delta method; Agresti 2013, section 3.1.
+      values: One at least.
     """
-    plain = stratified_t_mean([values], confidence)
-    mean, half = plain.mean, plain.upper - plain.mean
-    if trials and len(values) > 1 and set(values) <= {0.0, 1.0}:
-        count, rest = round(math.fsum(values)), (1 - confidence) / 2
-        lower, upper = least_share(count, len(values), rest), most_share(count, len(values), rest)
-        return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
-    if not (0 < mean < 1 and half > 0):  # no bounds, too: NaN is not above 0
-        return plain
-    centre, reach = math.log(mean / (1 - mean)), half / (mean * (1 - mean))
-    lower, upper = (0.5 + math.tanh((centre + side) / 2) / 2 for side in (-reach, reach))
-    return Interval(mean=mean, lower=lower, upper=upper, degrees=plain.degrees)
+    lower, upper, method = metric_bounds(metric, np.asarray(values, np.float64)[:, None])
+    return Interval(
+        mean=mean_of(values), lower=float(lower[0]), upper=float(upper[0]), degrees=len(values) - 1, method=method
+    )
+
+
+def metric_bounds(
+    metric: str, rows: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], IntervalMethod]:
+    """Returns the bounds of means over seeds, and what they are, by what the metric is.
+
+    - "t": mean and standard error.
+    - "log-t", of losses above 0: t on the logarithm of the mean, so that the bounds are above 0.
+    - "logit-t", of shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
+    - "exact", of trials that are a success or a failure as a whole: Clopper and Pearson's. Four successes of four say
+      that at least 40% do.
+
+    Args:
+      rows: float64[..., num_seeds, num_points].
+    Returns:
+      lower, upper: float64[..., num_points]; NaN where nothing can be said.
+    Source: the delta method; Agresti 2013, section 3.1; Clopper and Pearson 1934.
+    """
+    count = rows.shape[-2]
+    mean = rows.mean(axis=-2)
+    finite = rows[np.isfinite(rows)]
+    ends = [float(finite.min()), float(finite.max())] if finite.size else []
+    share = bool(ends) and is_share(metric, ends)
+    positive = bool(ends) and ends[0] > 0 and metric.rpartition("/")[2].endswith("loss")
+    method: IntervalMethod = "logit-t" if share else "log-t" if positive else "t"
+    if count < 2:
+        return np.full_like(mean, np.nan), np.full_like(mean, np.nan), method
+    half = t_isf(_TAIL, count - 1) * rows.std(axis=-2, ddof=1) / math.sqrt(count)
+    if positive:
+        with np.errstate(over="ignore"):
+            factor = np.exp(half / mean)
+        return mean / factor, mean * factor, method
+    lower, upper = mean - half, mean + half
+    if not share:
+        return lower, upper, method
+    inside = (mean > 0) & (mean < 1) & (half > 0)
+    safe = np.where(inside, mean, 0.5)
+    centre, reach = np.log(safe / (1 - safe)), half / (safe * (1 - safe))
+    lower, upper = (
+        np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
+        for side, plain in ((-reach, lower), (reach, upper))
+    )
+    whole = ((rows == 0) | (rows == 1)).all(axis=-2)
+    for right in range(count + 1) if is_trial(metric) else ():
+        at = whole & (np.rint(mean * count) == right)
+        if at.any():
+            method = "exact"
+            lower[at], upper[at] = least_share(right, count, _TAIL), most_share(right, count, _TAIL)
+    return lower, upper, method

@@ -39,7 +39,7 @@ def mean_ranks(sides: Sequence[Scores]) -> tuple[list[Interval], int]:
     tail = 50 * (1 - 0.95)
     lower, upper = np.percentile(chosen, [tail, 100 - tail], axis=0)
     found = zip(_ranks(means).mean(0).tolist(), lower.tolist(), upper.tolist(), strict=True)
-    return [Interval(mean=mean, lower=low, upper=high) for mean, low, high in found], len(cases)
+    return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, low, high in found], len(cases)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,8 +5,9 @@ Without `scipy.stats`, whose import takes longer than a history.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.intervals import Interval, stratified_t_mean
@@ -36,6 +37,18 @@ class MeanScore:
     @property
     def num_cases(self) -> int:
         return len(self.scores)
+
+    def over(self, cases: Collection[str]) -> MeanScore:
+        """Returns the mean over some of its cases: the others are missing."""
+        kept = {case: scores for case, scores in self.scores.items() if case in cases}
+        if len(kept) == len(self.scores):
+            return self
+        return dataclasses.replace(
+            self,
+            interval=stratified_t_mean([list(scores.values()) for scores in kept.values()]) if kept else Interval(),
+            scores=kept,
+            num_missing=self.num_missing + len(self.scores) - len(kept),
+        )
 
 
 def mean_score(subject: Subject, metric: str | None, scales: Scales, cases: Iterable[str] | None = None) -> MeanScore:

@@ -121,7 +121,7 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
         place += 1
     if place == 0:
         return Interval(mean=middle)
-    return Interval(mean=middle, lower=ordered[place - 1], upper=ordered[n - place])
+    return Interval(mean=middle, lower=ordered[place - 1], upper=ordered[n - place], method="sign")
 
 
 def compare_steps(a: Subject, b: Subject, target: Target, scales: Scales, *, alpha: float = 0.05) -> list[CaseSteps]:

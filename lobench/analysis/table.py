@@ -27,7 +27,6 @@ class Entry:
     Attributes:
       interval: Of the mean over seeds; NaN bounds where there are none, or none are asked for.
       num_lost: Seeds that diverged: there is no mean then.
-      is_share: Whether the interval is one of a share, inside [0, 1], and not symmetric.
       searched: The mean on the seeds that a search chose the method by; NaN where none did.
       is_chosen: Whether the cell itself is of these seeds, for want of others.
       is_score: Whether it is a mean score, which has three decimals wherever it is told.
@@ -37,7 +36,6 @@ class Entry:
     num_lost: int
     num_seeds: int
     is_bold: bool
-    is_share: bool = False
     searched: float = math.nan
     is_chosen: bool = False
     is_score: bool = False
@@ -84,6 +82,7 @@ class Tabulated:
       rows: "method" or "case".
       columns: Those beside the rows' names. Panels of methods may have more, the mean score and the mean rank.
       legend: What each method was trained with, where its name does not say it.
+      bold: What a bold cell is; "" where none is asked for.
       notes: What a reader should know: undeclared directions, what is not shown.
     """
 
@@ -91,6 +90,7 @@ class Tabulated:
     columns: tuple[Heading, ...]
     panels: tuple[Panel, ...]
     legend: tuple[tuple[str, str], ...]
+    bold: str
     notes: tuple[str, ...]
 
 
@@ -106,7 +106,7 @@ class TableSpec:
       precision: Significant digits, by metric.
       interval: Whether the interval is shown, by metric; shown where nothing is said.
       names: What to call a method, a case or a metric.
-      bold: "best": the best alone; "indistinct": what a paired t test does not tell apart from it, too; "none".
+      bold: "best": the best alone; "indistinct": what no test tells apart from it, too; "none".
     """
 
     rows: str = ""

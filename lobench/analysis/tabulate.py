@@ -13,7 +13,8 @@ import numpy as np
 
 from lobench.analysis.bold import bold_cells, bold_means
 from lobench.analysis.findings import Findings
-from lobench.analysis.intervals import Interval, is_share, is_trial, share_mean, stratified_t_mean
+from lobench.analysis.intervals import Interval, metric_mean
+from lobench.analysis.location import Method
 from lobench.analysis.mean_ranks import mean_ranks
 from lobench.analysis.mean_scores import mean_score
 from lobench.analysis.methods import check_named, chosen, hyperparameters, place_of_case, place_of_method
@@ -29,6 +30,11 @@ __all__ = ["SEARCHED_NOTE", "renamed", "tabulate"]
 
 # What a number is that is marked so.
 SEARCHED_NOTE = "(s): as the search saw it, on the seeds that chose it, which flatter; other numbers are of fresh seeds"
+_TESTS: dict[Method, str] = {
+    "paired": "a paired t test",
+    "welch": "Welch's t test",
+    "permutation": "a permutation test",
+}
 _MOST_COLUMNS = 6  # of methods; more of them are rows
 
 
@@ -83,7 +89,7 @@ class _Maker:
             [self._case_title(case) for case in range(len(reading.cases))],
             case_groups or self._suites(),
         )
-        self._metrics = self._asked()
+        self._metrics, self._tests = self._asked(), set[Method]()
         self._notes += [SEARCHED_NOTE] if any(reading.search(place) for place, _ in self._methods if place >= 0) else []
 
     def _asked(self) -> list[str]:
@@ -126,8 +132,18 @@ class _Maker:
             columns=(*columns, *more[: most - len(columns)]),
             panels=tuple(panels),
             legend=tuple((label, text) for label, text in legend if text),
+            bold=self._bold_legend(),
             notes=tuple(self._notes),
         )
+
+    def _bold_legend(self) -> str:
+        """Returns what bold means here: by the tests that were used."""
+        if self._spec.bold == "none":
+            return ""
+        if self._spec.bold == "best" or not self._tests:
+            return "the best"
+        tests = " or ".join(_TESTS[test] for test in _TESTS if test in self._tests)
+        return f"the best, and what {tests} does not tell apart from it"
 
     def _panels_of_cases(self) -> list[Panel]:
         """A panel for each suite and metric, and one of the mean scores."""
@@ -203,17 +219,18 @@ class _Maker:
             return None
         values = list(column.values())
         lost = sum(map(math.isnan, values))
-        share = not lost and is_share(metric, values)
-        found = share_mean(values, trials=is_trial(metric)) if share else stratified_t_mean([values])
+        found = metric_mean(metric, values)
         if not self._spec.interval.get(metric, True):
             found = Interval(mean=found.mean, degrees=found.degrees)
-        return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold, is_share=share)
+        return Entry(interval=found, num_lost=lost, num_seeds=len(values), is_bold=is_bold)
 
-    def _bold(self, metric: str, cells: Sequence[Cell | None]) -> set[int]:
+    def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
         """Returns the columns of the best mean that is printed, and what no test says is worse."""
         if self._spec.bold == "none":
-            return set()
-        return bold_cells(cells, metric, self._findings.scales, alone=self._spec.bold == "best")
+            return frozenset()
+        found = bold_cells(cells, metric, self._findings.scales, alone=self._spec.bold == "best")
+        self._tests |= found.tests
+        return found.places
 
     def _summaries(self, metric: str) -> list[list[Entry | None]]:
         """Returns the mean scores and, of three methods and more, the mean ranks; nothing where no case has a scale."""
@@ -253,6 +270,7 @@ class _Maker:
         """Returns each method's mean score, the tuned baseline's being 1; nothing where no case has a scale."""
         places = [place for place, _ in self._methods if place >= 0]
         found = {place: self._findings.mean_score(place, metric).interval for place in places}
+        self._note_left_out(metric)
         if all(math.isnan(one.mean) for one in found.values()):
             return []
         # Elsewhere, in the history say, others set the scale too.
@@ -261,7 +279,9 @@ class _Maker:
             self._notes.append(note)
         bold: set[int] = set()
         if self._spec.bold == "indistinct":
-            bold = {places[index] for index in bold_means(self._findings, places, metric)}
+            indistinct = bold_means(self._findings, places, metric)
+            self._tests |= indistinct.tests
+            bold = {places[index] for index in indistinct.places}
         elif self._spec.bold == "best":
             bold = {places[int(np.nanargmax([found[place].mean for place in places]))]}
         one = Interval(mean=1.0)
@@ -271,11 +291,28 @@ class _Maker:
             else Entry(interval=found.get(place, one), num_lost=0, num_seeds=0, is_bold=place in bold, is_score=True)
             for place, _ in self._methods
         ]
-        asked = None if metric == "primary" else metric
         return [
-            self._with_search(entry, place, lambda own: mean_score(own, asked, self._findings.scales).interval.mean)
+            self._with_search(entry, place, lambda own: self._mean_of_search(own, metric))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
+
+    def _mean_of_search(self, subject: Subject, metric: str) -> float:
+        found = mean_score(subject, None if metric == "primary" else metric, self._findings.scales)
+        return found.over(self._findings.common_cases(metric)).interval.mean
+
+    def _note_left_out(self, metric: str) -> None:
+        """Says which cases are in no mean score and no rank, since a method lacks them."""
+        num_cases, labels = len(self._findings.reading.cases), self._findings.reading.labels
+        if missing := self._findings.left_out(metric):
+            common = len(self._findings.common_cases(metric))
+            who = "; ".join(f"{case}: not of {', '.join(names)}" for case, names in sorted(missing.items()))
+            note = f"mean scores are over the {common} of {counted(num_cases, 'case')} that all methods have ({who})"
+            self._notes += [note] if note not in self._notes else []
+            return
+        found = {place: self._findings.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
+        fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
+        note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
+        self._notes += [note] if fewer and note not in self._notes else []
 
 
 def _left_out(reading: Reading, shown: Sequence[int]) -> list[str]:

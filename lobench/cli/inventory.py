@@ -36,10 +36,25 @@ _HOOKS = {
     "metrics": "lobench_metrics",
     "commands": "lobench_cli_commands",
 }
+_KINDS = {
+    "tasks": "inner problems, for `Case.task`",
+    "optimizers": "optimizers, for `--optimizer` and `Case.learned_optimizer`",
+    "schedules": "schedules of rates",
+    "suites": "suites with their cases",
+    "sources": "where checkpoints come from, for `lobench watch`",
+    "readers": "formats of checkpoints",
+    "sinks": "where results go, for `--sink`",
+    "executors": "where evaluations run, for `--executor`",
+    "policies": "which waiting checkpoints are evaluated, for `--checkpoints`",
+    "strategies": "how populations select members",
+    "searches": "searches, for `Method.search`",
+    "metrics": "metrics beside those of the tasks",
+    "commands": "commands that plugins add",
+}
 
 
 @click.command(name="list")
-@click.argument("kind", metavar="KIND", type=Name(["tasks", "optimizers", "schedules", "suites", *_HOOKS]))
+@click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KINDS]))
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For suites: yours (default: ./suites, and lobench's own)."
 )
@@ -49,10 +64,12 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
     """List what gin files, suites and options can name.
 
     KIND: tasks, optimizers, schedules, suites, sources, readers, sinks, executors, policies, strategies, searches,
-    metrics, commands.
+    metrics, commands. Without one, these kinds are listed.
     """
     broken = list[LobenchError]()
-    if kind == "suites":
+    if kind == "kinds":
+        items = _list_kinds()
+    elif kind == "suites":
         items = _list_suites(folder, broken)
     elif kind in _HOOKS:
         items = _list_declared(_HOOKS[kind])
@@ -62,6 +79,13 @@ def list_things(kind: str, folder: Path | None, verbose: bool, form: str) -> Non
         emit("list", {"kind": kind, "items": items, "broken": [str(error) for error in broken]})
     if broken:
         sys.exit(ExitCode.USAGE)
+
+
+def _list_kinds() -> list[Item]:
+    from lobench.report.lines import text_table
+
+    click.echo(text_table([(f"lobench list {name}", summary) for name, summary in _KINDS.items()]))
+    return [{"name": name, "summary": summary} for name, summary in _KINDS.items()]
 
 
 def _list_declared(hook: str) -> list[Item]:

@@ -12,6 +12,7 @@ __all__ = [
     "Direction",
     "UnknownDirection",
     "direction_of",
+    "final_columns",
     "how_to_declare",
     "is_of_batch",
     "spread_directions",
@@ -86,3 +87,13 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
         known[str(name)] = Direction(value)
     found = {metric: known.get(metric) or known.get(metric.rpartition("/")[2]) for metric in metrics}
     return {metric: direction for metric, direction in found.items() if direction is not None}
+
+
+def final_columns(primary: Iterable[str]) -> dict[str, str]:
+    """Returns the final values that a table of evaluations shows, by metric, with the titles of their columns.
+
+    They are the losses of train and test, and the primary metric of each case. Example: cases whose primary metric is
+    `val/loss` have a third column, `val/loss final`.
+    """
+    found = {"train/loss": "train final", "test/loss": "test final"}
+    return found | {name: f"{name} final" for name in sorted({*primary} - found.keys())}

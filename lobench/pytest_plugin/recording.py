@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError
+from lobench.core.metric import final_columns
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.pytest_plugin.experiments import EXPERIMENT
@@ -130,7 +131,9 @@ class Recorder:
         if not self._finished:
             return
         terminalreporter.section("lobench")
-        rows = [_HEADER] + [_row(*pair) for pair in zip(self._methods, self._finished, strict=True)]
+        finals = final_columns(finished.case.primary_metric for finished in self._finished)
+        rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
+        rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(rows, left={0}))
         payloads = [finished.payload for finished in self._finished if finished.payload]
         for line in dict.fromkeys(line for payload in payloads for line in Curves.from_payload(payload).problems):
@@ -149,30 +152,26 @@ class Recorder:
             terminalreporter.write_line("what the store had already was not trained again (--lobench-reuse)")
 
 
-_HEADER = (
-    "case", "seeds", "outcome", "train final", "test final", "best", "diverged", "exploded", "steps/s", "compile s",
-)  # fmt: skip
+_HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s", "compile s")
 
 
-def _row(method: str, finished: Finished) -> tuple[str, ...]:
+def _row(method: str, finished: Finished, finals: Collection[str]) -> tuple[str, ...]:
     name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
     seeds = f"{finished.seed_block.start}-{finished.seed_block.start + finished.seed_block.size - 1}"
     if not finished.payload:
-        return (name, seeds, str(finished.outcome), *("",) * 7)
+        return (name, seeds, str(finished.outcome), *("",) * (len(finals) + 5))
     curves = Curves.from_payload(finished.payload)
 
     def mean(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
     primary = finished.case.primary_metric
-    test = mean(curves.final("test/loss")) if "test/loss" in curves.metrics else "-"
     steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
     return (
         name,
         seeds,
         str(finished.outcome),
-        mean(curves.final("train/loss")),
-        test,
+        *(mean(curves.final(name)) if name in curves.metrics else "-" for name in finals),
         mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(finished.case)),

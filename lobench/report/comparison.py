@@ -150,7 +150,8 @@ def _cases(found: Compared, effect: MetricEffect) -> list[list[str]]:
     """Returns the table of the cases, its header first."""
     has_values = found.a.who.is_imported or found.b.who.is_imported  # whose readers know losses, and no scores
     header = [f"{effect.metric} by case", _short(found.a.label), _short(found.b.label)]
-    header += [*(["B - A"] * has_values), "difference", "ratio", "p Holm"]
+    # Of a loss the two have opposite signs: B - A below 0 is a difference of the score above 0.
+    header += [*(["B - A, as printed", "difference, + is better"] if has_values else ["difference"]), "ratio", "p Holm"]
     rows = []
     for one, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         case, paired = found.cases[one.case], one.paired

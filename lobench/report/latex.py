@@ -41,7 +41,7 @@ def write_latex(findings: Findings, output: Path, *, precision: int, spec: Table
 def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision: int = 3) -> str:
     """Returns a table of methods and cases, as `analysis.tabulate` lays it out, the tuned baseline beside the methods.
 
-    A cell is the seed mean with the half-width of its 95% interval, of an accuracy or a rate with the interval itself.
+    A cell is the seed mean with its 95% interval, of which few are symmetric.
     What the methods were trained with, beyond their names, stands below.
 
     Args:
@@ -51,15 +51,11 @@ def latex_table(findings: Findings, spec: TableSpec | None = None, *, precision:
       StoreError: the store holds no evaluation. ConfigError: the file names what is not there.
     """
     found = tabulate(findings, spec, digits=precision)
-    bold = {
-        "indistinct": "bold: the best, and what a paired t test does not tell apart from it",
-        "best": "bold: the best",
-        "none": "nothing is bold",
-    }[(spec or TableSpec()).bold]
+    bold = f"bold: {found.bold}" if found.bold else "nothing is bold"
     width = 1 + len(found.columns)
     lines = [
         *(f"% {one_line(note)}" for note in found.notes),
-        f"% lobench report; \\usepackage{{booktabs}}. Seed mean and half-width of its 95% interval; {bold}.",
+        f"% lobench report; \\usepackage{{booktabs}}. Seed mean and its 95% interval; {bold}.",
         f"\\begin{{tabular}}{{l{'r' * len(found.columns)}}}",
         "\\toprule",
         *_column_groups(found.columns),
@@ -129,11 +125,8 @@ def _own_cell(entry: Entry, digits: int | None) -> str:
     text = f"\\mathbf{{{text}}}" if entry.is_bold else text
     if math.isnan(found.upper):
         return f"${text}$"
-    if entry.is_share:
-        low, high = (_number(bound, digits or 1) for bound in (found.lower, found.upper))
-        return f"${text}\\,[{low}, {high}]$"
-    half = found.upper - found.mean
-    return f"${text} \\pm {f'{half:.3f}' if is_score else _number(half, max(1, (digits or 1) - 1))}$"
+    low, high = (f"{bound:.3f}" if is_score else _number(bound, digits or 1) for bound in (found.lower, found.upper))
+    return f"${text}\\,[{low}, {high}]$"
 
 
 def _number(value: float, precision: int) -> str:

@@ -22,11 +22,8 @@ def method_text(found: Tabulated) -> str:
         rows = [[_heading(line.heading.label, line.heading.group), *_texts(line, panel, found)] for line in panel.lines]
         parts.append(text_table([header, *rows], left={0}))
     notes = [f"{label}: {text}" for label, text in found.legend]
-    notes += [_MARKS] if any(entry.is_bold for entry in _entries(found)) else []
+    notes += [f"*: {found.bold}"] if any(entry.is_bold for entry in _entries(found)) else []
     return "\n\n".join([*parts, "\n".join(map(one_line, [*notes, *found.notes]))]).rstrip()
-
-
-_MARKS = "*: the best, and what no paired t test tells apart from it, as far as the table asks for it"
 
 
 def _heading(label: str, group: str) -> str:
@@ -82,6 +79,7 @@ def method_records(found: Tabulated) -> list[dict[str, Any]]:
                         "mean": entry.interval.mean,
                         "lower": entry.interval.lower,
                         "upper": entry.interval.upper,
+                        "interval": entry.interval.method,
                         "seeds": entry.num_seeds,
                         "diverged": entry.num_lost,
                         "bold": entry.is_bold,

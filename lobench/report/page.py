@@ -22,6 +22,7 @@ from lobench.analysis.table import TableSpec
 from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.headline import counted, one_line_of
+from lobench.core.metric import final_columns
 from lobench.core.program import describe_programs
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.whole_file import write_whole
@@ -106,9 +107,14 @@ def _methods(findings: Findings, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods; nothing of it for the checkpoints of one run, unless a table is asked for."""
     reading = findings.reading
     if spec is None and not reading.lineup.shows_methods:
-        return {"method_panels": [], "method_legend": (), "method_notes": ()}
+        return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
     found = tabulate(findings, spec or TableSpec(rows="method"))
-    return {"method_panels": method_panels(found), "method_legend": found.legend, "method_notes": found.notes}
+    return {
+        "method_panels": method_panels(found),
+        "method_legend": found.legend,
+        "method_bold": found.bold,
+        "method_notes": found.notes,
+    }
 
 
 def _cases_note(findings: Findings, comparison: Comparison | None) -> str:
@@ -209,6 +215,7 @@ def _troubles(reading: Reading) -> list[str]:
 
 
 def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    finals = final_columns(row.case.primary_metric for row in rows)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
         {"name": "outer step", "number": True, "missing": "-"},
@@ -216,8 +223,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
         {"name": "checkpoint"},
         {"name": "seeds"},
         {"name": "outcome"},
-        {"name": "train final", "number": True, "missing": "-", "measured": True},
-        {"name": "test final", "number": True, "missing": "-", "measured": True},
+        *({"name": name, "number": True, "missing": "-", "measured": True} for name in finals.values()),
         {"name": "best", "number": True, "missing": "-", "measured": True},
         {"name": "diverged", "number": True},
         {"name": "exploded", "number": True},
@@ -236,8 +242,7 @@ def _evaluations(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
                 name,
                 f"{record['seeds'][0]}-{record['seeds'][-1]}",
                 record["outcome"],
-                _final(metrics, "train/loss"),
-                _final(metrics, "test/loss"),
+                *(_final(metrics, name) for name in finals),
                 _rounded(metrics.get(record["primary_metric"], {}).get("best")),
                 record["diverged"],
                 record["exploded"],

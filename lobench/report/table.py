@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lobench.analysis.overview import Overview
 from lobench.core.headline import counted, one_line
-from lobench.core.metric import how_to_declare
+from lobench.core.metric import final_columns, how_to_declare
 from lobench.core.subject import Subject
 from lobench.report.lines import subjects_in_words, text_table
 from lobench.report.running import subject_name
@@ -50,12 +50,14 @@ def results_table(lines: Sequence[Overview], *, sort: str = "case") -> str:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
     ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
-    with_accuracy = any("test/accuracy" in line.final for line in lines)
+    finals = final_columns(line.row.case.primary_metric for line in lines)
+    if any("test/accuracy" in line.final for line in lines):
+        finals["test/accuracy"] = "test acc"
     name, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
-    header = ["case", name, "seeds", "outcome", "train final", "test final"]
-    header += ["test acc"] * with_accuracy + ["best", "diverged", "exploded", "wall s", "loss"]
+    header = ["case", name, "seeds", "outcome", *finals.values()]
+    header += ["best", "diverged", "exploded", "wall s", "loss"]
     names = _told_apart({line.subject: step(line.subject) for line in lines})
-    rows = [header, *(_cells(line, names[line.subject], with_accuracy) for line in ordered)]
+    rows = [header, *(_cells(line, names[line.subject], finals) for line in ordered)]
     table = text_table(rows, left={0, 3, len(header) - 1})
     measured = [line for line in lines if line.diverged >= 0]
     unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
@@ -68,18 +70,15 @@ def _place(line: Overview) -> tuple[Any, ...]:
     return case.suite, case.name, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(line: Overview, subject: str, with_accuracy: bool) -> list[str]:
+def _cells(line: Overview, subject: str, finals: Iterable[str]) -> list[str]:
     row, block = line.row, line.row.key.seed_block
     cells = [
         f"{row.case.suite}/{row.case.name}",
         subject,
         f"{block.start}-{block.start + block.size - 1}",
         str(row.outcome),
-        _number(line.final, "train/loss"),
-        _number(line.final, "test/loss"),
+        *(_number(line.final, name) for name in finals),
     ]
-    if with_accuracy:
-        cells.append(_number(line.final, "test/accuracy"))
     if line.diverged < 0:
         return [*cells, "-", "", "", "", row.message[:60]]
     return [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lobench.analysis.bands import BAND, bands
-from lobench.analysis.intervals import is_trial, share_mean, stratified_t_mean
+from lobench.analysis.intervals import metric_mean
 from lobench.core.metric import Direction
 
 RNG = np.random.default_rng(0)
@@ -26,14 +26,14 @@ def test_the_interval_is_that_of_the_tables() -> None:
     found = bands(rows, "train/loss", Direction.MIN)
     for cell, values in zip(rows, found, strict=True):
         for point in range(3):
-            expected = stratified_t_mean([cell[:, point].tolist()])
+            expected = metric_mean("train/loss", cell[:, point].tolist())
             assert values[:3, point] == pytest.approx([expected.mean, expected.lower, expected.upper])
 
 
 @pytest.mark.parametrize("seeds", [[0.9, 0.95, 0.99, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0]])
 @pytest.mark.parametrize("name", ["test/accuracy", "test/success"])
 def test_shares_stay_within_0_and_1(seeds: list[float], name: str) -> None:
-    found, expected = band([[value] for value in seeds], name, Direction.MAX), share_mean(seeds, trials=is_trial(name))
+    found, expected = band([[value] for value in seeds], name, Direction.MAX), metric_mean(name, seeds)
     assert [found[name][0] for name in ("mean", "lower", "upper")] == pytest.approx(
         [expected.mean, expected.lower, expected.upper], nan_ok=True
     )

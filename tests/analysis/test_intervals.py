@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lobench.analysis.intervals import is_share, is_trial, share_mean
+from lobench.analysis.intervals import is_share, is_trial, metric_mean
 from lobench.extend import stratified_t_mean
 
 A, B = [1.0, 2.5, 0.5, 4.0], [7.0, 7.5, 9.0, 6.0, 6.5, 8.0]
@@ -110,16 +110,16 @@ def test_order_does_not_matter_and_a_shift_shifts(cells: list[list[float]], rand
     ],
 )
 def test_seeds_that_succeed_or_fail_as_a_whole_are_counted(values: list[float], lower: float, upper: float) -> None:
-    found = share_mean(values, trials=True)
+    found = metric_mean("success", values)
     assert (found.lower, found.upper) == pytest.approx((lower, upper), abs=1e-6)
     assert found.mean == sum(values) / len(values)
 
 
 def test_an_accuracy_is_no_coin() -> None:
     """An accuracy of 1 on each seed is the mean of many examples: no four tosses, and no wider than 1, 1, 1, .999."""
-    found, nearly = share_mean([1.0] * 4, trials=False), share_mean([1.0, 1.0, 1.0, 0.999], trials=False)
+    found, nearly = metric_mean("accuracy", [1.0] * 4), metric_mean("accuracy", [1.0, 1.0, 1.0, 0.999])
     assert nearly.lower < found.lower == found.upper == 1.0
-    assert share_mean([1.0, 0.0, 1.0, 1.0], trials=False).lower == pytest.approx(0.0413, abs=1e-3)
+    assert metric_mean("accuracy", [1.0, 0.0, 1.0, 1.0]).lower == pytest.approx(0.0413, abs=1e-3)
     assert [is_trial(name) for name in ("train/success", "test/solved", "test/accuracy", "error_rate")] == [
         True,
         True,
@@ -132,7 +132,7 @@ def test_an_accuracy_is_no_coin() -> None:
 def test_the_interval_of_a_share_holds_the_truth_and_lies_inside_0_and_1(share: float, trials: int) -> None:
     rng, held = np.random.default_rng(0), 0
     for successes in rng.binomial(trials, share, (400, 5)):
-        found = share_mean((successes / trials).tolist(), trials=trials == 1)
+        found = metric_mean("success" if trials == 1 else "accuracy", (successes / trials).tolist())
         assert 0 <= found.lower <= found.mean <= found.upper <= 1
         held += found.lower <= share <= found.upper
     assert held / 400 >= 0.93
@@ -142,3 +142,10 @@ def test_what_is_a_share() -> None:
     names = ("test/accuracy", "train/success", "train/solved", "error_rate")
     assert all(is_share(name, [0.0, 0.5, 1.0]) for name in names)
     assert not is_share("train/success", [1.2]) and not is_share("train/return", [0.5])
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=8))
+def test_the_interval_of_a_loss_above_0_is_above_0_and_holds_the_mean(values: list[float]) -> None:
+    found = metric_mean("test/loss", values)
+    assert 0 < found.lower <= found.mean * (1 + 1e-12) and found.mean <= found.upper * (1 + 1e-12)
+    assert found.method == "log-t" and metric_mean("test/loss", [-1.0, *values]).method == "t"

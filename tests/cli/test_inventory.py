@@ -114,3 +114,8 @@ def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+def test_list_alone_lists_the_kinds() -> None:
+    done = lobench("list")
+    assert done.returncode == 0 and "lobench list optimizers" in done.stdout and "--sink" in done.stdout

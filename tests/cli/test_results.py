@@ -111,7 +111,7 @@ def test_the_history_of_one_seed_and_of_nothing(tmp_path: Path) -> None:
     add(tmp_path / "one", 1, {"a": {"train/loss": [1.0]}})
     text = run("--store", tmp_path, "--history", "--format", "json").stdout
     (found,) = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert found["scores"]["train/loss"] == {"mean": 1.0, "lower": None, "upper": None, "degrees": None}
+    assert found["scores"]["train/loss"] == {"mean": 1.0, "lower": None, "upper": None, "degrees": None, "method": "t"}
 
 
 @pytest.mark.parametrize("options", [("--format", "csv"), ("--case", "a")])
@@ -171,3 +171,14 @@ def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> Non
     lines = run("--store", tmp_path).stdout.splitlines()
     said = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
     assert said == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
+
+
+def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tmp_path: Path) -> None:
+    losses = {"train/loss": [0.5, 0.6], "val/loss": [0.7, 0.75]}
+    add(tmp_path / "store", 1, {"a": losses}, primary_metric="val/loss")
+    add(tmp_path / "store", 2, {"b": {"train/loss": [0.5, 0.6]}})
+    header, first, second, *_ = run("--store", tmp_path / "store").stdout.splitlines()
+    assert "train final  test final  val/loss final" in header
+    assert "0.55           -           0.725" in first and "0.55           -               -" in second
+    assert lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html").returncode == 0
+    assert '"val/loss final"' in (tmp_path / "r.html").read_text()

@@ -14,9 +14,10 @@ from commands import lobench
 from stores import add
 
 from lobench.analysis.findings import Findings, findings_of
-from lobench.analysis.intervals import share_mean, stratified_t_mean
+from lobench.analysis.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.methods import read_methods
 from lobench.analysis.table import TableSpec, read_table
+from lobench.analysis.tabulate import tabulate
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Member
 from lobench.core.planner import EvaluationId
@@ -87,7 +88,7 @@ def test_nine_methods_on_six_cases_in_two_groups_are_all_there(store: Path, tabl
     bold = [row for row in rows if "mathbf" in row]
     assert [row.split(" & ")[0] for row in bold] == [r"\quad Adam\_1"] * 2
     assert [row.count("mathbf") for row in bold] == [7, 6]  # these accuracies have no score
-    assert r"\pm" not in rows[0].rsplit("&", 2)[0] and re.search(r"0\.9\d\}\\,\[0\.9\d, 0\.9\d\]", rows[9])
+    assert "[" not in rows[0].rsplit("&", 2)[0] and re.search(r"0\.9\d\}\\,\[0\.9\d, 0\.9\d\]", rows[9])
 
 
 def test_the_table_compiles(store: Path, table: Path, tmp_path: Path) -> None:
@@ -124,14 +125,14 @@ def test_bold_is_the_best_alone_or_what_is_told_apart_from_it_or_nothing(tmp_pat
 def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
     values = [1.0, 1.0, 1.0, 0.9]
     assert stratified_t_mean([values]).upper > 1
-    found = share_mean(values, trials=False)
+    found = metric_mean("accuracy", values)
     assert 0 < found.lower < found.mean < found.upper < 1 and found.mean == pytest.approx(0.975)
-    assert share_mean([0.0, 0.1], trials=False).lower > 0
-    same, alone = share_mean([0.5, 0.5], trials=False), share_mean([0.5], trials=False)
+    assert metric_mean("accuracy", [0.0, 0.1]).lower > 0
+    same, alone = metric_mean("accuracy", [0.5, 0.5]), metric_mean("accuracy", [0.5])
     assert (same.lower, same.upper) == (0.5, 0.5) and alone.mean == 0.5 and np.isnan(alone.upper)
     # Far from the ends both agree: the logit is a line there.
     many = np.random.default_rng(0).normal(0.5, 0.02, 50).tolist()
-    assert share_mean(many, trials=False).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)
+    assert metric_mean("accuracy", many).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -244,3 +245,17 @@ def test_a_mean_score_without_a_baseline_says_what_its_scale_is(tmp_path: Path) 
     assert "mean score: 0 is untrained, 1 the best mean of all methods here, on each case (no baseline found)" in (
         done.stdout.splitlines()
     )
+
+
+def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_table_says_which(tmp_path: Path) -> None:
+    """`lucky` has no curve of the hard case, on which all others score less: its mean was the best."""
+    for name, easy, hard in (("good", 0.10, 1.0), ("worse", 0.11, 1.1), ("lucky", 0.12, None)):
+        cases = {"easy": easy} if hard is None else {"easy": easy, "hard": hard}
+        losses = {case: {"train/loss": [value, value * 1.01, value * 0.98]} for case, value in cases.items()}
+        add(tmp_path / "store", 0, losses, optimizer=name)
+    found = tabulate(findings_of(tmp_path / "store", []))
+    (means,) = (line for panel in found.panels for line in panel.lines if line.heading.label.startswith("mean score"))
+    by_name = dict(zip([column.label for column in found.columns], means.entries, strict=True))
+    assert by_name["good"].interval.mean > by_name["worse"].interval.mean > by_name["lucky"].interval.mean
+    assert by_name["good"].is_bold and not by_name["lucky"].is_bold
+    assert any("over the 1 of 2 cases that all methods have" in note and "not of lucky" in note for note in found.notes)
