@@ -283,13 +283,13 @@ class Findings:
                 found[identity] = paired_values(tuned, cell, name, self.scales).samples
         return AgainstTuned(comparison=compare_cases(found)) if found else AgainstTuned()
 
-    def comparison(self, before: int, after: int, metric: str) -> Comparison | None:
+    def comparison(self, before: int, after: int, metric: str, *, alpha: float = 0.05) -> Comparison | None:
         """Compares two subjects, paired by seed; None where they share no case."""
         sides = [self.reading.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         found = differences(sides[0], sides[1], _asked(metric), self.scales)
-        return compare_cases({case: one.samples for case, one in found.items()}) if found else None
+        return compare_cases({case: one.samples for case, one in found.items()}, alpha=alpha) if found else None
 
     def improvement(self) -> Interval:
         """Returns the chance that a seed of the shown subject ends better than one of the first."""
