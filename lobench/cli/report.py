@@ -63,7 +63,7 @@ def report(
     precision: int,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
-    from lobench.analysis.findings import findings_of
+    from lobench.analysis.findings import Findings, findings_of
     from lobench.analysis.methods import narrowed, read_methods
     from lobench.analysis.table import read_table
     from lobench.core.errors import UsageError
@@ -73,8 +73,8 @@ def report(
     if figure is not None and kind in ("text", "json", "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    reading = narrowed(read_methods(store, experiment, every=every), only)
-    findings = findings_of(store, baselines or None, reading=reading)
+    findings = findings_of(store, baselines or None, reading=read_methods(store, experiment, every=every))
+    findings = Findings(narrowed(findings.reading, only), findings.scales)  # who is left out still makes the scale
     if output is None or kind in ("text", "json"):
         from lobench.cli.results_output import written
 

@@ -296,11 +296,14 @@ def warnings(findings: Findings, cases: Sequence[CaseFinding]) -> list[str]:
     for form, found in _speedups(cases):
         censored = sum(one.censored for one in found)
         if censored > _MANY_CENSORED * len(found):
-            factor = max(baseline.horizon_factor for baseline in findings.scales.tuned.values())
+            tuned = findings.scales.tuned.values()
+            factor = max(baseline.horizon_factor for baseline in tuned)
+            is_all = all(one.ends_with_budget for one in tuned)  # nothing is trained beyond it
+            further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(found)} cases, more than a tenth: the "
-                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower bounds; a "
-                "larger --horizon-factor would measure them."
+                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
+                f"bounds{further}."
             )
     places = range(len(reading.cases))
     missing = [reading.name(case) for case in places if reading.cell(findings.shown, case) is None]

@@ -136,7 +136,7 @@ def find_given(text: str, store: Path | None) -> Given:
     if _says_itself(text):
         given = given_subject(text)
         if others := _namesakes(text, given, store):
-            kind = "path" if isinstance(given, GivenCheckpoint) else "gin text"
+            kind = "path" if isinstance(given, GivenCheckpoint) or Path(text).exists() else "gin text"
             raise UsageError(
                 f"{text!r} is a {kind}, and the name of another one",
                 where=str(store),
