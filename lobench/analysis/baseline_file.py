@@ -146,6 +146,11 @@ class BaselineCase:
         )
 
     @property
+    def ends_with_budget(self) -> bool:
+        """Whether nothing is trained beyond the case's own budget: a schedule, or phases, end there."""
+        return self.is_told_horizon or "-" in self.program
+
+    @property
     def is_current(self) -> bool:
         """Whether this lobench's inner program trained it."""
         return self.program.partition("-")[0] in (PROGRAM_VERSION, "")

@@ -186,8 +186,7 @@ def _kept(
         return None
     if case.program not in ("", trained_by(bound.phase_lines)):
         return None
-    ends_with_budget = bool(bound.phases) or case.is_told_horizon
-    is_as_long = case.horizon_factor == (1 if ends_with_budget else command.horizon_factor)
+    is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
     return case if is_as_long and len(case.seeds) == command.seeds else None
 
 
