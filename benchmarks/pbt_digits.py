@@ -1,6 +1,6 @@
 """PBT against random search on what examples/pbt trains: the same decisions, training and measures, in one process.
 
-    python benchmarks/pbt_digits.py [--studies 24] [--first-seed 100] [--strategies NAME...] [--minutes M]
+    python benchmarks/pbt_digits.py [--studies 24] [--first-seed 100] [--strategies NAME...] [--minutes M] [--quick]
 
 `examples/pbt/close_the_loop.py` runs a study as a controller, a watch and trainers; here `lobench_pbt.decide` is called
 on a table in memory and fitness is computed at once, so that many studies take minutes. The study is that of
@@ -131,8 +131,13 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--strategies", nargs="+", default=None, help="Compared with random search; the default's.")
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument(
+        "--quick", action="store_true", help="Two studies of a few trials: nothing is measured by them."
+    )
     arguments = parser.parse_args()
     example = dataclasses.replace(read_study(EXAMPLE / "study.gin"), fitness_from=FitnessFrom.TRAINER)
+    if arguments.quick:
+        example, arguments.studies = dataclasses.replace(example, population=2, generations=1, n_steps=1), 2
     strategies = [*(arguments.strategies or [example.strategy]), BASELINE]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in strategies}
     begun = time.perf_counter()

@@ -6,9 +6,10 @@ A study is `lobench_pbt.decide` on a table in memory: what the service decides, 
 trials whose durations vary by a factor of three, so that results come in an order of their own. What counts is the
 true quality of the trial that the study itself would choose, the best by its fitness. Scores are gains over random
 search on the same trials and seeds, as a share of what the best strategy of that toy gains. `--switch` compares chances
-to switch a category, on the toys that have one. `--noise` measures fitness with more and more noise, as a share of the
-standard deviation that true quality has among random search's trials, and says on how many toys a strategy is surely
-ahead of random search and on how many behind: the 95% t interval of the gain, paired by study.
+to switch a category, on the toys that have one. `--noise` measures fitness with more and more noise, in units of the
+standard deviation (the spread) that true quality has among random search's trials, and says on how many toys a strategy
+is surely ahead of random search and on how many behind: the 95% t interval of the gain, paired by study. It is of
+the four toys that have no noise of their own.
 """
 
 from __future__ import annotations
@@ -270,7 +271,7 @@ def compare_noise(studies: int, size: tuple[int, int]) -> None:
     names = [f"{name}, budget, same" for name in _SELECTING]
     levels = (0.0, 0.3, 1.0, 3.0)
     gains: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
-    for toy_name, toy in TOYS.items():
+    for toy_name, toy in (entry for entry in TOYS.items() if not entry[1].noise):
         spread = _spread(toy, size)
         for level in levels:
             noisy = dataclasses.replace(toy, noise=level * spread)
@@ -284,7 +285,7 @@ def compare_noise(studies: int, size: tuple[int, int]) -> None:
                 shown = f"{interval.mean:7.2f} [{interval.lower:.2f}, {interval.upper:.2f}]"
                 print(f"{toy_name:26}noise {level:3}  {name:34}{shown}", flush=True)
     print(
-        f"\n{'mean gain in spreads; surely ahead, surely behind of 6':56}" + "".join(f"{level:>16}" for level in levels)
+        f"\n{'mean gain in spreads; surely ahead, surely behind of 4':56}" + "".join(f"{level:>16}" for level in levels)
     )
     for name in names:
         cells = []

@@ -112,12 +112,10 @@ class _PointGoal(Task):
     def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
         """Returns minus the mean return of new episodes; its gradient is that of REINFORCE, with the episodes' mean
         return from each move on as the baseline."""
-        positions, actions, rewards = self._collect(jax.lax.stop_gradient(params), key)
+        positions, actions, rewards = self.collect(params, key)
         to_go = jnp.cumsum(rewards[:, ::-1], axis=1)[:, ::-1]
         advantage = to_go - to_go.mean(axis=0)
-        mean, log_std = self._policy(params, positions)
-        log_prob = (-0.5 * ((actions - mean) / jnp.exp(log_std)) ** 2 - log_std).sum(axis=-1)
-        surrogate = -(log_prob * advantage).sum(axis=1).mean()
+        surrogate = -(self.log_prob(params, positions, actions) * advantage).sum(axis=1).mean()
         return surrogate - jax.lax.stop_gradient(surrogate) - rewards.sum(axis=1).mean()
 
     def eval_loss_with_aux(
@@ -139,8 +137,17 @@ class _PointGoal(Task):
         position = position + 0.1 * jnp.clip(action, -1.0, 1.0)
         return position, -jnp.sum((position - self.goal) ** 2)
 
-    def _collect(self, params: Params, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns positions and actions float32[episodes, moves, 2] and rewards float32[episodes, moves]."""
+    def log_prob(self, params: Params, positions: jax.Array, actions: jax.Array) -> jax.Array:
+        """Returns the log density of actions, less its constant, float32[episodes, moves]; both are of `collect`."""
+        mean, log_std = self._policy(params, positions)
+        return (-0.5 * ((actions - mean) / jnp.exp(log_std)) ** 2 - log_std).sum(axis=-1)
+
+    def collect(self, params: Params, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns positions and actions float32[episodes, moves, 2] and rewards float32[episodes, moves].
+
+        No gradient passes: an environment has none.
+        """
+        params = jax.lax.stop_gradient(params)
 
         def episode(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             def move(position: jax.Array, noise: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
