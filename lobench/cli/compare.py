@@ -64,6 +64,12 @@ Exit codes: 0, 1 one of B, C, ... regressed against A (with --strict: or it is u
     help="Chance of a false alarm; intervals are of level 1 - alpha.",
 )
 @click.option(
+    "--max-diverged",
+    default=1.0,
+    type=Number(0, 1),
+    help="PASS rules out that a larger share of B's seeds diverges, as 0.1 (default: the bound is printed, no more).",
+)
+@click.option(
     "--target",
     metavar="[METRIC=]VALUE",
     help="After how many steps is either there? Of the primary metric if none is said.",

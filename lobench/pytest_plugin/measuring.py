@@ -202,6 +202,7 @@ def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
         margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
         alpha=_number(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
         looks=Looks(sizes=tuple(looks)) if len(looks) > 1 else None,
+        max_diverged=_number(config, "max_diverged", 1.0, lowest=0, highest=1),
     )
 
 

@@ -62,6 +62,7 @@ _SINGLE = {
     "against": "Gate: be no worse than a checkpoint, a store, STORE@NAME, a baseline file, or `baseline[:OPTIMIZER]`.",
     "margin": "Gate: harm that is tolerated, on the score (default: 0.05 on a log scale, 0.02 on a linear one).",
     "alpha": "Gate: chance of a false alarm (default: 0.05).",
+    "max-diverged": "Gate: PASS rules out a larger share of diverged seeds, as 0.1 (default: its bound is printed).",
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }
 _SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}

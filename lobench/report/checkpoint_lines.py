@@ -31,6 +31,7 @@ BEST, BAD = "green", "yellow"  # how lines are coloured where there are colours
 
 _NUM_SPARKS = 12
 _NUM_LOSSES = 4  # cases whose loss is said where there is no baseline
+_MANY = 10  # checkpoints, after which it is said what so many looks do
 _SAME = 5e-4  # less than what three decimals show
 _CLOSE_SECONDS = 10.0
 _SHARE = 0.1  # of the thread's time that goes into scores, so that others have the processor; a rest is no longer
@@ -66,6 +67,7 @@ class CheckpointLines:
         self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]))
         self._scale = ""
         self._told: tuple[object, int] | None = None  # the last one
+        self._num_told = 0
         self._ended = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
@@ -123,6 +125,12 @@ class CheckpointLines:
                 self._scale = scored.label
                 self._say(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
         self._say(f"{subject_name(one.subject)}: " + "; ".join(filter(None, (text, one.left))), colour)
+        self._num_told += scored is not None
+        if self._num_told == _MANY:
+            from lobench.report.verdict import MANY_LOOKS
+
+            self._num_told += 1  # said once
+            self._say(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.store_scores import StoreScores  # who looks at no score does not wait for it

@@ -85,6 +85,7 @@ def compare(
     metrics: Sequence[str] = (),
     margin: float | None = None,
     alpha: float = 0.05,
+    max_diverged: float = 1.0,
     target: str | float | None = None,
     workers: str | int = "auto",
     gin_files: Sequence[str | Path] = (),
@@ -103,6 +104,7 @@ def compare(
       metrics: Default: the primary metric, train/loss and test/loss.
       margin: Harm to the score that the gate tolerates (default: 0.05 on a log scale, 0.02 on a linear one).
       alpha: Chance of a false alarm.
+      max_diverged: PASS rules out that a larger share of B's seeds diverges; 1: the bound is told, no more.
       target: A value of the primary metric, or "val/loss=3.28": after how many steps is either there?
       workers, gin_files, gin_params: Of the evaluations.
       progress: What is told while it runs; None: in a notebook a display, elsewhere nothing is shown.
@@ -130,7 +132,7 @@ def compare(
     pairs = compare_subjects(
         _told_apart([one.subject for one in chosen], names),
         metrics=tuple(metrics),
-        rules=GateRules(alpha=alpha),
+        rules=GateRules(alpha=alpha, max_diverged=max_diverged),
         margin=margin,
         scales=scales,
     )

@@ -228,3 +228,26 @@ def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")
     assert done.returncode == 0 and f"{folder} against theta_1.npz" in done.stdout, done.stderr
     assert {found["checkpoint"]["outer_step"] for found in results(tmp_path / "kept")} == {1, 2}
+
+
+def test_a_pass_says_how_many_seeds_may_diverge_and_max_diverged_asks_for_it(tmp_path: Path) -> None:
+    for step in (1, 2):
+        losses = [0.5, 0.52, 0.49, 0.51] if step == 1 else [0.501, 0.519, 0.491, 0.509]
+        add(tmp_path, step, {"a": {"train/loss": losses}})
+    done = run("1", "2", "--store", tmp_path)
+    assert "PASS (0 of 4 diverged, at most 53%)" in done.stdout
+    asked = run("1", "2", "--store", tmp_path, "--max-diverged", "0.1", "--strict")
+    assert asked.returncode == 1 and "INCONCLUSIVE" in asked.stdout
+
+
+def test_seeds_that_diverge_are_said_beside_those_that_converge(tmp_path: Path) -> None:
+    a = [0.5, 0.52, 0.49, 0.51, 0.5, 0.53, 0.48, math.nan]
+    b = [0.3, 0.33, 0.31, 0.29, 0.3, 0.32, 0.31, 0.3]
+    add(tmp_path, 1, {"a": {"train/loss": a}})
+    add(tmp_path, 2, {"a": {"train/loss": b}})
+    done = run("1", "2", "--store", tmp_path)
+    assert "better on the 7 seeds that converge (p < .001); diverged 0 of 8 against 1 of 8" in done.stdout
+    (pair,) = json.loads(run("1", "2", "--store", tmp_path, "--format", "json").stdout)
+    (case,) = pair["metrics"]["train/loss"]["cases"].values()
+    assert (case["num_converged"], case["diverged_a"], case["num_a"], case["p_diverged"] > 0.05) == (7, 1, 8, True)
+    assert case["p_value"] == pytest.approx(2 * case["p_converged"]) and case["p_holm"] > 0

@@ -40,6 +40,14 @@ def test_the_last_lines_score_is_that_of_the_report(tmp_path: Path) -> None:
     assert "1 of 12 seeds diverged, 1 failed" in said[-1]
 
 
+def test_what_many_looks_do_is_said_once_by_lines_and_by_the_page(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=12)
+    said = [line for line in lines_of(store, tmp_path) if "alarms falsely in 2 to 17 of 100 runs" in line]
+    assert len(said) == 1 and said[0].startswith("10 checkpoints: the best of many is the luckiest, too")
+    report = lobench("report", "--store", store, "--format", "text").stdout
+    assert "It is one of 12 checkpoints of its run: a gate of each of 50 checkpoints" in report
+
+
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
     said = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
     assert "the best so far" not in said[0]
